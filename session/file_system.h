@@ -1,0 +1,110 @@
+// A file system as the FUSE adapter sees it: what the calls of POSIX mean, without a word of FUSE.
+//
+// Overlay implements it; decorators (read-only, later the access policy) wrap it. Thread-safe. Methods throw Error
+// with the errno-like codes; a missing name is a value. The kernel does permission checks (default_permissions);
+// implementations decide names, types, link counts and times. Sources: POSIX.1-2017, the Linux man pages.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "session/clock.h"
+#include "session/ids.h"
+#include "session/staging_area.h"
+
+namespace escrow::session {
+
+struct Attributes {
+  NodeId node;
+  std::uint32_t mode = 0;  // with type bits
+  std::uint32_t links = 1;
+  std::uint32_t uid = 0;
+  std::uint32_t gid = 0;
+  std::uint32_t rdev = 0;
+  std::uint64_t size_bytes = 0;
+  std::uint64_t blocks = 0;  // of 512 bytes
+  Timestamp accessed, modified, changed;
+};
+
+// Only what is set changes. The change time always becomes now.
+struct AttributeChange {
+  std::optional<std::uint32_t> mode;  // permission bits
+  std::optional<std::uint32_t> uid, gid;
+  std::optional<std::uint64_t> size_bytes;
+  std::optional<Timestamp> accessed, modified;
+  bool accessed_now = false;
+  bool modified_now = false;
+};
+
+struct Caller {
+  std::uint32_t uid = 0;
+  std::uint32_t gid = 0;
+};
+
+enum class RenameMode { replace, no_replace, exchange };
+enum class AllocateMode { reserve, reserve_keep_size, punch_hole, zero_range, zero_range_keep_size };
+enum class XattrMode { any, create, replace };
+// page_cache: the kernel writes back pages that were dirtied earlier, through mmap.
+enum class WriteOrigin { call, page_cache };
+
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+
+  virtual std::optional<Attributes> lookup(NodeId directory, std::string_view name) = 0;
+  virtual Attributes attributes(NodeId node) = 0;
+  virtual Attributes change_attributes(NodeId node, const AttributeChange& change) = 0;
+  virtual std::string read_link(NodeId node) = 0;
+
+  // mknod(2), mkdir(2) and open(O_CREAT): `mode` has the type bits (0: regular); the caller's umask was applied.
+  // A set-group-id directory hands its group on, and the bit to sub-directories.
+  virtual Attributes make_node(NodeId directory, std::string_view name, std::uint32_t mode, std::uint32_t rdev,
+                               const Caller& caller) = 0;
+  virtual Attributes make_symlink(NodeId directory, std::string_view name, std::string_view target,
+                                  const Caller& caller) = 0;
+  virtual Attributes link(NodeId node, NodeId directory, std::string_view name) = 0;
+  virtual void unlink(NodeId directory, std::string_view name) = 0;
+  virtual void remove_directory(NodeId directory, std::string_view name) = 0;
+  virtual void rename(NodeId directory, std::string_view name, NodeId new_directory, std::string_view new_name,
+                      RenameMode mode) = 0;
+
+  // Short only at the end of the file.
+  virtual std::size_t read(NodeId node, std::uint64_t offset, std::span<std::byte> out) = 0;
+  // O_APPEND was resolved by the kernel. Clears set-user-id and set-group-id bits as write(2) does.
+  virtual void write(NodeId node, std::uint64_t offset, std::span<const std::byte> bytes, WriteOrigin origin) = 0;
+  virtual void allocate(NodeId node, AllocateMode mode, std::uint64_t offset, std::uint64_t length) = 0;
+  virtual std::optional<std::uint64_t> seek(NodeId node, std::uint64_t offset, SeekTarget target) = 0;
+  // fsync(2): content, attributes and name are durable on return. Concurrent calls share the work.
+  virtual void sync_file(NodeId node) = 0;
+  virtual void sync_directory(NodeId node) = 0;
+
+  struct Entry {
+    std::string_view name;
+    std::uint64_t next_cookie;  // where a listing continues after this entry
+    NodeId node;
+    std::uint32_t mode;         // type bits at least
+  };
+  // Visits entries after `cookie` (0: from the start, "." and ".." included) until `visit` returns false. A name that
+  // neither comes nor goes during a listing is visited exactly once. No lock is held during a visit: it may call
+  // back, for example attributes(entry.node).
+  virtual void list(NodeId directory, std::uint64_t cookie, const std::function<bool(const Entry&)>& visit) = 0;
+
+  virtual std::optional<std::string> xattr(NodeId node, std::string_view name) = 0;
+  virtual std::vector<std::string> xattr_names(NodeId node) = 0;
+  virtual void set_xattr(NodeId node, std::string_view name, std::string_view value, XattrMode mode) = 0;
+  virtual void remove_xattr(NodeId node, std::string_view name) = 0;
+
+  virtual StagingArea::FreeSpace free_space() = 0;
+
+  // The kernel holds (no longer holds) this node: a removed node lives on while it is held.
+  virtual void retain(NodeId node) = 0;
+  virtual void release(NodeId node) = 0;
+};
+
+}  // namespace escrow::session

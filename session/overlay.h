@@ -1,0 +1,114 @@
+// STUB OF THE PUBLIC SHAPE; the implementation follows.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "session/clock.h"
+#include "session/file_system.h"
+#include "session/log.h"
+#include "session/object_store.h"
+#include "session/session_journal.h"
+#include "session/staging_area.h"
+
+namespace escrow::session {
+
+// What git trees cannot hold, found when a tree is built; it is left out of the commit, by name.
+enum class OmissionKind {
+  excluded,          // matched --exclude
+  git_name,          // ".git" and what git takes for it
+  socket,
+  fifo,
+  device,
+  empty_directory,
+  xattrs,            // the file is committed, its extended attributes are not
+  mode,              // the file is committed, mode bits beyond the executable bit are not
+  inside_submodule,
+};
+const char* name_of(OmissionKind kind);
+
+struct Omission {
+  std::string path;  // below the mount's root
+  OmissionKind kind;
+};
+
+struct BuiltTree {
+  std::optional<ObjectId> tree;  // of the mount's root; nullopt: nothing in it
+  std::vector<Omission> omitted;
+};
+
+class Overlay final : public FileSystem {
+ public:
+  struct Options {
+    std::uint32_t uid = 0, gid = 0, umask = 022;
+    Timestamp base_time;                  // every time of an unchanged entry
+    std::optional<ObjectId> base_tree;    // of the mount's root; nullopt: empty
+  };
+
+  // The references must outlive the overlay. Loads the journal: cost grows with what was staged.
+  Overlay(Options options, const ObjectReader& objects, StagingArea& staging, SessionJournal& journal, Clock& clock,
+          Log& log);
+  ~Overlay() override;
+
+  // FileSystem, as documented there.
+  std::optional<Attributes> lookup(NodeId directory, std::string_view name) override;
+  Attributes attributes(NodeId node) override;
+  Attributes change_attributes(NodeId node, const AttributeChange& change) override;
+  std::string read_link(NodeId node) override;
+  Attributes make_node(NodeId directory, std::string_view name, std::uint32_t mode, std::uint32_t rdev,
+                       const Caller& caller) override;
+  Attributes make_symlink(NodeId directory, std::string_view name, std::string_view target,
+                          const Caller& caller) override;
+  Attributes link(NodeId node, NodeId directory, std::string_view name) override;
+  void unlink(NodeId directory, std::string_view name) override;
+  void remove_directory(NodeId directory, std::string_view name) override;
+  void rename(NodeId directory, std::string_view name, NodeId new_directory, std::string_view new_name,
+              RenameMode mode) override;
+  std::size_t read(NodeId node, std::uint64_t offset, std::span<std::byte> out) override;
+  void write(NodeId node, std::uint64_t offset, std::span<const std::byte> bytes, WriteOrigin origin) override;
+  void allocate(NodeId node, AllocateMode mode, std::uint64_t offset, std::uint64_t length) override;
+  std::optional<std::uint64_t> seek(NodeId node, std::uint64_t offset, SeekTarget target) override;
+  void sync_file(NodeId node) override;
+  void sync_directory(NodeId node) override;
+  void list(NodeId directory, std::uint64_t cookie, const std::function<bool(const Entry&)>& visit) override;
+  std::optional<std::string> xattr(NodeId node, std::string_view name) override;
+  std::vector<std::string> xattr_names(NodeId node) override;
+  void set_xattr(NodeId node, std::string_view name, std::string_view value, XattrMode mode) override;
+  void remove_xattr(NodeId node, std::string_view name) override;
+  StagingArea::FreeSpace free_space() override;
+  void retain(NodeId node) override;
+  void release(NodeId node) override;
+
+  // The git tree of what the mount shows now: directories that did not change keep their tree unread, files that
+  // did not change their mode and blob. New objects go to `quarantine`. With writers running the result is some
+  // mixture of their steps: seal first where that matters.
+  BuiltTree build_tree(Quarantine& quarantine, const std::vector<std::string>& excludes);
+
+  // Makes `path` (below the root) what `entry` says, or removes it with nullopt, without moving any other node: how
+  // `discard` takes a path back to the base, and `update` takes others' changes in. Missing parents are created.
+  // Returns the directories and names whose kernel caches are stale now.
+  struct Stale {
+    NodeId directory;
+    std::string name;
+  };
+  std::vector<Stale> replace(std::string_view path, const std::optional<TreeEntry>& entry);
+
+  // Regular files and directories the kernel holds: what a flush has to visit.
+  std::vector<NodeId> held_files();
+
+  struct Usage {
+    std::uint64_t staged_files = 0, staged_bytes = 0, nodes = 0;
+  };
+  Usage usage();
+
+  // Everything staged so far is in the journal (against kill -9) or, with `durable`, on disk.
+  void flush(bool durable);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace escrow::session

@@ -1,0 +1,34 @@
+// Three-way reconciliation by path, with tree ids as short-cuts: the table of the design, section 5. Pure but for
+// reading and writing trees; no state. Contents are never merged: a file that both sides changed is a conflict.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "session/object_store.h"
+
+namespace escrow::session {
+
+// What one side did to a path.
+enum class Did { nothing, added, modified, deleted, type_changed };
+const char* name_of(Did did);
+
+struct Conflict {
+  std::string path;
+  Did ours;    // the session
+  Did theirs;  // what others committed meanwhile
+};
+
+struct Conflicts {
+  std::vector<Conflict> paths;  // sorted; never empty
+};
+
+// `base`, `ours` and `theirs` are trees; nullopt is the empty tree. The merged tree is written to `writer`; nullopt
+// when nothing remains. Cost grows with the paths that differ, not with the trees.
+std::variant<std::optional<ObjectId>, Conflicts> reconcile(Quarantine& writer, const std::optional<ObjectId>& base,
+                                                           const std::optional<ObjectId>& ours,
+                                                           const std::optional<ObjectId>& theirs);
+
+}  // namespace escrow::session

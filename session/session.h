@@ -1,0 +1,123 @@
+// One open session in the process that hosts it: its overlay, its state, and what can become of it.
+//
+// Thread-safe: verbs (commit, rollback, discard, update, changes) exclude one another; the file system is used
+// concurrently. The session's directory lock is held for the object's life. Destroying a session leaves it open and
+// detached, with everything staged in the journal. States and their transitions: INVARIANTS.md.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "session/overlay.h"
+#include "session/reconcile.h"
+#include "session/session_catalog.h"
+#include "session/session_directory.h"
+#include "session/tree_changes.h"
+#include "session/write_gate.h"
+
+namespace escrow::session {
+
+// The numbered steps of the durable order (design, section 5). An observer is told after each; crash tests stop there.
+enum class CommitStep {
+  sealed_tree_built = 1,   // the session's tree and every new object are in the quarantine
+  objects_durable = 2,     // published and fsynced
+  intent_recorded = 3,     // catalog row `committing` with {branch, H, C}
+  branch_moved = 4,        // compare-and-swap from H to C
+  outcome_recorded = 5,    // catalog row `committed`
+  cleaned_up = 6,          // pins, quarantine and staging removed
+};
+
+class CommitObserver {
+ public:
+  virtual ~CommitObserver() = default;
+  virtual void reached(CommitStep step) = 0;
+};
+
+// What the core works with; all outlive every session.
+struct Services {
+  const ObjectReader& objects;
+  ReferenceStore& references;
+  SessionCatalog& catalog;
+  SessionDirectories& directories;
+  Clock& clock;
+  Log& log;
+  CommitObserver* observer = nullptr;
+};
+
+struct CommitRequest {
+  std::string message;            // empty: a default that names the session and counts the changes
+  std::optional<int> exit_code;   // of the command, for the audit record
+  Reason reason = Reason::success;
+  bool by_hand = false;           // a conflict leaves the session open instead of commit_failed
+  std::string who;                // for the history
+};
+
+struct Committed {
+  ObjectId commit;
+  ChangeCounts counts;
+};
+struct NothingToCommit {};
+using CommitOutcome = std::variant<Committed, NothingToCommit, Conflicts>;
+
+// What a commit would do now.
+struct Preview {
+  std::optional<ObjectId> before;  // whole-repository trees: of the session's base ...
+  std::optional<ObjectId> after;   // ... and of the session
+  std::vector<PathChange> changes;
+  std::vector<Omission> omitted;
+};
+
+struct UpdateOutcome {
+  std::optional<ObjectId> base;         // the session's base now
+  std::uint64_t merged = 0;             // paths taken from the head
+  std::vector<Conflict> conflicts;      // stay as the session has them; a commit will name them again
+  std::vector<Overlay::Stale> stale;    // for the kernel's caches
+};
+
+class Session {
+ public:
+  // Use SessionManager. `held` is this session's directory, locked.
+  Session(const Services& services, SessionRecord record, std::unique_ptr<SessionDirectory> held);
+  ~Session();
+
+  const SessionId& id() const;
+  SessionRecord record() const;
+  // What a mount shows: the overlay behind the write gate.
+  FileSystem& file_system();
+  WriteGate& gate();
+  Overlay& overlay();
+  std::string directory() const;
+
+  // Records where the session is mounted ("" for nowhere).
+  void set_mountpoint(const std::string& mountpoint);
+
+  // Throws Error{wrong_state} unless the session is open. On Conflicts with by_hand the session stays open; without,
+  // it is commit_failed and its result is kept under refs/sessions/<id>. Any other failure leaves it open with
+  // last_error set, and throws. The gate must be sealed, or the file system unused, so that the result is one cut.
+  CommitOutcome commit(const CommitRequest& request);
+  // The same for a whole-repository tree made elsewhere (import), instead of the overlay's.
+  CommitOutcome commit_tree(const std::optional<ObjectId>& tree, const CommitRequest& request);
+
+  // With `keep_result` what was staged stays fetchable as refs/sessions/<id>; else nothing of it remains.
+  void rollback(Reason reason, std::optional<int> exit_code, const std::string& who, bool keep_result);
+
+  Preview preview();
+  // What was left out of the last commit, rollback or preview.
+  std::vector<Omission> omitted() const;
+  // Takes paths (with everything below) back to the session's base. Throws Error{not_found} naming a path that is
+  // neither in the base nor in the session, before anything was changed.
+  std::vector<Overlay::Stale> discard(const std::vector<RepoPath>& paths);
+  UpdateOutcome update();
+  // The branch's head now.
+  std::optional<ObjectId> head() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace escrow::session

@@ -1,0 +1,35 @@
+// The repository's table of sessions and their states; storage keeps it in SQLite.
+//
+// Thread-safe, and safe between processes. Every method that changes something is one transaction that is on disk
+// (synchronous=FULL) when it returns.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "session/session_record.h"
+
+namespace escrow::session {
+
+class SessionCatalog {
+ public:
+  virtual ~SessionCatalog() = default;
+
+  virtual void insert(const SessionRecord& record) = 0;
+  virtual std::optional<SessionRecord> find(const SessionId& id) const = 0;
+  // The sessions whose ids begin with `prefix`; at most two are needed to know that it is ambiguous.
+  virtual std::vector<SessionId> find_by_prefix(const std::string& prefix) const = 0;
+  // Oldest first.
+  virtual std::vector<SessionRecord> list() const = 0;
+
+  // Replaces the row of record.id, only while the stored state is `expected` (Error{wrong_state} naming the state it
+  // is in otherwise), and appends {time, from, to, who, why} to the history.
+  virtual void transition(State expected, const SessionRecord& record, const std::string& who,
+                          const std::string& why) = 0;
+
+  // Forgets final sessions and their history older than `before`.
+  virtual void prune(Timestamp before) = 0;
+};
+
+}  // namespace escrow::session

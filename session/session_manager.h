@@ -1,0 +1,41 @@
+// Opens, finds, lists and recovers the sessions of one repository. Thread-safe; safe between processes, because a
+// session's directory lock decides who hosts it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "session/session.h"
+
+namespace escrow::session {
+
+class SessionManager {
+ public:
+  explicit SessionManager(const Services& services);
+
+  // Opens a session over the head of options.branch. Reads one commit and the trees of the prefix, nothing else.
+  // Throws Error{no_branch} (unless the repository has no commit on it yet and `create_branch`),
+  // Error{not_a_directory} when the prefix names a file.
+  std::unique_ptr<Session> open(SessionOptions options, bool create_branch);
+  // Takes over a detached session. Throws Error{attached_elsewhere}, Error{no_session}.
+  std::unique_ptr<Session> attach(const SessionId& id);
+
+  // `text` may be a unique prefix of an id. Throws Error{no_session} or Error{ambiguous_session} naming candidates.
+  SessionId resolve(const std::string& text) const;
+  struct Listed {
+    SessionRecord record;
+    Attachment attachment;
+  };
+  Listed status(const SessionId& id) const;
+  std::vector<Listed> list() const;
+
+  // Brings every unlocked session to a legal state (recovery.h): `committing` is decided, an orphaned run is rolled
+  // back, directories and pins without a session are removed. Returns what it did, a sentence each. Idempotent.
+  std::vector<std::string> recover();
+
+ private:
+  Services services_;
+};
+
+}  // namespace escrow::session

@@ -1,0 +1,91 @@
+// What Escrow knows of a session: plain values, kept in the repository's catalog and shown to people.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "session/clock.h"
+#include "session/ids.h"
+#include "session/repo_path.h"
+
+namespace escrow::session {
+
+// The state machine of INVARIANTS.md. committed, commit_failed and rolled_back are final.
+enum class State { open, awaiting_approval, committing, committed, commit_failed, rolled_back };
+
+// Derived, never stored: `mounted` while a host process holds the session's lock, `lost` when the catalog names a
+// mountpoint but nobody holds the lock.
+enum class Attachment { none, mounted, lost };
+
+// Why a session is in its state. `none` while it is open.
+enum class Reason {
+  none,
+  success,       // exit status 0, or a commit by hand
+  no_changes,    // committed without a commit
+  conflict,
+  exit_status,   // non-zero
+  signal,        // the command died of one
+  cancelled,     // SIGINT or SIGTERM to the run, or a request
+  timed_out,
+  not_started,   // the command could not be run
+  requested,     // rollback by hand
+  host_lost,     // the host process of a run died; recovery rolled back
+};
+
+const char* name_of(State state);
+const char* name_of(Attachment attachment);
+const char* name_of(Reason reason);
+bool is_final(State state);
+std::optional<State> state_from_name(std::string_view name);
+std::optional<Reason> reason_from_name(std::string_view name);
+
+// Who and why (T11). Values hold no control characters: check_audit_value() refuses them.
+struct Audit {
+  std::string committer;   // "user:alice", "agent:x" or "role:y"
+  std::string issuer;
+  std::string source;      // "sandbox", "manual" or "import"; set by Escrow
+  std::string image;
+  std::string trigger;
+  std::string trigger_id;
+};
+
+// Throws Error{bad_request} naming `what` when `value` has a control character or a newline or is over 1,024 bytes.
+void check_audit_value(std::string_view value, std::string_view what);
+// Throws Error{bad_request} unless `principal` is "user:NAME", "agent:NAME" or "role:NAME".
+void check_principal(std::string_view principal, std::string_view what);
+
+// What a session was opened with; never changes.
+struct SessionOptions {
+  std::string branch;
+  RepoPath prefix;
+  Audit audit;
+  std::uint32_t uid = 0;         // owner of what the repository holds
+  std::uint32_t gid = 0;
+  std::uint32_t umask = 022;     // applied to the modes the repository's entries show
+  bool read_only = false;        // every mutating call fails with EROFS
+  bool ephemeral = false;        // belongs to a run: when its host dies, recovery rolls it back
+  bool keep_on_failure = false;  // a failed run keeps its result under refs/sessions/<id>
+  std::vector<std::string> excludes;  // gitignore-style patterns of --exclude
+};
+
+struct SessionRecord {
+  SessionId id;
+  SessionOptions options;
+  State state = State::open;
+  Reason reason = Reason::none;
+  std::optional<ObjectId> base;         // nullopt: the branch did not exist
+  std::optional<ObjectId> commit;       // the branch's new head, once committed with changes
+  std::optional<ObjectId> swap_from;    // while committing: the head the commit was made on
+  std::optional<ObjectId> swap_to;      // while committing: the commit that is to become the head
+  std::optional<int> exit_code;
+  std::string message;                  // the commit message asked for, empty: the default
+  std::string mountpoint;               // empty: not mounted
+  std::string last_error;               // of the last commit that failed for another reason than a conflict
+  std::vector<std::string> conflicts;   // paths, of commit_failed
+  Timestamp created;
+  Timestamp changed;                    // of the last transition
+};
+
+}  // namespace escrow::session

@@ -1,0 +1,58 @@
+// The bytes being edited: one plain file per staging id, in the session's own directory.
+//
+// Thread-safe; the order of operations on one id is the caller's to keep. A bounded cache of descriptors is behind
+// it. Durability: nothing is durable before sync() (fdatasync(2)) and, for a new file, sync_directory(); a removed
+// file is gone from the directory at once. Throws Error{no_space} and Error{quota_exceeded} as the disk does,
+// Error{input_output} for the rest.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "session/ids.h"
+
+namespace escrow::session {
+
+enum class SeekTarget { data, hole };
+
+struct StagingUsage {
+  std::uint64_t size_bytes = 0;
+  std::uint64_t blocks = 0;  // of 512 bytes, as st_blocks
+};
+
+class StagingArea {
+ public:
+  virtual ~StagingArea() = default;
+
+  virtual void create(StagingId id) = 0;
+  virtual void remove(StagingId id) = 0;  // idempotent
+  virtual std::vector<StagingId> list() const = 0;
+
+  virtual StagingUsage usage(StagingId id) const = 0;
+  virtual std::size_t read(StagingId id, std::uint64_t offset, std::span<std::byte> out) const = 0;
+  // Writes all of `bytes`, or throws and has written a prefix.
+  virtual void write(StagingId id, std::uint64_t offset, std::span<const std::byte> bytes) = 0;
+  virtual void truncate(StagingId id, std::uint64_t size_bytes) = 0;
+  // fallocate(2) with these modes; `extend` false keeps the size. zero_range and punch_hole make zeroes.
+  virtual void allocate(StagingId id, std::uint64_t offset, std::uint64_t length, bool extend) = 0;
+  virtual void punch_hole(StagingId id, std::uint64_t offset, std::uint64_t length) = 0;
+  virtual void zero_range(StagingId id, std::uint64_t offset, std::uint64_t length, bool extend) = 0;
+  // lseek(2) SEEK_DATA and SEEK_HOLE; nullopt is ENXIO.
+  virtual std::optional<std::uint64_t> seek(StagingId id, std::uint64_t offset, SeekTarget target) const = 0;
+
+  virtual void sync(StagingId id) = 0;
+  virtual void sync_directory() = 0;
+  // syncfs(2): every staging file at once, for when there are many.
+  virtual void sync_all() = 0;
+
+  struct FreeSpace {
+    std::uint64_t block_size = 4096, blocks = 0, blocks_free = 0, blocks_available = 0, files = 0, files_free = 0;
+  };
+  // statvfs(3) of the file system that holds the staging directory.
+  virtual FreeSpace free_space() const = 0;
+};
+
+}  // namespace escrow::session

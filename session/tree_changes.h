@@ -1,0 +1,31 @@
+// What differs between two trees, path by path: for status, results and audit. (Patches and rename detection are
+// storage's, through libgit2.)
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "session/object_store.h"
+#include "session/reconcile.h"
+
+namespace escrow::session {
+
+struct PathChange {
+  std::string path;
+  Did did;
+  std::optional<TreeEntry> before, after;
+};
+
+// Deletions first, then by path. Equal sub-trees are not read. Directories are not listed, their files are.
+std::vector<PathChange> tree_changes(const ObjectReader& objects, const std::optional<ObjectId>& before,
+                                     const std::optional<ObjectId>& after);
+
+struct ChangeCounts {
+  std::uint64_t added = 0, modified = 0, deleted = 0;
+};
+ChangeCounts count_changes(const std::vector<PathChange>& changes);
+
+}  // namespace escrow::session

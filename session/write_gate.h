@@ -1,0 +1,63 @@
+// Decides whether a session's file system may still change: the seal of the design, section 5.
+//
+// A decorator over a FileSystem. `open` passes everything on; `draining` refuses new mutating calls with
+// Error{read_only} but lets the kernel write back pages that are already dirty; `sealed` refuses those too. A change
+// of state returns only when no mutating call of the state before is still under way, so that not one byte lands
+// after seal() has returned. A read-only session is one whose gate was sealed before it was mounted. Thread-safe.
+#pragma once
+
+#include <shared_mutex>
+
+#include "session/file_system.h"
+#include "session/synchronized.h"
+
+namespace escrow::session {
+
+class WriteGate final : public FileSystem {
+ public:
+  enum class Position { open, draining, sealed };
+
+  // `inner` must outlive the gate.
+  WriteGate(FileSystem& inner, Position position) : inner_(inner), position_(position) {}
+
+  void move_to(Position position);
+  Position position() const;
+
+  std::optional<Attributes> lookup(NodeId directory, std::string_view name) override;
+  Attributes attributes(NodeId node) override;
+  Attributes change_attributes(NodeId node, const AttributeChange& change) override;
+  std::string read_link(NodeId node) override;
+  Attributes make_node(NodeId directory, std::string_view name, std::uint32_t mode, std::uint32_t rdev,
+                       const Caller& caller) override;
+  Attributes make_symlink(NodeId directory, std::string_view name, std::string_view target,
+                          const Caller& caller) override;
+  Attributes link(NodeId node, NodeId directory, std::string_view name) override;
+  void unlink(NodeId directory, std::string_view name) override;
+  void remove_directory(NodeId directory, std::string_view name) override;
+  void rename(NodeId directory, std::string_view name, NodeId new_directory, std::string_view new_name,
+              RenameMode mode) override;
+  std::size_t read(NodeId node, std::uint64_t offset, std::span<std::byte> out) override;
+  void write(NodeId node, std::uint64_t offset, std::span<const std::byte> bytes, WriteOrigin origin) override;
+  void allocate(NodeId node, AllocateMode mode, std::uint64_t offset, std::uint64_t length) override;
+  std::optional<std::uint64_t> seek(NodeId node, std::uint64_t offset, SeekTarget target) override;
+  void sync_file(NodeId node) override;
+  void sync_directory(NodeId node) override;
+  void list(NodeId directory, std::uint64_t cookie, const std::function<bool(const Entry&)>& visit) override;
+  std::optional<std::string> xattr(NodeId node, std::string_view name) override;
+  std::vector<std::string> xattr_names(NodeId node) override;
+  void set_xattr(NodeId node, std::string_view name, std::string_view value, XattrMode mode) override;
+  void remove_xattr(NodeId node, std::string_view name) override;
+  StagingArea::FreeSpace free_space() override;
+  void retain(NodeId node) override;
+  void release(NodeId node) override;
+
+ private:
+  using Pass = SharedSynchronized<Position>::Read;
+  // Held for the whole of a mutating call.
+  Pass enter(WriteOrigin origin) const;
+
+  FileSystem& inner_;                       // constant
+  SharedSynchronized<Position> position_;   // self-locking
+};
+
+}  // namespace escrow::session
