@@ -1,0 +1,66 @@
+// One FUSE mount of one FileSystem: mounted and served by its own threads from construction until unmounted.
+//
+// Thread-safe. Opens are zero-message (ENOSYS to OPEN and OPENDIR, infinite attribute and entry timeouts), data is
+// cached by the kernel and written through: see SEMANTICS.md. flush(), invalidate() and try_unmount() must not be
+// called from a thread that serves requests (the mount's own threads never call them). Throws Error{unavailable} when
+// the machine does not allow it, Error{bad_request} for the mountpoint. Sources: fuse(4), libfuse's
+// fuse_lowlevel.h, the kernel's fs/fuse.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "session/file_system.h"
+#include "session/log.h"
+
+namespace escrow::fuse {
+
+struct MountOptions {
+  std::string mountpoint;       // absolute, an existing directory
+  std::string source;           // shown in /proc/mounts, for example "escrow:3f9c..."
+  bool allow_other = false;     // users other than the one that mounts may use it (root may always ask for it)
+  bool read_only = false;       // the kernel answers EROFS by itself
+  unsigned threads = 4;
+  std::vector<std::string> extra_options;  // passed to the kernel as they are, from mount(8) -o
+};
+
+struct OperationCount {
+  std::string name;
+  std::uint64_t count;
+};
+
+class Mount {
+ public:
+  // `file_system` must outlive the mount. `on_unmounted` is called once, from a thread of the mount, when the kernel
+  // has let go of it, whoever unmounted it.
+  Mount(session::FileSystem& file_system, const MountOptions& options, session::Log& log,
+        std::function<void()> on_unmounted = {});
+  // Detaches it if it is still mounted, and waits for the threads.
+  ~Mount();
+
+  // umount2(2): writes back every dirty page first. False when something still holds the mount (EBUSY).
+  bool try_unmount();
+  // MNT_DETACH: no new path reaches the mount; what holds it is served until it lets go or this object is destroyed.
+  void detach();
+  bool is_mounted() const;
+
+  // Everything the kernel holds dirty (mmap) has been written to the file system on return. `files` are the regular
+  // files it may hold (Overlay::held_files()).
+  void flush(const std::vector<session::NodeId>& files);
+
+  // The kernel forgets what it cached under these names, and the contents and attributes of these nodes.
+  void invalidate_entry(session::NodeId directory, const std::string& name);
+  void invalidate_node(session::NodeId node);
+
+  // Requests served so far, by kind, those with a count only.
+  std::vector<OperationCount> counts() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace escrow::fuse
