@@ -1,0 +1,1 @@
+#include "api/protocol.h"

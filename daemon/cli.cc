@@ -1,0 +1,162 @@
+#include "daemon/cli.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <iostream>
+#include <string>
+
+#include "daemon/commands/commands.h"
+#include "daemon/exit_status.h"
+#include "session/error.h"
+
+namespace escrow::daemon {
+namespace {
+
+using session::Errc;
+
+constexpr const char* kExitStatusHelp =
+    "The repository is --repo, else $ESCROW_REPO, else the git repository around the current directory.\n"
+    "A SESSION may be shortened to any unique prefix of its id.\n"
+    "\n"
+    "Exit status:\n"
+    "  0    done\n"
+    "  1    refused as things are: no such session or branch, or its state does not allow it\n"
+    "  2    the command line is wrong\n"
+    "  122  a commit met conflicting changes; they are listed and nothing is lost\n"
+    "  125  Escrow, the repository or the machine failed\n"
+    "  `escrow run` exits with the status of its command, or 122, 124 (timeout), 125, 126 or 127: see its help.\n"
+    "\n"
+    "First steps:\n"
+    "  escrow --repo data.git init\n"
+    "  escrow --repo data.git import ./dataset --message \"first import\"\n"
+    "  escrow --repo data.git run -- python3 train.py\n"
+    "  escrow --repo data.git log\n";
+
+void register_commands(CLI::App& app, const GlobalOptions& options, Action& chosen) {
+  register_init(app, options, chosen);
+  register_import(app, options, chosen);
+  register_run(app, options, chosen);
+  register_mount(app, options, chosen);
+  register_unmount(app, options, chosen);
+  register_sessions(app, options, chosen);
+  register_status(app, options, chosen);
+  register_diff(app, options, chosen);
+  register_commit(app, options, chosen);
+  register_rollback(app, options, chosen);
+  register_discard(app, options, chosen);
+  register_update(app, options, chosen);
+  register_log(app, options, chosen);
+  register_gc(app, options, chosen);
+  register_verify(app, options, chosen);
+  register_version(app, options, chosen);
+}
+
+void complain(const std::string& sentence) {
+  const std::string line = "escrow: " + sentence + "\n";
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+// Reads the arguments; nullopt when `chosen` is set and to be done.
+std::optional<int> parse(CLI::App& app, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+    return std::nullopt;
+  } catch (const CLI::CallForHelp& request) {
+    return app.exit(request, std::cout, std::cerr);
+  } catch (const CLI::CallForVersion& request) {
+    return app.exit(request, std::cout, std::cerr);
+  } catch (const CLI::CallForAllHelp& request) {
+    return app.exit(request, std::cout, std::cerr);
+  } catch (const CLI::ParseError& error) {
+    const std::vector<CLI::App*> parsed = app.get_subcommands();
+    const std::string command = parsed.empty() ? std::string() : parsed.front()->get_name() + " ";
+    complain(std::string(error.what()) + "; `escrow " + command + "--help` lists what it takes");
+    return command == "run " ? kExitEscrowFailed : kExitUsage;
+  }
+}
+
+int run_guarded(int argc, char** argv) {
+  CLI::App app("Escrow: a private, writable view of a git repository for a command, committed or rolled back as one.",
+               "escrow");
+  GlobalOptions options;
+  Action chosen;
+  app.require_subcommand(1);
+  app.fallthrough();
+  app.set_version_flag("--version", ESCROW_VERSION);
+  app.add_option("--repo", options.repository, "The repository: bare, a work tree or a .git directory")
+      ->type_name("DIR");
+  app.add_flag("-v,--verbose", options.verbose, "Log what is being done to stderr");
+  app.footer(kExitStatusHelp);
+  register_commands(app, options, chosen);
+  if (const std::optional<int> status = parse(app, argc, argv)) return *status;
+  const bool is_run = app.got_subcommand("run");
+  try {
+    const int status = chosen();
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+      complain("what was to be printed could not be written to standard output");
+      return kExitEscrowFailed;
+    }
+    return status;
+  } catch (const session::Error& error) {
+    std::fflush(stdout);
+    complain(error.what());
+    return is_run ? kExitEscrowFailed : exit_status_of(error.code());
+  }
+}
+
+}  // namespace
+
+int exit_status_of(Errc code) {
+  switch (code) {
+    case Errc::bad_request:
+      return kExitUsage;
+    case Errc::conflict:
+      return kExitConflict;
+    case Errc::not_found:
+    case Errc::exists:
+    case Errc::not_a_directory:
+    case Errc::is_a_directory:
+    case Errc::not_empty:
+    case Errc::name_too_long:
+    case Errc::too_many_links:
+    case Errc::invalid_argument:
+    case Errc::access_denied:
+    case Errc::not_permitted:
+    case Errc::read_only:
+    case Errc::no_attribute:
+    case Errc::result_too_large:
+    case Errc::no_such_offset:
+    case Errc::not_supported:
+    case Errc::busy:
+    case Errc::no_branch:
+    case Errc::no_session:
+    case Errc::ambiguous_session:
+    case Errc::wrong_state:
+    case Errc::attached_elsewhere:
+    case Errc::branch_moved:
+      return kExitRefused;
+    case Errc::no_space:
+    case Errc::quota_exceeded:
+    case Errc::file_too_large:
+    case Errc::input_output:
+    case Errc::no_repository:
+    case Errc::unsupported_repository:
+    case Errc::damaged_repository:
+    case Errc::newer_state:
+    case Errc::unavailable:
+      return kExitEscrowFailed;
+  }
+  return kExitEscrowFailed;
+}
+
+int run_command_line(int argc, char** argv) noexcept {
+  try {
+    return run_guarded(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "escrow: internal error: %s\n", error.what());
+    return kExitEscrowFailed;
+  }
+}
+
+}  // namespace escrow::daemon
