@@ -1,0 +1,17 @@
+// Whether a directory can become a mountpoint, before anything is opened for it.
+#pragma once
+
+#include <string>
+
+namespace escrow::daemon {
+
+// The absolute path of `text` (relative: from the current directory). Throws Error{bad_request} when it is missing,
+// not a directory, not empty, already a session's mountpoint, inside another session's mount or inside
+// `git_directory`.
+std::string check_mountpoint(const std::string& text, const std::string& git_directory);
+
+// Processes that keep `mountpoint` busy (an open descriptor, a mapping, a working directory or root below it), as far
+// as /proc lets this user see: "python3 (4711)", joined by ", ". Empty: none seen.
+std::string holders_of(const std::string& mountpoint);
+
+}  // namespace escrow::daemon

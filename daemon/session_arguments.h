@@ -1,0 +1,42 @@
+// The options that every command which opens a session shares: branch, prefix, audit, ownership.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "session/object_store.h"
+#include "session/session_record.h"
+
+namespace CLI {
+class App;
+}
+
+namespace escrow::daemon {
+
+struct SessionArguments {
+  std::string branch;       // empty: the repository's default branch
+  std::string path_prefix;
+  std::string committer;    // empty: the user of this process
+  std::string issuer;       // empty: the user of this process
+  std::string image, trigger, trigger_id;
+  std::optional<std::uint32_t> uid, gid;  // nullopt: of this process
+  std::string umask = "022";              // octal
+  bool read_only = false;
+  std::vector<std::string> excludes;
+};
+
+// --branch --path-prefix --committer --issuer --image --trigger --trigger-id
+void add_audit_options(CLI::App& command, SessionArguments& arguments);
+// --uid --gid --umask --read-only --exclude
+void add_view_options(CLI::App& command, SessionArguments& arguments);
+
+// Checks every value. `source` is "sandbox", "manual" or "import". Throws Error{bad_request}.
+session::SessionOptions session_options(const SessionArguments& arguments, const session::ReferenceStore& references,
+                                        const std::string& source);
+
+// "022" and the like; throws Error{bad_request} naming `what`.
+std::uint32_t parse_umask(const std::string& text, const std::string& what);
+
+}  // namespace escrow::daemon
