@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Installs what is needed, builds Escrow and passes its tests: all of them in the `dev` build, and those of the folders
+# below once more under AddressSanitizer and UndefinedBehaviorSanitizer.
+# Set REQUIRE_FUSE=1 to make a machine without a usable /dev/fuse a failure instead of skipped tests.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+step() { printf '\n== %s\n' "$*"; }
+
+step "Installing what is needed"
+deploy/setup.sh
+jobs=$(nproc)
+
+step "Building (preset dev)"
+cmake --preset dev -Wno-dev >/dev/null
+cmake --build --preset dev --parallel "$jobs"
+
+step "Building and testing under AddressSanitizer and UndefinedBehaviorSanitizer (preset asan)"
+export ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1
+cmake --preset asan -Wno-dev >/dev/null
+for folder in session storage fuse api; do
+  [ -e "tests/$folder/CMakeLists.txt" ] || continue
+  cmake --build --preset asan --parallel "$jobs" --target "tests/$folder/all"
+  log=build/asan/tests-$folder.log
+  if ! ctest --test-dir "build/asan/tests/$folder" --output-on-failure --no-tests=error --parallel "$jobs" \
+      --timeout 300 >"$log" 2>&1; then
+    cat "$log"
+    echo "deploy/test.sh: tests of tests/$folder failed under the sanitizers" >&2
+    exit 1
+  fi
+  echo "tests/$folder under the sanitizers: $(grep --count -E '^ *[0-9]+/[0-9]+ Test .* Passed ' "$log") passed"
+done
+
+step "Tests"
+ctest --test-dir build/dev --output-on-failure --no-tests=error --timeout 600

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Each rule of check_sources.py stays silent on a clean tree and fires on a tree with one violation of it."""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import check_sources  # noqa: E402
+
+STATUS = "| id | status | test |\n|---|---|---|\n" + "".join(
+    f"| {requirement} | not yet | |\n" for requirement in check_sources.REQUIREMENTS)
+CLEAN = {
+    "CMakeLists.txt": "project(escrow)\n",
+    "README.md": STATUS,
+    "session/CMakeLists.txt": "add_library(escrow_session thing.cc)\n",
+    "session/thing.cc": '#include "session/thing.h"\n\n#include <vector>\n',
+    "session/thing.h": "#pragma once\n",
+    "session/synchronized.h": "#include <mutex>\nstd::mutex mutex_;\n",
+    "session/INVARIANTS.md": "| rule | test |\n|---|---|\n| one | `Thing.Works` |\n",
+    "fuse/CMakeLists.txt": "add_library(escrow_fuse mount.cc)\n",
+    "fuse/mount.cc": '#include <fuse_lowlevel.h>\n#include <sys/mount.h>\n\n#include "session/thing.h"\n',
+    "fuse/SEMANTICS.md": "| line | test |\n|---|---|\n| two | `Thing.Works` |\n",
+    "tests/session/CMakeLists.txt": "escrow_test(session_test SOURCES thing_test.cc)\n",
+    "tests/session/thing_test.cc": "TEST(Thing, Works) {\n}\n",
+    "tests/architecture/CMakeLists.txt": "add_test(NAME Script.Runs COMMAND script)\n",
+}
+LONG_NAME = "x" * check_sources.MAX_COLUMNS
+
+# rule, what is changed in the clean tree, where the violation is reported
+VIOLATIONS = [
+    ("LayersIncludeOnlyWhatTheyMay", {"session/thing.h": '#include "storage/a.h"\n'}, "session/thing.h:1"),
+    ("LayersIncludeOnlyWhatTheyMay", {"session/thing.h": "#include <sys/stat.h>\n"}, "session/thing.h:1"),
+    ("LayersIncludeOnlyWhatTheyMay", {"fuse/mount.cc": '\n#include "storage/a.h"\n'}, "fuse/mount.cc:2"),
+    ("LayersIncludeOnlyWhatTheyMay", {"api/a.cc": '#include "daemon/a.h"\n'}, "api/a.cc:1"),
+    ("LayersIncludeOnlyWhatTheyMay", {"fuse/mount.cc": '#include "mount.h"\n'}, "fuse/mount.cc:1"),
+    ("ForeignLibrariesStayInTheirFolder", {"daemon/a.cc": "#include <fuse3/fuse.h>\n"}, "daemon/a.cc:1"),
+    ("ForeignLibrariesStayInTheirFolder", {"daemon/a.cc": "#include <fuse_lowlevel.h>\n"}, "daemon/a.cc:1"),
+    ("ForeignLibrariesStayInTheirFolder", {"daemon/a.cc": "#include <nlohmann/json.hpp>\n"}, "daemon/a.cc:1"),
+    ("ForeignLibrariesStayInTheirFolder", {"daemon/a.cc": "#include <sys/socket.h>\n"}, "daemon/a.cc:1"),
+    ("ForeignLibrariesStayInTheirFolder", {"daemon/a.cc": "#include <git2.h>\n"}, "daemon/a.cc:1"),
+    ("ForeignLibrariesStayInTheirFolder", {"daemon/a.cc": "#include <git2/blob.h>\n"}, "daemon/a.cc:1"),
+    ("ForeignLibrariesStayInTheirFolder", {"daemon/a.cc": "#include <sqlite3.h>\n"}, "daemon/a.cc:1"),
+    ("ForeignLibrariesStayInTheirFolder", {"daemon/a.cc": "#include <openssl/evp.h>\n"}, "daemon/a.cc:1"),
+    ("ForeignLibrariesStayInTheirFolder", {"api/a.cc": "#include <CLI/CLI.hpp>\n"}, "api/a.cc:1"),
+    ("ForeignLibrariesStayInTheirFolder", {"storage/a.cc": "#include <spdlog/spdlog.h>\n"}, "storage/a.cc:1"),
+    ("ForeignLibrariesStayInTheirFolder", {"storage/a.cc": "#include <sched.h>\n"}, "storage/a.cc:1"),
+    ("MutexesAreSynchronized", {"session/thing.h": "std::mutex mutex_;\n"}, "session/thing.h:1"),
+    ("MutexesAreSynchronized", {"daemon/a.h": "\nstd::shared_mutex mutex_;\n"}, "daemon/a.h:2"),
+    ("MutexesAreSynchronized", {"fuse/mount.cc": "pthread_mutex_t mutex;\n"}, "fuse/mount.cc:1"),
+    ("FilesAreShort", {"session/thing.h": "\n" * (check_sources.MAX_LINES + 1)}, "session/thing.h:601"),
+    ("LinesAreShort", {"session/thing.h": f"int {LONG_NAME};\n"}, "session/thing.h:1"),
+    ("NothingIsLeftUnfinished", {"session/thing.h": "// TO" "DO: more\n"}, "session/thing.h:1"),
+    ("NothingIsLeftUnfinished", {"fuse/SEMANTICS.md": "FIX" "ME\n"}, "fuse/SEMANTICS.md:1"),
+    ("NothingIsLeftUnfinished", {"tests/a.cc": "TEST(Thing, DISA" "BLED_Works) {}\n"}, "tests/a.cc:1"),
+    ("SourcesAreListed", {"fuse/CMakeLists.txt": "file(GLOB s *.cc)\n# mount.cc\n"}, "fuse/CMakeLists.txt:1"),
+    ("SourcesAreListed", {"session/more.cc": "\n"}, "session/more.cc:1"),
+    ("SourcesAreListed", {"session/CMakeLists.txt": "add_library(s something.cc) # thing.cc\n"}, "session/thing.cc:1"),
+    ("StatusTableIsTrue", {"README.md": STATUS.replace("| T1 | not yet | |", "| T1 | yes | |")}, "README.md:3"),
+    ("StatusTableIsTrue", {"README.md": STATUS.replace("| T1 | not yet | |", "| T1 | yes | `Thing.Gone` |")},
+     "README.md:3"),
+    ("StatusTableIsTrue", {"README.md": STATUS.replace("| T2 | not yet | |", "| T2 | maybe | |")}, "README.md:4"),
+    ("StatusTableIsTrue", {"README.md": STATUS.replace("| B7 | not yet | |\n", "")}, "README.md:1"),
+    ("DocumentedTestsExist", {"fuse/SEMANTICS.md": "\nSee `Thing.Gone`.\n"}, "fuse/SEMANTICS.md:2"),
+    ("DocumentedTestsExist", {"session/INVARIANTS.md": "See `Gone.*`.\n"}, "session/INVARIANTS.md:1"),
+    ("DocumentedTestsExist", {"fuse/SEMANTICS.md": "| line | test |\n|---|---|\n| two | none |\n"},
+     "fuse/SEMANTICS.md:3"),
+    ("DocumentedTestsExist", {"session/INVARIANTS.md": None}, "session/INVARIANTS.md:1"),
+]
+ALLOWED = [
+    ("LayersIncludeOnlyWhatTheyMay", {"daemon/a.cc": '#include "fuse/a.h"\n#include "storage/a.h"\n'}),
+    ("ForeignLibrariesStayInTheirFolder", {"daemon/a.cc": '#include "fuse/fuse.h"\n'}),
+    ("MutexesAreSynchronized", {"session/thing.h": "// not a std::mutex\n"}),
+    ("SourcesAreListed", {"tests/support/a.cc": "", "tests/session/CMakeLists.txt": "thing_test.cc ../support/a.cc"}),
+    ("SourcesAreListed", {"tests/support/a.cc": "",
+                          "tests/session/CMakeLists.txt": "thing_test.cc ${PROJECT_SOURCE_DIR}/tests/support/a.cc"}),
+    ("StatusTableIsTrue", {"README.md": STATUS.replace("| T1 | not yet | |", "| T1 | yes | `Thing.Works` |")}),
+    ("StatusTableIsTrue", {"README.md": STATUS.replace("| T1 | not yet | |", "| T1 | yes | `Script.Runs` |")}),
+    ("DocumentedTestsExist", {"fuse/SEMANTICS.md": "README.md, `Thing.*`, `Script.Runs`, e.g. this\n"}),
+]
+
+
+def check(rule, changes):
+    with tempfile.TemporaryDirectory(prefix="escrow-architecture.") as root:
+        for path, text in {**CLEAN, **changes}.items():
+            if text is not None:
+                os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
+                with open(os.path.join(root, path), "w", encoding="utf-8") as file:
+                    file.write(text)
+        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "check_sources.py")
+        command = [sys.executable, script, "--root", root, *rule]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+class CheckSources(unittest.TestCase):
+    def test_a_clean_tree_passes_every_rule(self):
+        result = check([], {})
+        self.assertEqual((result.returncode, result.stdout), (0, ""), result.stderr)
+
+    def test_each_rule_fires_on_its_violation(self):
+        for rule, changes, where in VIOLATIONS:
+            with self.subTest(rule=rule, changes=changes):
+                result = check([rule], changes)
+                self.assertEqual(result.returncode, 1, result.stderr)
+                self.assertIn(where + ":", result.stdout)
+
+    def test_what_is_allowed_passes(self):
+        for rule, changes in ALLOWED:
+            with self.subTest(rule=rule, changes=changes):
+                result = check([rule], changes)
+                self.assertEqual((result.returncode, result.stdout), (0, ""), result.stderr)
+
+    def test_every_rule_has_a_violation_here(self):
+        self.assertEqual({rule for rule, _, _ in VIOLATIONS}, set(check_sources.RULES))
+
+
+if __name__ == "__main__":
+    unittest.main()
