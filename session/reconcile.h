@@ -15,6 +15,9 @@ namespace escrow::session {
 enum class Did { nothing, added, modified, deleted, type_changed };
 const char* name_of(Did did);
 
+// What became of an entry; a change of the executable bit is a modification.
+Did what_was_done(const std::optional<TreeEntry>& before, const std::optional<TreeEntry>& after);
+
 struct Conflict {
   std::string path;
   Did ours;    // the session
@@ -30,5 +33,13 @@ struct Conflicts {
 std::variant<std::optional<ObjectId>, Conflicts> reconcile(Quarantine& writer, const std::optional<ObjectId>& base,
                                                            const std::optional<ObjectId>& ours,
                                                            const std::optional<ObjectId>& theirs);
+
+// The same, but conflicting paths are taken as `ours` has them: how a session takes in what others committed.
+struct MergeKeepingOurs {
+  std::optional<ObjectId> tree;
+  std::vector<Conflict> conflicts;  // sorted; may be empty
+};
+MergeKeepingOurs merge_keeping_ours(Quarantine& writer, const std::optional<ObjectId>& base,
+                                    const std::optional<ObjectId>& ours, const std::optional<ObjectId>& theirs);
 
 }  // namespace escrow::session

@@ -2,11 +2,13 @@
 //
 // A decorator over a FileSystem. `open` passes everything on; `draining` refuses new mutating calls with
 // Error{read_only} but lets the kernel write back pages that are already dirty; `sealed` refuses those too. A change
-// of state returns only when no mutating call of the state before is still under way, so that not one byte lands
-// after seal() has returned. A read-only session is one whose gate was sealed before it was mounted. Thread-safe.
+// of state returns only when no call that the new state refuses is still under way, so that not one byte lands after
+// move_to(sealed) has returned; calls that keep coming cannot delay it. A read-only session is one whose gate was
+// sealed before it was mounted. Thread-safe.
 #pragma once
 
-#include <shared_mutex>
+#include <condition_variable>
+#include <cstdint>
 
 #include "session/file_system.h"
 #include "session/synchronized.h"
@@ -18,10 +20,23 @@ class WriteGate final : public FileSystem {
   enum class Position { open, draining, sealed };
 
   // `inner` must outlive the gate.
-  WriteGate(FileSystem& inner, Position position) : inner_(inner), position_(position) {}
+  WriteGate(FileSystem& inner, Position position) : inner_(inner), traffic_(Traffic{position}) {}
 
   void move_to(Position position);
   Position position() const;
+
+  // While it lives, mutating calls wait; those under way have ended when pause() returns.
+  // For changes the session makes itself (update, discard). One at a time; it must not outlive the gate.
+  class Pause {
+   public:
+    explicit Pause(WriteGate& gate);
+    ~Pause();
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
+
+   private:
+    WriteGate& gate_;
+  };
 
   std::optional<Attributes> lookup(NodeId directory, std::string_view name) override;
   Attributes attributes(NodeId node) override;
@@ -52,12 +67,17 @@ class WriteGate final : public FileSystem {
   void release(NodeId node) override;
 
  private:
-  using Pass = SharedSynchronized<Position>::Read;
-  // Held for the whole of a mutating call.
-  Pass enter(WriteOrigin origin) const;
+  struct Traffic {
+    Position position;
+    int pauses = 0;
+    std::uint64_t calls = 0;        // mutating calls under way, without ...
+    std::uint64_t write_backs = 0;  // ... the kernel's page write-backs, which draining lets through
+  };
+  class Pass;
 
-  FileSystem& inner_;                       // constant
-  SharedSynchronized<Position> position_;   // self-locking
+  FileSystem& inner_;                  // constant
+  mutable Synchronized<Traffic> traffic_;
+  std::condition_variable changed_;    // a call ended, or a pause did; waits under the lock of traffic_
 };
 
 }  // namespace escrow::session

@@ -1,0 +1,255 @@
+#include "session/commit.h"
+
+#include <exception>
+#include <set>
+#include <vector>
+
+#include "session/commit_message.h"
+#include "session/error.h"
+#include "session/tree_walk.h"
+
+namespace escrow::session {
+namespace {
+
+// A history longer than this is not walked to the end; the reflog answers instead.
+constexpr std::size_t kMaxWalkedCommits = 100'000;
+
+void tell(const Services& services, CommitStep step) {
+  if (services.observer) services.observer->reached(step);
+}
+
+// One transaction of the catalog; `record` changes only when it succeeded.
+void transition(const Services& services, SessionRecord& record, SessionRecord next, const std::string& who,
+                const std::string& why) {
+  next.changed = services.clock.now();
+  if (is_final(next.state)) next.mountpoint.clear();
+  services.catalog.transition(record.state, next, who, why);
+  record = std::move(next);
+}
+
+Commit commit_of(const Services& services, Quarantine& quarantine, const SessionRecord& record, const TreeRoot& tree,
+                 const std::optional<ObjectId>& parent, const ChangeCounts& counts) {
+  Commit commit;
+  commit.tree = tree ? *tree : quarantine.put_tree({});
+  if (parent) commit.parents.push_back(*parent);
+  commit.author = commit.committer = signature_of(record.options.audit.committer, services.clock.now());
+  commit.message = compose_commit_message(record, counts);
+  return commit;
+}
+
+// refs/sessions/<id>: the session's own tree on its base, as it was before anyone merged anything.
+void keep_result(const Services& services, const SessionRecord& record, Quarantine& quarantine,
+                 const SessionResult& result) {
+  const ChangeCounts counts = count_changes(tree_changes(quarantine, result.base_tree, result.tree));
+  const ObjectId commit =
+      quarantine.put_commit(commit_of(services, quarantine, record, result.tree, result.base, counts));
+  const auto published = quarantine.publish(commit);
+  services.references.keep_result(record.id, commit);
+}
+
+// Step 6 once the outcome is recorded: the session has ended, whatever this finds; recovery removes the rest.
+void clean_up_or_log(const Services& services, const SessionRecord& record, SessionDirectory& directory) {
+  const bool kept = record.state == State::commit_failed || record.state == State::rolled_back;
+  try {
+    clean_up(services, record.id, directory, kept);
+  } catch (const std::exception& failure) {
+    services.log.write(LogLevel::warning, "session " + record.id.text() +
+                                              " has ended, but what it left could not be removed (the next command "
+                                              "tries again): " + failure.what());
+  }
+  tell(services, CommitStep::cleaned_up);
+}
+
+class Committer {
+ public:
+  Committer(const Services& services, SessionRecord& record, SessionDirectory& directory, const SessionResult& result,
+            bool by_hand, const std::string& who)
+      : services_(services), record_(record), directory_(directory), quarantine_(directory.quarantine()),
+        result_(result), by_hand_(by_hand), who_(who) {}
+
+  CommitOutcome run() {
+    try {
+      return commit();
+    } catch (const std::exception& failure) {
+      undo(failure.what());
+      throw;
+    }
+  }
+
+ private:
+  CommitOutcome commit() {
+    const std::string& branch = record_.options.branch;
+    if (result_.tree == result_.base_tree) return nothing_to_commit();
+    for (int attempt = 0; attempt < kMaxSwapAttempts; ++attempt) {
+      const std::optional<ObjectId> head = services_.references.head(branch);
+      if (!head && result_.base)
+        throw Error(Errc::no_branch, "cannot commit to branch '" + branch +
+                                         "': it was deleted since the session began; create it again, at " +
+                                         result_.base->hex() + " for example, and commit again");
+      const TreeRoot head_tree = tree_of_commit(quarantine_, head);
+      auto merged = reconcile(quarantine_, result_.base_tree, result_.tree, head_tree);
+      if (auto* conflicts = std::get_if<Conflicts>(&merged)) return conflict(std::move(*conflicts));
+      const TreeRoot tree = std::get<TreeRoot>(merged);
+      if (tree == head_tree) return nothing_to_commit();
+      const ChangeCounts counts = count_changes(tree_changes(quarantine_, head_tree, tree));
+      const ObjectId made = quarantine_.put_commit(commit_of(services_, quarantine_, record_, tree, head, counts));
+      if (!swap(head, made)) continue;
+      record_committed(services_, record_, directory_, who_, "committed");
+      return Committed{made, counts};
+    }
+    throw Error(Errc::branch_moved, "cannot commit to branch '" + branch + "': others moved it " +
+                                        std::to_string(kMaxSwapAttempts) + " times meanwhile; commit again");
+  }
+
+  // Steps 1 to 4; false when another commit was there first.
+  bool swap(const std::optional<ObjectId>& head, const ObjectId& commit) {
+    tell(services_, CommitStep::sealed_tree_built);
+    const auto published = quarantine_.publish(commit);
+    tell(services_, CommitStep::objects_durable);
+    SessionRecord intent = record_;
+    intent.state = State::committing;
+    intent.swap_from = head;
+    intent.swap_to = commit;
+    intent.last_error.clear();
+    transition(services_, record_, std::move(intent), who_, "committing");
+    tell(services_, CommitStep::intent_recorded);
+    may_have_landed_ = true;
+    if (!services_.references.compare_and_swap(record_.options.branch, head, commit,
+                                               "escrow: session " + record_.id.text())) {
+      may_have_landed_ = false;
+      return false;
+    }
+    tell(services_, CommitStep::branch_moved);
+    return true;
+  }
+
+  CommitOutcome nothing_to_commit() {
+    SessionRecord next = record_;
+    next.state = State::committed;
+    next.reason = Reason::no_changes;
+    next.commit.reset();
+    next.swap_from.reset();
+    next.swap_to.reset();
+    next.last_error.clear();
+    transition(services_, record_, std::move(next), who_, "nothing to commit");
+    tell(services_, CommitStep::outcome_recorded);
+    clean_up_or_log(services_, record_, directory_);
+    return NothingToCommit{};
+  }
+
+  CommitOutcome conflict(Conflicts conflicts) {
+    SessionRecord next = record_;
+    next.swap_from.reset();
+    next.swap_to.reset();
+    if (by_hand_) {
+      next.state = State::open;
+      next.reason = Reason::none;
+      next.exit_code.reset();
+      transition(services_, record_, std::move(next), who_, "conflict: the session stays open");
+      return conflicts;
+    }
+    keep_result(services_, record_, quarantine_, result_);
+    next.state = State::commit_failed;
+    next.reason = Reason::conflict;
+    for (const Conflict& one : conflicts.paths) next.conflicts.push_back(one.path);
+    transition(services_, record_, std::move(next), who_, "conflict");
+    tell(services_, CommitStep::outcome_recorded);
+    clean_up_or_log(services_, record_, directory_);
+    return conflicts;
+  }
+
+  // The catalog may be what failed (a full disk): then the row stays as it is, and recovery decides.
+  void undo(const std::string& why) noexcept {
+    try {
+      if (is_final(record_.state)) return;
+      if (may_have_landed_ && services_.references.head(record_.options.branch) != record_.swap_from) return;
+      return_to_open(services_, record_, why, who_);
+    } catch (const std::exception& second) {
+      services_.log.write(LogLevel::error, "session " + record_.id.text() +
+                                               ": its failed commit could not be recorded: " + second.what());
+    }
+  }
+
+  const Services& services_;
+  SessionRecord& record_;
+  SessionDirectory& directory_;
+  Quarantine& quarantine_;
+  const SessionResult& result_;
+  const bool by_hand_;
+  const std::string& who_;
+  bool may_have_landed_ = false;  // a compare-and-swap was tried and did not say that it lost
+};
+
+}  // namespace
+
+CommitOutcome commit_result(const Services& services, SessionRecord& record, SessionDirectory& directory,
+                            const SessionResult& result, bool by_hand, const std::string& who) {
+  return Committer(services, record, directory, result, by_hand, who).run();
+}
+
+bool swap_landed(const Services& services, const SessionRecord& record) {
+  const std::string& branch = record.options.branch;
+  const std::optional<ObjectId> head = services.references.head(branch);
+  std::vector<ObjectId> front;
+  if (head) front.push_back(*head);
+  std::set<ObjectId> seen;
+  while (!front.empty() && seen.size() < kMaxWalkedCommits) {
+    const ObjectId commit = front.back();
+    front.pop_back();
+    if (commit == record.swap_to) return true;
+    // What a shallow clone lacks ends the walk as the history does.
+    if (commit == record.swap_from || !seen.insert(commit).second || !services.objects.contains(commit)) continue;
+    for (const ObjectId& parent : services.objects.read_commit(commit).parents) front.push_back(parent);
+  }
+  return services.references.reflog_has(branch, *record.swap_to);
+}
+
+void record_committed(const Services& services, SessionRecord& record, SessionDirectory& directory,
+                      const std::string& who, const std::string& why) {
+  SessionRecord next = record;
+  next.state = State::committed;
+  if (next.reason == Reason::none) next.reason = Reason::success;
+  next.commit = record.swap_to;
+  next.last_error.clear();
+  transition(services, record, std::move(next), who, why);
+  tell(services, CommitStep::outcome_recorded);
+  clean_up_or_log(services, record, directory);
+}
+
+void roll_back(const Services& services, SessionRecord& record, SessionDirectory& directory,
+               const Rollback& rollback) {
+  if (rollback.keep) {
+    keep_result(services, record, directory.quarantine(), *rollback.keep);
+  } else if (services.references.result(record.id)) {
+    services.references.drop_result(record.id);  // of a roll-back that did not get further
+  }
+  SessionRecord next = record;
+  next.state = State::rolled_back;
+  next.reason = rollback.reason;
+  next.exit_code = rollback.exit_code;
+  next.swap_from.reset();
+  next.swap_to.reset();
+  next.last_error.clear();  // it may name files
+  transition(services, record, std::move(next), rollback.who, name_of(rollback.reason));
+  clean_up_or_log(services, record, directory);
+}
+
+void return_to_open(const Services& services, SessionRecord& record, const std::string& last_error,
+                    const std::string& who) {
+  SessionRecord next = record;
+  next.state = State::open;
+  next.reason = Reason::none;
+  next.exit_code.reset();
+  next.swap_from.reset();
+  next.swap_to.reset();
+  next.last_error = last_error;
+  transition(services, record, std::move(next), who, "the commit failed: the session stays open");
+}
+
+void clean_up(const Services& services, const SessionId& id, SessionDirectory& directory, bool keep_result) {
+  services.references.unpin_base(id);
+  if (!keep_result && services.references.result(id)) services.references.drop_result(id);
+  directory.remove();
+}
+
+}  // namespace escrow::session

@@ -1,0 +1,153 @@
+#include "session/recovery.h"
+
+#include <exception>
+
+#include "session/error.h"
+#include "session/tree_walk.h"
+
+namespace escrow::session {
+namespace {
+
+constexpr char kWho[] = "recovery";
+
+// Who ran the session is dead, so nobody will continue it. One whose commit failed for a reason outside (a full disk)
+// holds work that can still be committed by hand; it stays.
+bool is_orphaned_run(const SessionRecord& record) {
+  return record.state == State::open && record.options.ephemeral && record.last_error.empty();
+}
+
+// nullptr when somebody holds it, or when there is no such directory any more.
+std::unique_ptr<SessionDirectory> take(const Services& services, const SessionId& id, bool& missing) {
+  missing = false;
+  try {
+    return services.directories.try_open(id);
+  } catch (const Error& error) {
+    if (error.code() != Errc::no_session) throw;
+    missing = true;
+    return nullptr;
+  }
+}
+
+class Recovery {
+ public:
+  Recovery(const Services& services, const ResultOf& result_of) : services_(services), result_of_(result_of) {}
+
+  std::vector<std::string> run() {
+    for (const SessionRecord& row : services_.catalog.list())
+      if (row.state == State::committing || is_orphaned_run(row))
+        guarded(row.id, [&] { return decide(row.id); });
+    for (const SessionId& id : services_.directories.list())
+      guarded(id, [&] { return sweep(id); });
+    return std::move(done_);
+  }
+
+ private:
+  // One damaged session must not keep the others from being recovered.
+  template <typename Work>
+  void guarded(const SessionId& id, Work work) {
+    try {
+      if (std::string sentence = work(); !sentence.empty()) done_.push_back(std::move(sentence));
+    } catch (const std::exception& failure) {
+      std::string sentence = "session " + id.text() + " could not be recovered: " + failure.what();
+      services_.log.write(LogLevel::error, sentence);
+      done_.push_back(std::move(sentence));
+    }
+  }
+
+  std::string decide(const SessionId& id) {
+    bool missing = false;
+    const std::unique_ptr<SessionDirectory> held = take(services_, id, missing);
+    if (!held && !missing) return "";
+    // Under the lock: another process may have recovered it between the listing and now.
+    std::optional<SessionRecord> record = services_.catalog.find(id);
+    if (!record) return "";
+    if (missing) return is_final(record->state) ? "" : without_directory(*record);
+    if (record->state == State::committing) return decide_commit(services_, *record, *held);
+    if (!is_orphaned_run(*record)) return "";
+    Rollback rollback;
+    rollback.reason = Reason::host_lost;
+    rollback.who = kWho;
+    if (record->options.keep_on_failure) rollback.keep = result_of_(*record, *held);
+    roll_back(services_, *record, *held, rollback);
+    return "session " + id.text() + " was rolled back: the process that ran it died";
+  }
+
+  // Only somebody else's rm can do this: clean-up removes a directory after the final state is recorded.
+  std::string without_directory(SessionRecord& record) {
+    SessionRecord next = record;
+    const bool landed = record.state == State::committing && swap_landed(services_, record);
+    next.state = landed ? State::committed : State::rolled_back;
+    next.reason = landed ? record.reason : Reason::host_lost;
+    if (landed) next.commit = record.swap_to;
+    next.mountpoint.clear();
+    next.last_error = landed ? "" : "its directory is missing";
+    next.changed = services_.clock.now();
+    services_.catalog.transition(record.state, next, kWho, "its directory is missing");
+    services_.references.unpin_base(record.id);
+    return "session " + record.id.text() + (landed ? " was committed" : " was given up: its directory is missing");
+  }
+
+  // Directories of sessions that ended, or that were never recorded because their opening was cut short.
+  std::string sweep(const SessionId& id) {
+    const std::optional<SessionRecord> before = services_.catalog.find(id);
+    if (before && !is_final(before->state)) return "";
+    bool missing = false;
+    const std::unique_ptr<SessionDirectory> held = take(services_, id, missing);
+    if (!held) return "";
+    const std::optional<SessionRecord> record = services_.catalog.find(id);
+    if (record && !is_final(record->state)) return "";
+    clean_up(services_, id, *held, record && record->state != State::committed);
+    return "removed what session " + id.text() + (record ? " left behind" : " left behind before it was opened");
+  }
+
+  const Services& services_;
+  const ResultOf& result_of_;
+  std::vector<std::string> done_;
+};
+
+}  // namespace
+
+std::vector<std::string> recover_sessions(const Services& services, const ResultOf& result_of) {
+  return Recovery(services, result_of).run();
+}
+
+std::string decide_commit(const Services& services, SessionRecord& record, SessionDirectory& directory) {
+  const std::string name = "session " + record.id.text();
+  if (!record.swap_to || swap_landed(services, record)) {
+    if (!record.swap_to) {
+      return_to_open(services, record, "its commit was interrupted; commit again", kWho);
+      return name + " is open again: its commit was interrupted";
+    }
+    record_committed(services, record, directory, kWho, "found in the branch");
+    return name + " was committed: its commit is in the branch";
+  }
+  // The objects were durable before the row said committing, but a `git gc --prune=now` may have taken them since; the
+  // quarantine still has them.
+  Quarantine& quarantine = directory.quarantine();
+  if (!quarantine.contains(*record.swap_to)) {
+    return_to_open(services, record, "its commit was interrupted and its objects are gone; commit again", kWho);
+    return name + " is open again: the objects of its interrupted commit are gone";
+  }
+  const std::string& branch = record.options.branch;
+  const bool unmoved = services.references.head(branch) == record.swap_from;
+  if (unmoved) {
+    const auto published = quarantine.publish(*record.swap_to);
+    if (services.references.compare_and_swap(branch, record.swap_from, *record.swap_to,
+                                             "escrow: session " + record.id.text())) {
+      record_committed(services, record, directory, kWho, "swap retried");
+      return name + " was committed: the interrupted move of the branch was done";
+    }
+  }
+  if (!record.options.ephemeral) {
+    return_to_open(services, record, "its commit was interrupted and others moved the branch; commit again", kWho);
+    return name + " is open again: others moved the branch while its commit was interrupted";
+  }
+  // What the interrupted commit did to its parent is what the run did; do it to the new head.
+  const SessionResult result{record.swap_from, tree_of_commit(quarantine, record.swap_from),
+                             tree_of_commit(quarantine, record.swap_to)};
+  const CommitOutcome outcome = commit_result(services, record, directory, result, false, kWho);
+  if (std::holds_alternative<Conflicts>(outcome)) return name + " failed to commit: it conflicts with the branch";
+  return name + " was committed on top of what others committed";
+}
+
+}  // namespace escrow::session
