@@ -1,0 +1,214 @@
+#include "api/control_server.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <list>
+#include <thread>
+#include <utility>
+
+#include "api/control_socket.h"
+#include "session/synchronized.h"
+
+namespace escrow::api {
+
+using session::Errc;
+using session::Error;
+using session::LogLevel;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::chrono::milliseconds kRequestPatience = 10s;  // for one whole request to arrive
+constexpr std::chrono::milliseconds kIdlePatience = 60s;     // between requests on one connection
+constexpr std::chrono::milliseconds kAnswerPatience = 10s;   // for a client to take some of its answer
+constexpr std::size_t kMaxConnections = 32;
+
+ErrorAnswer error_answer(Errc code, const std::string& message) { return {.code = code, .message = message}; }
+
+Descriptor listen_on(const std::string& directory) {
+  const ControlAddress at(directory);
+  Descriptor listener = make_socket();
+  unlinkat(at.directory_fd.get(), "control.sock", 0);
+  // The mode is there before anybody can connect: umask is the process's, fchmod on the unbound socket is inherited.
+  if (fchmod(listener.get(), 0600) != 0 ||
+      bind(listener.get(), reinterpret_cast<const sockaddr*>(&at.address), sizeof at.address) != 0 ||
+      listen(listener.get(), 64) != 0) {
+    throw Error(Errc::unavailable, "cannot listen on " + directory + "/control.sock: " + std::strerror(errno));
+  }
+  return listener;
+}
+
+}  // namespace
+
+struct ControlServer::Impl {
+  struct Connection {
+    Descriptor socket;
+    std::thread thread;
+    bool done = false;
+  };
+  struct Connections {
+    std::list<Connection> all;
+    bool stopping = false;
+  };
+
+  Impl(const std::string& directory_path, Handler request_handler, session::Log& to)
+      : directory(directory_path),
+        handler(std::move(request_handler)),
+        log(to),
+        listener(listen_on(directory_path)),
+        wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    if (wake.get() < 0) {
+      throw Error(Errc::unavailable, std::string("cannot make an event descriptor: ") + std::strerror(errno));
+    }
+    acceptor = std::thread([this] { accept_until_stopped(); });
+  }
+
+  ~Impl() {
+    signal_wake();
+    acceptor.join();
+    std::list<Connection> ending;
+    {
+      auto held = connections.lock();
+      held->stopping = true;
+      // No further request is read; an answer under way is still sent.
+      for (Connection& connection : held->all) shutdown(connection.socket.get(), SHUT_RD);
+    }
+    while (take_one(ending)) {}
+    for (Connection& connection : ending) connection.thread.join();
+    unlink((directory + "/control.sock").c_str());
+  }
+
+  void signal_wake() const {
+    const std::uint64_t one = 1;
+    if (write(wake.get(), &one, sizeof one) < 0) log.write(LogLevel::warning, "cannot wake the control socket");
+  }
+
+  // Moves one connection out, so that its thread can be joined without the lock.
+  bool take_one(std::list<Connection>& into) {
+    auto held = connections.lock();
+    if (held->all.empty()) return false;
+    into.splice(into.end(), held->all, held->all.begin());
+    return true;
+  }
+
+  void reap() {
+    std::list<Connection> finished;
+    {
+      auto held = connections.lock();
+      for (auto at = held->all.begin(); at != held->all.end();) {
+        const auto next = std::next(at);
+        if (at->done) finished.splice(finished.end(), held->all, at);
+        at = next;
+      }
+    }
+    for (Connection& connection : finished) connection.thread.join();
+  }
+
+  void accept_until_stopped() {
+    while (true) {
+      std::array<pollfd, 2> watched = {{{listener.get(), POLLIN, 0}, {wake.get(), POLLIN, 0}}};
+      if (poll(watched.data(), watched.size(), 1000) < 0 && errno != EINTR) return;
+      reap();
+      if ((watched[1].revents & POLLIN) != 0) return;
+      if ((watched[0].revents & POLLIN) == 0) continue;
+      Descriptor accepted(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (accepted.get() < 0) {
+        // Out of descriptors: wait for some to come back rather than spin.
+        if (errno == EMFILE || errno == ENFILE) std::this_thread::sleep_for(50ms);
+        continue;
+      }
+      start(std::move(accepted));
+    }
+  }
+
+  void start(Descriptor accepted) {
+    auto held = connections.lock();
+    if (held->all.size() >= kMaxConnections) {
+      send_line(accepted.get(), encode(error_answer(Errc::unavailable, "the session's host has too many clients; try again")),
+                100ms);
+      return;
+    }
+    Connection& connection = held->all.emplace_back();
+    connection.socket = std::move(accepted);
+    connection.thread = std::thread([this, &connection] { serve(connection); });
+  }
+
+  void serve(Connection& connection) {
+    const int socket = connection.socket.get();
+    try {
+      converse(socket);
+    } catch (const std::exception& error) {
+      log.write(LogLevel::warning, std::string("control socket: ") + error.what());
+    }
+    shutdown(socket, SHUT_RDWR);
+    mark_done(connection);
+  }
+
+  void mark_done(Connection& connection) {
+    auto held = connections.lock();
+    connection.done = true;
+  }
+
+  void converse(int socket) {
+    ucred credentials{};
+    socklen_t size = sizeof credentials;
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) return;
+    if (credentials.uid != geteuid() && credentials.uid != 0) {
+      send_line(socket, encode(error_answer(Errc::not_permitted, "the session belongs to another user")), 1s);
+      return;
+    }
+    const Peer peer{.uid = credentials.uid, .gid = credentials.gid, .pid = credentials.pid};
+    LineReader reader(socket, kMaxRequestBytes);
+    bool first = true;
+    while (std::optional<std::string> line = reader.next(first ? kRequestPatience : kIdlePatience)) {
+      first = false;
+      if (!send_line(socket, encode(answer(*line, peer, socket)), kAnswerPatience)) return;
+    }
+    if (reader.end() == LineReader::End::too_long) {
+      send_line(socket, encode(error_answer(Errc::bad_request, "the request is longer than 16 MiB")), 1s);
+    }
+  }
+
+  // The catch site of the control socket.
+  Answer answer(const std::string& line, const Peer& peer, int socket) {
+    bool gone = false;
+    const SendPart send_part = [&](const Answer& part) {
+      if (gone || !send_line(socket, encode(part), kAnswerPatience)) {
+        gone = true;
+        throw Error(Errc::unavailable, "the client went away in the middle of its answer");
+      }
+    };
+    try {
+      return handler(decode_request(line), peer, send_part);
+    } catch (const Error& error) {
+      log.write(LogLevel::debug, std::string("control request refused: ") + error.what());
+      return error_answer(error.code(), error.what());
+    } catch (const std::exception& error) {
+      log.write(LogLevel::error, std::string("control request failed: ") + error.what());
+      return error_answer(Errc::input_output, std::string("internal error: ") + error.what());
+    }
+  }
+
+  const std::string directory;   // constant, as the next four
+  const Handler handler;
+  session::Log& log;
+  const Descriptor listener;
+  const Descriptor wake;
+  session::Synchronized<Connections> connections;  // self-locking
+  std::thread acceptor;
+};
+
+ControlServer::ControlServer(const std::string& directory, Handler handler, session::Log& log)
+    : impl_(std::make_unique<Impl>(directory, std::move(handler), log)) {}
+
+ControlServer::~ControlServer() = default;
+
+}  // namespace escrow::api

@@ -1,0 +1,266 @@
+#include "api/session_json.h"
+
+#include <array>
+#include <utility>
+
+namespace escrow::api {
+
+using session::Did;
+using session::Errc;
+using session::Error;
+using session::OmissionKind;
+
+namespace {
+
+// The value whose name_of() is `name`, among the first `count` of a dense enumeration.
+template <typename Enum>
+Enum value_named(const std::string& name, Enum last, const char* what) {
+  for (int value = 0; value <= static_cast<int>(last); ++value) {
+    if (name == name_of(static_cast<Enum>(value))) return static_cast<Enum>(value);
+  }
+  throw Error(Errc::bad_request, std::string("the answer's ") + what + " \"" + name + "\" is unknown to this version");
+}
+
+session::State state_from(const Json& json) {
+  return value_named(get_bytes(json, "state"), session::State::rolled_back, "state");
+}
+
+session::Reason reason_from(const Json& json) {
+  const std::string name = get_bytes(json, "reason");
+  return name.empty() ? session::Reason::none : value_named(name, session::Reason::host_lost, "reason");
+}
+
+Json counts_json(const session::ChangeCounts& counts) {
+  return Json{{"added", counts.added}, {"modified", counts.modified}, {"deleted", counts.deleted}};
+}
+
+session::ChangeCounts counts_from(const Json& json) {
+  return {.added = get_count(json, "added"),
+          .modified = get_count(json, "modified"),
+          .deleted = get_count(json, "deleted")};
+}
+
+Json strings_json(const std::vector<std::string>& values, const std::string& name) {
+  Json array = Json::array();
+  for (const std::string& value : values) {
+    Json entry = Json::object();
+    set_bytes(entry, name, value);
+    array.push_back(std::move(entry));
+  }
+  return array;
+}
+
+std::vector<std::string> strings_from(const Json& array, const std::string& name) {
+  std::vector<std::string> values;
+  for (const Json& entry : array) {
+    if (!entry.is_object()) throw Error(Errc::bad_request, "the answer's list of \"" + name + "\" is malformed");
+    values.push_back(get_bytes(entry, name));
+  }
+  return values;
+}
+
+void set_audit(Json& json, const session::Audit& audit) {
+  set_bytes(json, "committer", audit.committer);
+  set_bytes(json, "issuer", audit.issuer);
+  set_bytes(json, "source", audit.source);
+  set_bytes(json, "image", audit.image);
+  set_bytes(json, "trigger", audit.trigger);
+  set_bytes(json, "trigger_id", audit.trigger_id);
+}
+
+session::Audit audit_from(const Json& json) {
+  return {.committer = get_bytes(json, "committer"), .issuer = get_bytes(json, "issuer"),
+          .source = get_bytes(json, "source"),       .image = get_bytes(json, "image"),
+          .trigger = get_bytes(json, "trigger"),     .trigger_id = get_bytes(json, "trigger_id")};
+}
+
+void set_options(Json& json, const session::SessionOptions& options) {
+  set_bytes(json, "branch", options.branch);
+  set_bytes(json, "path_prefix", options.prefix.text());
+  set_audit(json, options.audit);
+  json["uid"] = options.uid;
+  json["gid"] = options.gid;
+  json["umask"] = options.umask;
+  json["read_only"] = options.read_only;
+  json["run"] = options.ephemeral;
+  json["keep_on_failure"] = options.keep_on_failure;
+  json["excludes"] = strings_json(options.excludes, "pattern");
+}
+
+session::SessionOptions options_from(const Json& json) {
+  session::SessionOptions options;
+  options.branch = get_bytes(json, "branch");
+  options.prefix = session::RepoPath::parse(get_bytes(json, "path_prefix"), "path_prefix");
+  options.audit = audit_from(json);
+  options.uid = static_cast<std::uint32_t>(get_count(json, "uid"));
+  options.gid = static_cast<std::uint32_t>(get_count(json, "gid"));
+  options.umask = static_cast<std::uint32_t>(get_count(json, "umask"));
+  options.read_only = get_bool(json, "read_only");
+  options.ephemeral = get_bool(json, "run");
+  options.keep_on_failure = get_bool(json, "keep_on_failure");
+  options.excludes = strings_from(get_array(json, "excludes"), "pattern");
+  return options;
+}
+
+session::SessionRecord record_from(const Json& json) {
+  std::optional<session::SessionId> id = session::SessionId::parse(get_bytes(json, "session"));
+  if (!id) throw Error(Errc::bad_request, "the answer's \"session\" is not a session id");
+  session::SessionRecord record{.id = *id,
+                                .options = options_from(json),
+                                .state = state_from(json),
+                                .reason = reason_from(json),
+                                .base = get_id(json, "base"),
+                                .commit = get_id(json, "commit"),
+                                .swap_from = std::nullopt,
+                                .swap_to = std::nullopt,
+                                .exit_code = std::nullopt,
+                                .message = get_bytes(json, "message"),
+                                .mountpoint = get_bytes(json, "mountpoint"),
+                                .last_error = get_bytes(json, "last_error"),
+                                .conflicts = strings_from(get_array(json, "conflicts"), "path"),
+                                .created = get_time(json, "created"),
+                                .changed = get_time(json, "changed")};
+  if (const std::optional<std::int64_t> code = get_integer(json, "exit_code")) record.exit_code = static_cast<int>(*code);
+  return record;
+}
+
+}  // namespace
+
+Json conflicts_json(const std::vector<session::Conflict>& conflicts) {
+  Json array = Json::array();
+  for (const session::Conflict& conflict : conflicts) {
+    Json entry = Json::object();
+    set_bytes(entry, "path", conflict.path);
+    entry["ours"] = name_of(conflict.ours);
+    entry["theirs"] = name_of(conflict.theirs);
+    array.push_back(std::move(entry));
+  }
+  return array;
+}
+
+std::vector<session::Conflict> conflicts_from(const Json& array) {
+  std::vector<session::Conflict> conflicts;
+  for (const Json& entry : array) {
+    if (!entry.is_object()) throw Error(Errc::bad_request, "the answer's list of conflicts is malformed");
+    conflicts.push_back({.path = get_bytes(entry, "path"),
+                         .ours = value_named(get_bytes(entry, "ours"), Did::type_changed, "change"),
+                         .theirs = value_named(get_bytes(entry, "theirs"), Did::type_changed, "change")});
+  }
+  return conflicts;
+}
+
+Json omissions_json(const std::vector<session::Omission>& omissions) {
+  Json array = Json::array();
+  for (const session::Omission& omission : omissions) {
+    Json entry = Json::object();
+    set_bytes(entry, "path", omission.path);
+    entry["kind"] = name_of(omission.kind);
+    array.push_back(std::move(entry));
+  }
+  return array;
+}
+
+std::vector<session::Omission> omissions_from(const Json& array) {
+  std::vector<session::Omission> omissions;
+  for (const Json& entry : array) {
+    if (!entry.is_object()) throw Error(Errc::bad_request, "the answer's list of omissions is malformed");
+    omissions.push_back({.path = get_bytes(entry, "path"),
+                         .kind = value_named(get_bytes(entry, "kind"), OmissionKind::inside_submodule, "omission")});
+  }
+  return omissions;
+}
+
+Json view_json(const SessionView& view) {
+  const session::SessionRecord& record = view.record;
+  Json json{{"session", record.id.text()},
+            {"state", name_of(record.state)},
+            {"reason", name_of(record.reason)},
+            {"attachment", name_of(view.attachment)}};
+  set_options(json, record.options);
+  set_id(json, "base", record.base);
+  set_id(json, "head", view.head);
+  set_id(json, "commit", record.commit);
+  json["exit_code"] = record.exit_code ? Json(*record.exit_code) : Json(nullptr);
+  set_bytes(json, "message", record.message);
+  set_bytes(json, "mountpoint", record.mountpoint);
+  set_bytes(json, "last_error", record.last_error);
+  json["conflicts"] = strings_json(record.conflicts, "path");
+  json["created"] = to_text(record.created);
+  json["changed"] = to_text(record.changed);
+  if (view.counts) json["counts"] = counts_json(*view.counts);
+  if (view.usage) {
+    json["staged"] = Json{{"files", view.usage->staged_files},
+                          {"bytes", view.usage->staged_bytes},
+                          {"nodes", view.usage->nodes}};
+  }
+  json["omitted"] = omissions_json(view.omitted);
+  return json;
+}
+
+SessionView view_from(const Json& json) {
+  SessionView view{.record = record_from(json),
+                   .attachment = value_named(get_bytes(json, "attachment"), session::Attachment::lost, "attachment"),
+                   .head = get_id(json, "head"),
+                   .counts = std::nullopt,
+                   .usage = std::nullopt,
+                   .omitted = omissions_from(get_array(json, "omitted"))};
+  if (const auto counts = json.find("counts"); counts != json.end() && counts->is_object()) {
+    view.counts = counts_from(*counts);
+  }
+  if (const auto staged = json.find("staged"); staged != json.end() && staged->is_object()) {
+    view.usage = {.staged_files = get_count(*staged, "files"),
+                  .staged_bytes = get_count(*staged, "bytes"),
+                  .nodes = get_count(*staged, "nodes")};
+  }
+  return view;
+}
+
+Json commit_json(const CommitAnswer& answer) {
+  Json json{{"state", name_of(answer.state)}, {"reason", name_of(answer.reason)}};
+  set_id(json, "commit", answer.commit);
+  json["counts"] = counts_json(answer.counts);
+  json["conflicts"] = conflicts_json(answer.conflicts);
+  json["omitted"] = omissions_json(answer.omitted);
+  set_bytes(json, "warning", answer.warning);
+  return json;
+}
+
+CommitAnswer commit_from(const Json& json) {
+  CommitAnswer answer;
+  answer.state = state_from(json);
+  answer.reason = reason_from(json);
+  answer.commit = get_id(json, "commit");
+  if (const auto counts = json.find("counts"); counts != json.end() && counts->is_object()) {
+    answer.counts = counts_from(*counts);
+  }
+  answer.conflicts = conflicts_from(get_array(json, "conflicts"));
+  answer.omitted = omissions_from(get_array(json, "omitted"));
+  answer.warning = get_bytes(json, "warning");
+  return answer;
+}
+
+Json rollback_json(const RollbackAnswer& answer) {
+  Json json{{"state", name_of(answer.state)}, {"reason", name_of(answer.reason)}};
+  set_bytes(json, "warning", answer.warning);
+  return json;
+}
+
+RollbackAnswer rollback_from(const Json& json) {
+  return {.state = state_from(json), .reason = reason_from(json), .warning = get_bytes(json, "warning")};
+}
+
+Json update_json(const UpdateAnswer& answer) {
+  Json json = Json::object();
+  set_id(json, "base", answer.base);
+  json["merged"] = answer.merged;
+  json["conflicts"] = conflicts_json(answer.conflicts);
+  return json;
+}
+
+UpdateAnswer update_from(const Json& json) {
+  return {.base = get_id(json, "base"),
+          .merged = get_count(json, "merged"),
+          .conflicts = conflicts_from(get_array(json, "conflicts"))};
+}
+
+}  // namespace escrow::api
