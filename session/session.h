@@ -91,6 +91,8 @@ class Session {
   WriteGate& gate();
   Overlay& overlay();
   std::string directory() const;
+  // The session's own objects: for the diff of a preview, and for a tree made elsewhere (import).
+  Quarantine& quarantine();
 
   // Records where the session is mounted ("" for nowhere).
   void set_mountpoint(const std::string& mountpoint);
