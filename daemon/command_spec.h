@@ -1,0 +1,64 @@
+// What a run executes, and how it ended: the messages between the process that hosts a session and the supervisor of
+// its command. Plain values.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "daemon/containment.h"
+
+namespace escrow::daemon {
+
+inline constexpr std::chrono::milliseconds kDefaultGrace{10'000};
+
+struct CommandSpec {
+  std::vector<std::string> arguments;    // not empty; the first is looked for in the environment's PATH
+  std::vector<std::string> environment;  // "NAME=value"
+  std::string working_directory;
+  // Set only where they differ from the caller's.
+  struct Identity {
+    uid_t uid = 0;
+    gid_t gid = 0;
+    std::vector<gid_t> groups;
+  };
+  std::optional<Identity> identity;
+  mode_t umask = 022;
+  std::optional<std::chrono::milliseconds> timeout;
+  std::chrono::milliseconds grace = kDefaultGrace;  // between the first signal and SIGKILL
+  Containment::Method containment = Containment::Method::cgroup_if_possible;
+  // What to take down when the host process is killed: its mount, and the directory if it was made for the run.
+  std::string mountpoint;
+  bool remove_mountpoint = false;
+};
+
+// What decided the run; of several the first in time.
+enum class EndCause {
+  exited,         // by itself; `status`
+  signalled,      // died of `signal_number`, which nobody sent through Escrow
+  cancelled,      // `signal_number` was sent to the run
+  timed_out,
+  not_found,      // no such program
+  could_not_run,  // found, but not to be executed
+  failed,         // Escrow could not prepare it, or its supervisor was killed
+};
+
+struct CommandEnd {
+  EndCause cause = EndCause::failed;
+  int status = 0;
+  int signal_number = 0;
+  std::string message;           // of not_found, could_not_run and failed: a sentence
+  std::vector<pid_t> survivors;  // processes that could not be ended
+};
+
+// A compact form for a socket between two processes of one program.
+std::string encode(const CommandSpec& spec);
+std::string encode(const CommandEnd& end);
+CommandSpec decode_command_spec(std::string_view bytes);
+CommandEnd decode_command_end(std::string_view bytes);
+
+}  // namespace escrow::daemon
