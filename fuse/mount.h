@@ -23,6 +23,7 @@ struct MountOptions {
   std::string source;           // shown in /proc/mounts, for example "escrow:3f9c..."
   bool allow_other = false;     // users other than the one that mounts may use it (root may always ask for it)
   bool read_only = false;       // the kernel answers EROFS by itself
+  bool xattrs = false;          // user.* is served; it costs a message per write(2), see SEMANTICS.md
   unsigned threads = 4;
   std::vector<std::string> extra_options;  // passed to the kernel as they are, from mount(8) -o
 };

@@ -1,0 +1,240 @@
+#include "fuse/mount.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <thread>
+#include <utility>
+
+#include "fuse/mount_point.h"
+#include "fuse/operation_table.h"
+#include "fuse/page_flush.h"
+#include "fuse/reply.h"
+#include "session/error.h"
+
+namespace escrow::fuse {
+namespace {
+
+using session::Errc;
+using session::Error;
+using session::LogLevel;
+using session::NodeId;
+
+// One request: the largest write and its headers. The kernel refuses to read into less.
+constexpr std::size_t kRequest_bytes = (std::size_t{1} << 20) + 65536;
+constexpr unsigned kReadahead_kib = 1024;
+
+struct DestroySession {
+  void operator()(fuse_session* session) const noexcept { fuse_session_destroy(session); }
+};
+using FuseSession = std::unique_ptr<fuse_session, DestroySession>;
+
+struct FreeArguments {
+  fuse_args* arguments;
+  ~FreeArguments() { fuse_opt_free_args(arguments); }
+};
+
+FuseSession new_session(Service& service, const MountOptions& options) {
+  fuse_args arguments = FUSE_ARGS_INIT(0, nullptr);
+  const FreeArguments free_arguments{&arguments};
+  const std::string list = fuse_options(options);
+  if (fuse_opt_add_arg(&arguments, "escrow") != 0 || fuse_opt_add_arg(&arguments, "-o") != 0 ||
+      fuse_opt_add_arg(&arguments, list.c_str()) != 0) {
+    throw std::bad_alloc();
+  }
+  const fuse_lowlevel_ops operations = operation_table();
+  FuseSession session(fuse_session_new(&arguments, &operations, sizeof operations, &service));
+  if (!session) {
+    throw Error(Errc::bad_request, "cannot mount at " + options.mountpoint + ": libfuse does not accept the options \"" +
+                                       list + "\"; see mount.fuse3(8)");
+  }
+  return session;
+}
+
+// The signals of the process are for its own threads: none is delivered to a thread made while this lives.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+// read(2), the only place where stop_threads() may end the calling thread.
+ssize_t receive(int device, std::byte* buffer) {
+  int before = 0;
+  pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &before);
+  const ssize_t size = ::read(device, buffer, kRequest_bytes);
+  const int error = errno;
+  pthread_setcancelstate(before, nullptr);
+  errno = error;
+  return size;
+}
+
+}  // namespace
+
+struct Mount::Impl {
+  Impl(session::FileSystem& file_system, const MountOptions& options_in, session::Log& log_in,
+       std::function<void()> on_unmounted_in)
+      : options(options_in), log(log_in), on_unmounted(std::move(on_unmounted_in)),
+        service(file_system, log_in, options_in.xattrs) {}
+
+  void start();
+  void serve();
+  void thread_ended();
+  // The kernel has let go: nothing will come from the device any more.
+  bool is_severed() const;
+  // Whether the path still leads to this mount and not to another on top of it.
+  bool is_reachable() const;
+  void raise_readahead() const;
+  void stop_threads();
+
+  const MountOptions options;                     // constant
+  session::Log& log;                              // constant
+  const std::function<void()> on_unmounted;       // constant
+  std::string mountpoint;                         // constant once started
+  dev_t device_number = 0;                        // constant once started
+  Service service;                                // self-locking
+  FuseSession session;                            // constant once started; libfuse's calls are thread-safe
+  std::vector<std::thread> threads;               // owned by the constructing and destroying thread
+  std::atomic<unsigned> running = 0;
+  std::atomic<bool> let_go = false;
+};
+
+void Mount::Impl::start() {
+  mountpoint = checked_mountpoint(options.mountpoint);
+  session = new_session(service, options);
+  attach(session.get(), mountpoint, options);
+  running = std::max(options.threads, 1u);
+  {
+    const SignalsBlocked signals_blocked;
+    for (unsigned i = 0, count = running; i < count; ++i) threads.emplace_back([this] { serve(); });
+  }
+  if (const auto device = device_of(mountpoint)) device_number = *device;
+  raise_readahead();
+}
+
+void Mount::Impl::serve() {
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
+  const int device = fuse_session_fd(session.get());
+  const std::unique_ptr<std::byte[]> buffer(new std::byte[kRequest_bytes]);
+  while (true) {
+    const ssize_t size = receive(device, buffer.get());
+    if (size < 0) {
+      // ENOENT: the request was interrupted before it was read.
+      if (errno == EINTR || errno == EAGAIN || errno == ENOENT) continue;
+      if (errno != ENODEV) {
+        log.write(LogLevel::error, "the mount at " + mountpoint + " ends: reading /dev/fuse failed: " +
+                                       std::strerror(errno));
+      }
+      break;
+    }
+    fuse_buf request{};
+    request.size = static_cast<std::size_t>(size);
+    request.mem = buffer.get();
+    fuse_session_process_buf(session.get(), &request);
+  }
+  thread_ended();
+}
+
+void Mount::Impl::thread_ended() {
+  if (running.fetch_sub(1) != 1) return;
+  service.inodes.forget_all();
+  let_go = true;
+  if (on_unmounted) on_unmounted();
+}
+
+bool Mount::Impl::is_severed() const {
+  pollfd device{fuse_session_fd(session.get()), 0, 0};
+  return ::poll(&device, 1, 0) == 1 && (device.revents & POLLERR) != 0;
+}
+
+bool Mount::Impl::is_reachable() const {
+  const auto device = device_of(mountpoint);
+  return device && *device == device_number;
+}
+
+// The kernel's default of 128 KiB is a bound that INIT can only lower; root may raise it here.
+void Mount::Impl::raise_readahead() const {
+  std::ofstream setting("/sys/class/bdi/" + std::to_string(major(device_number)) + ":" +
+                        std::to_string(minor(device_number)) + "/read_ahead_kb");
+  setting << kReadahead_kib << std::flush;
+}
+
+void Mount::Impl::stop_threads() {
+  if (!is_severed()) {
+    // Something still holds the mount: it will see ENOTCONN. Closing the device does not wake a blocked read.
+    for (std::thread& thread : threads) pthread_cancel(thread.native_handle());
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (!let_go) service.inodes.forget_all();
+}
+
+Mount::Mount(session::FileSystem& file_system, const MountOptions& options, session::Log& log,
+             std::function<void()> on_unmounted)
+    : impl_(std::make_unique<Impl>(file_system, options, log, std::move(on_unmounted))) {
+  try {
+    impl_->start();
+  } catch (...) {
+    if (!impl_->threads.empty()) detach();
+    impl_->stop_threads();
+    throw;
+  }
+}
+
+Mount::~Mount() {
+  detach();
+  impl_->stop_threads();
+}
+
+bool Mount::try_unmount() {
+  if (impl_->is_severed()) return true;
+  return impl_->is_reachable() && unmount(impl_->mountpoint, UnmountMode::if_unused);
+}
+
+void Mount::detach() {
+  if (!impl_->is_severed() && impl_->is_reachable()) unmount(impl_->mountpoint, UnmountMode::detach);
+}
+
+bool Mount::is_mounted() const { return !impl_->is_severed(); }
+
+void Mount::flush(const std::vector<NodeId>& files) {
+  if (impl_->is_severed()) return;
+  flush_pages(impl_->session.get(), impl_->mountpoint, files);
+}
+
+void Mount::invalidate_entry(NodeId directory, const std::string& name) {
+  fuse_lowlevel_notify_inval_entry(impl_->session.get(), directory.value, name.c_str(), name.size());
+}
+
+void Mount::invalidate_node(NodeId node) {
+  fuse_lowlevel_notify_inval_inode(impl_->session.get(), node.value, 0, 0);
+}
+
+std::vector<OperationCount> Mount::counts() const {
+  std::vector<OperationCount> result;
+  for (std::size_t i = 0; i < kOperations; ++i) {
+    const auto operation = static_cast<Operation>(i);
+    if (const std::uint64_t count = impl_->service.counts.of(operation)) result.push_back({name_of(operation), count});
+  }
+  return result;
+}
+
+}  // namespace escrow::fuse

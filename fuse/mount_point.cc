@@ -1,0 +1,255 @@
+#include "fuse/mount_point.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string_view>
+
+#include "session/error.h"
+
+namespace escrow::fuse {
+namespace {
+
+using session::Errc;
+using session::Error;
+
+constexpr const char* kType = "fuse.escrow";
+
+struct FlagOption {
+  std::string_view name;
+  unsigned long flag;
+  bool sets;
+};
+constexpr FlagOption kFlagOptions[] = {
+    {"ro", MS_RDONLY, true},       {"rw", MS_RDONLY, false},        {"nosuid", MS_NOSUID, true},
+    {"suid", MS_NOSUID, false},    {"nodev", MS_NODEV, true},       {"dev", MS_NODEV, false},
+    {"noexec", MS_NOEXEC, true},   {"exec", MS_NOEXEC, false},      {"sync", MS_SYNCHRONOUS, true},
+    {"async", MS_SYNCHRONOUS, false}, {"dirsync", MS_DIRSYNC, true}, {"noatime", MS_NOATIME, true},
+    {"atime", MS_NOATIME, false},  {"nodiratime", MS_NODIRATIME, true}, {"diratime", MS_NODIRATIME, false},
+    {"relatime", MS_RELATIME, true}, {"strictatime", MS_STRICTATIME, true},
+};
+
+// Words of fstab that concern mount(8) and not the kernel.
+bool is_for_mount8(std::string_view option) {
+  for (const std::string_view word : {"defaults", "auto", "noauto", "user", "nouser", "users", "owner", "group",
+                                      "nofail", "_netdev", "default_permissions"}) {
+    if (option == word) return true;
+  }
+  return option.starts_with("x-") || option.starts_with("X-") || option.starts_with("comment=");
+}
+
+// Commas and backslashes separate options.
+std::string escaped(const std::string& value) {
+  std::string result;
+  for (const char c : value) {
+    if (c == ',' || c == '\\') result += '\\';
+    result += c;
+  }
+  return result;
+}
+
+// mountinfo writes space, tab, newline and backslash as three octal digits.
+std::string unescaped_mountinfo(const std::string& field) {
+  std::string result;
+  for (std::size_t i = 0; i < field.size(); ++i) {
+    if (field[i] == '\\' && i + 3 < field.size()) {
+      result += static_cast<char>(std::stoi(field.substr(i + 1, 3), nullptr, 8));
+      i += 3;
+    } else {
+      result += field[i];
+    }
+  }
+  return result;
+}
+
+bool contains(const std::string& directory, const std::string& path) {
+  return path == directory || path.starts_with(directory.ends_with('/') ? directory : directory + "/");
+}
+
+// The Escrow mount that `path` lies in, if any.
+std::optional<std::string> enclosing_escrow_mount(const std::string& path) {
+  std::ifstream mounts("/proc/self/mountinfo");
+  std::string line;
+  while (std::getline(mounts, line)) {
+    std::istringstream fields(line);
+    std::string id, parent, device, root, mountpoint, word;
+    fields >> id >> parent >> device >> root >> mountpoint;
+    while (fields >> word && word != "-") {
+    }
+    std::string type;
+    fields >> type;
+    if (type != kType) continue;
+    const std::string where = unescaped_mountinfo(mountpoint);
+    if (contains(where, path)) return where;
+  }
+  return std::nullopt;
+}
+
+void require_empty_directory(const std::string& mountpoint) {
+  struct stat attributes {};
+  if (stat(mountpoint.c_str(), &attributes) != 0) {
+    throw Error(Errc::bad_request, "cannot mount at " + mountpoint + ": " + std::strerror(errno));
+  }
+  if (!S_ISDIR(attributes.st_mode)) {
+    throw Error(Errc::bad_request,
+                "cannot mount at " + mountpoint + ": it is not a directory; name an existing empty directory");
+  }
+  const std::unique_ptr<DIR, int (*)(DIR*)> listing(opendir(mountpoint.c_str()), closedir);
+  if (!listing) {
+    throw Error(Errc::bad_request, "cannot mount at " + mountpoint + ": " + std::strerror(errno));
+  }
+  while (const dirent* entry = readdir(listing.get())) {
+    const std::string_view name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    throw Error(Errc::bad_request, "cannot mount at " + mountpoint +
+                                       ": it is not empty, and the mount would hide what is in it; name an empty "
+                                       "directory");
+  }
+}
+
+struct KernelOptions {
+  unsigned long flags = MS_NOSUID | MS_NODEV;
+  std::string data;
+};
+
+KernelOptions kernel_options(const MountOptions& options, int device) {
+  KernelOptions result;
+  result.data = "fd=" + std::to_string(device) + ",rootmode=40000,user_id=" + std::to_string(geteuid()) +
+                ",group_id=" + std::to_string(getegid()) + ",default_permissions";
+  if (options.allow_other) result.data += ",allow_other";
+  if (options.read_only) result.flags |= MS_RDONLY;
+  for (const std::string& option : options.extra_options) {
+    bool is_flag = false;
+    for (const FlagOption& known : kFlagOptions) {
+      if (option != known.name) continue;
+      result.flags = known.sets ? result.flags | known.flag : result.flags & ~known.flag;
+      is_flag = true;
+    }
+    if (!is_flag && !is_for_mount8(option)) result.data += "," + option;
+  }
+  return result;
+}
+
+[[noreturn]] void refuse_mount(const std::string& mountpoint, int error) {
+  const std::string what = "cannot mount at " + mountpoint + ": ";
+  switch (error) {
+    case EINVAL:
+      throw Error(Errc::bad_request, what + "the kernel does not accept the mount options; see mount.fuse3(8)");
+    case ENODEV:
+      throw Error(Errc::unavailable, what + "the kernel has no FUSE; load it with `modprobe fuse`");
+    case EPERM:
+    case EACCES:
+      throw Error(Errc::unavailable, what + "mounting is not permitted (" + std::strerror(error) +
+                                         "); it takes root, CAP_SYS_ADMIN or the fusermount3 program");
+    default: throw Error(Errc::unavailable, what + std::strerror(error));
+  }
+}
+
+// True when mounted; false when this process may not mount by itself.
+bool attach_directly(fuse_session* session, const std::string& mountpoint, const MountOptions& options) {
+  const int device = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+  if (device < 0) {
+    const int error = errno;
+    if (error == EACCES && geteuid() != 0) return false;
+    throw Error(Errc::unavailable, "cannot mount at " + mountpoint + ": /dev/fuse cannot be opened (" +
+                                       std::strerror(error) +
+                                       "); load the module with `modprobe fuse`, or give the container the device");
+  }
+  const KernelOptions kernel = kernel_options(options, device);
+  if (mount(options.source.c_str(), mountpoint.c_str(), kType, kernel.flags, kernel.data.c_str()) != 0) {
+    const int error = errno;
+    close(device);
+    if ((error == EPERM || error == EACCES) && geteuid() != 0) return false;
+    refuse_mount(mountpoint, error);
+  }
+  // libfuse takes the descriptor over.
+  if (fuse_session_mount(session, ("/dev/fd/" + std::to_string(device)).c_str()) != 0) {
+    umount2(mountpoint.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW);
+    close(device);
+    throw Error(Errc::unavailable, "cannot mount at " + mountpoint + ": libfuse did not take /dev/fuse over");
+  }
+  return true;
+}
+
+// As a word of sh(1).
+std::string quoted(const std::string& word) {
+  std::string result = "'";
+  for (const char c : word) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return result + "'";
+}
+
+bool run_fusermount(const std::string& mountpoint, UnmountMode mode) {
+  const std::string command = std::string("fusermount3 -u -q ") + (mode == UnmountMode::detach ? "-z " : "") + "-- " +
+                              quoted(mountpoint) + " >/dev/null 2>&1";
+  FILE* const program = popen(command.c_str(), "we");
+  return program != nullptr && pclose(program) == 0;
+}
+
+}  // namespace
+
+std::string checked_mountpoint(const std::string& mountpoint) {
+  if (!mountpoint.starts_with('/')) {
+    throw Error(Errc::bad_request, "cannot mount at " + mountpoint + ": a mountpoint is an absolute path");
+  }
+  const std::unique_ptr<char, void (*)(void*)> resolved(realpath(mountpoint.c_str(), nullptr), std::free);
+  if (!resolved) {
+    throw Error(Errc::bad_request, "cannot mount at " + mountpoint + ": " + std::strerror(errno) +
+                                       "; name an existing empty directory");
+  }
+  std::string result = resolved.get();
+  if (const auto enclosing = enclosing_escrow_mount(result)) {
+    throw Error(Errc::bad_request, "cannot mount at " + mountpoint + ": it lies in the mount of another session, " +
+                                       *enclosing + "; name a directory outside of it");
+  }
+  require_empty_directory(result);
+  return result;
+}
+
+std::string fuse_options(const MountOptions& options) {
+  std::string result = "subtype=escrow,default_permissions,fsname=" + escaped(options.source);
+  if (options.allow_other) result += ",allow_other";
+  if (options.read_only) result += ",ro";
+  for (const std::string& option : options.extra_options) {
+    if (!is_for_mount8(option)) result += "," + option;
+  }
+  return result;
+}
+
+void attach(fuse_session* session, const std::string& mountpoint, const MountOptions& options) {
+  if (attach_directly(session, mountpoint, options)) return;
+  if (fuse_session_mount(session, mountpoint.c_str()) != 0) {
+    throw Error(Errc::unavailable, "cannot mount at " + mountpoint +
+                                       ": fusermount3 refused or is not installed; install the package fuse3" +
+                                       (options.allow_other ? ", and set user_allow_other in /etc/fuse.conf" : ""));
+  }
+}
+
+bool unmount(const std::string& mountpoint, UnmountMode mode) {
+  const int flags = UMOUNT_NOFOLLOW | (mode == UnmountMode::detach ? MNT_DETACH : 0);
+  if (umount2(mountpoint.c_str(), flags) == 0) return true;
+  if (errno != EPERM) return false;
+  return run_fusermount(mountpoint, mode);
+}
+
+std::optional<dev_t> device_of(const std::string& mountpoint) {
+  struct statx attributes {};
+  if (statx(AT_FDCWD, mountpoint.c_str(), AT_STATX_DONT_SYNC | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, STATX_TYPE,
+            &attributes) != 0) {
+    return std::nullopt;
+  }
+  return makedev(attributes.stx_dev_major, attributes.stx_dev_minor);
+}
+
+}  // namespace escrow::fuse

@@ -1,0 +1,130 @@
+#include "fuse/operations_file.h"
+
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "fuse/reply.h"
+#include "session/error.h"
+
+namespace escrow::fuse {
+namespace {
+
+using session::FileSystem;
+using session::NodeId;
+
+// One request of copy_file_range copies at most this much, so that a signal is noticed soon; callers go on after it.
+constexpr std::size_t kMaxCopy_bytes = std::size_t{64} << 20;
+constexpr std::size_t kCopyChunk_bytes = std::size_t{1} << 20;
+
+session::AllocateMode allocate_mode_of(int mode) {
+  switch (mode) {
+    case 0: return session::AllocateMode::reserve;
+    case FALLOC_FL_KEEP_SIZE: return session::AllocateMode::reserve_keep_size;
+    case FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE: return session::AllocateMode::punch_hole;
+    case FALLOC_FL_ZERO_RANGE: return session::AllocateMode::zero_range;
+    case FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE: return session::AllocateMode::zero_range_keep_size;
+    default:
+      throw session::Error(session::Errc::not_supported,
+                           "fallocate(2) with a mode other than KEEP_SIZE, PUNCH_HOLE and ZERO_RANGE");
+  }
+}
+
+// Throws only when nothing was copied. The kernel has refused ranges of one file that overlap.
+std::size_t copy(FileSystem& file_system, NodeId from, std::uint64_t from_offset, NodeId to, std::uint64_t to_offset,
+                 std::size_t length) {
+  const std::size_t wanted = std::min(length, kMaxCopy_bytes);
+  const std::span<std::byte> buffer = thread_buffer(std::min(wanted, kCopyChunk_bytes));
+  std::size_t copied = 0;
+  try {
+    while (copied < wanted) {
+      const std::size_t chunk = std::min(buffer.size(), wanted - copied);
+      const std::size_t got = file_system.read(from, from_offset + copied, buffer.first(chunk));
+      if (got == 0) break;
+      file_system.write(to, to_offset + copied, buffer.first(got), session::WriteOrigin::call);
+      copied += got;
+    }
+  } catch (const session::Error&) {
+    if (copied == 0) throw;
+  }
+  return copied;
+}
+
+}  // namespace
+
+void open(fuse_req_t request, fuse_ino_t, fuse_file_info*) {
+  service_of(request).counts.add(Operation::open);
+  fuse_reply_err(request, ENOSYS);
+}
+
+void read(fuse_req_t request, fuse_ino_t node, std::size_t size, off_t offset, fuse_file_info*) {
+  answer(request, Operation::read, [&](FileSystem& file_system) {
+    const std::span<std::byte> buffer = thread_buffer(size);
+    const std::size_t got = file_system.read(NodeId{node}, static_cast<std::uint64_t>(offset), buffer);
+    return BytesReply{buffer.first(got)};
+  });
+}
+
+void write(fuse_req_t request, fuse_ino_t node, const char* bytes, std::size_t size, off_t offset,
+           fuse_file_info* file) {
+  answer(request, Operation::write, [&](FileSystem& file_system) {
+    file_system.write(NodeId{node}, static_cast<std::uint64_t>(offset), std::as_bytes(std::span(bytes, size)),
+                      file->writepage ? session::WriteOrigin::page_cache : session::WriteOrigin::call);
+    return WrittenReply{size};
+  });
+}
+
+void fsync(fuse_req_t request, fuse_ino_t node, int, fuse_file_info*) {
+  answer(request, Operation::fsync, [&](FileSystem& file_system) {
+    file_system.sync_file(NodeId{node});
+    return Done{};
+  });
+}
+
+void fallocate(fuse_req_t request, fuse_ino_t node, int mode, off_t offset, off_t length, fuse_file_info*) {
+  answer(request, Operation::fallocate, [&](FileSystem& file_system) {
+    file_system.allocate(NodeId{node}, allocate_mode_of(mode), static_cast<std::uint64_t>(offset),
+                         static_cast<std::uint64_t>(length));
+    return Done{};
+  });
+}
+
+void lseek(fuse_req_t request, fuse_ino_t node, off_t offset, int whence, fuse_file_info*) {
+  answer(request, Operation::lseek, [&](FileSystem& file_system) {
+    if (whence != SEEK_DATA && whence != SEEK_HOLE) {
+      throw session::Error(session::Errc::invalid_argument, "lseek(2) for something else than data or a hole");
+    }
+    const auto found = file_system.seek(NodeId{node}, static_cast<std::uint64_t>(offset),
+                                        whence == SEEK_DATA ? session::SeekTarget::data : session::SeekTarget::hole);
+    if (!found) throw session::Error(session::Errc::no_such_offset, "lseek(2) past the last data of the file");
+    return OffsetReply{*found};
+  });
+}
+
+void copy_file_range(fuse_req_t request, fuse_ino_t from, off_t from_offset, fuse_file_info*, fuse_ino_t to,
+                     off_t to_offset, fuse_file_info*, std::size_t length, int) {
+  answer(request, Operation::copy_file_range, [&](FileSystem& file_system) {
+    return WrittenReply{copy(file_system, NodeId{from}, static_cast<std::uint64_t>(from_offset), NodeId{to},
+                             static_cast<std::uint64_t>(to_offset), length)};
+  });
+}
+
+// There are none; ENOSYS would say that to every later one of any kind.
+void ioctl(fuse_req_t request, fuse_ino_t, unsigned, void*, fuse_file_info*, unsigned, const void*, std::size_t,
+           std::size_t) {
+  service_of(request).counts.add(Operation::ioctl);
+  fuse_reply_err(request, ENOTTY);
+}
+
+// A regular file is always ready (poll(2)).
+void poll(fuse_req_t request, fuse_ino_t, fuse_file_info*, fuse_pollhandle* handle) {
+  service_of(request).counts.add(Operation::poll);
+  if (handle != nullptr) fuse_pollhandle_destroy(handle);
+  fuse_reply_poll(request, EPOLLIN | EPOLLOUT | EPOLLRDNORM | EPOLLWRNORM);
+}
+
+}  // namespace escrow::fuse

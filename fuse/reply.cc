@@ -1,0 +1,157 @@
+#include "fuse/reply.h"
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "fuse/attributes.h"
+#include "fuse/errno_map.h"
+#include "session/error.h"
+
+namespace escrow::fuse {
+namespace {
+
+constexpr std::size_t kMaxName_bytes = 255;
+constexpr std::size_t kMaxReports = 1000;
+
+// Counts a lookup of `node` for the time of a reply, and for good once the kernel has taken the reply.
+class PendingLookup {
+ public:
+  PendingLookup(InodeTable& inodes, session::NodeId node) : inodes_(inodes), node_(node) { inodes.looked_up(node); }
+  ~PendingLookup() {
+    if (!taken_) inodes_.forget(node_, 1);  // does not throw
+  }
+  PendingLookup(const PendingLookup&) = delete;
+  PendingLookup& operator=(const PendingLookup&) = delete;
+  void taken_if(int reply_result) noexcept { taken_ = reply_result == 0; }
+
+ private:
+  InodeTable& inodes_;
+  session::NodeId node_;
+  bool taken_ = false;
+};
+
+}  // namespace
+
+void Service::report(const std::string& message) noexcept {
+  try {
+    {
+      auto reported = reported_.lock();
+      if (reported->size() >= kMaxReports || !reported->insert(message).second) return;
+    }
+    log.write(session::LogLevel::error, message);
+  } catch (...) {
+    // The request is still answered with EIO; without memory for the message there is no more to do.
+  }
+}
+
+void send(fuse_req_t request, Service&, Done) { fuse_reply_err(request, 0); }
+
+void send(fuse_req_t request, Service& service, const EntryReply& reply) {
+  const fuse_entry_param entry = entry_of(reply.attributes);
+  PendingLookup lookup(service.inodes, reply.attributes.node);
+  lookup.taken_if(fuse_reply_entry(request, &entry));
+}
+
+void send(fuse_req_t request, Service& service, const LookupReply& reply) {
+  if (reply.attributes) {
+    send(request, service, EntryReply{*reply.attributes});
+    return;
+  }
+  fuse_entry_param entry{};
+  entry.entry_timeout = kForever_s;
+  fuse_reply_entry(request, &entry);
+}
+
+void send(fuse_req_t request, Service& service, const CreatedReply& reply) {
+  const fuse_entry_param entry = entry_of(reply.attributes);
+  fuse_file_info file{};
+  // As the kernel assumes after ENOSYS to OPEN: what it has cached of the file stays.
+  file.keep_cache = 1;
+  PendingLookup lookup(service.inodes, reply.attributes.node);
+  lookup.taken_if(fuse_reply_create(request, &entry, &file));
+}
+
+void send(fuse_req_t request, Service&, const AttributesReply& reply) {
+  const struct stat values = stat_of(reply.attributes);
+  fuse_reply_attr(request, &values, kForever_s);
+}
+
+void send(fuse_req_t request, Service&, const LinkTargetReply& reply) {
+  fuse_reply_readlink(request, reply.target.c_str());
+}
+
+void send(fuse_req_t request, Service&, const BytesReply& reply) {
+  fuse_reply_buf(request, reinterpret_cast<const char*>(reply.bytes.data()), reply.bytes.size());
+}
+
+void send(fuse_req_t request, Service&, WrittenReply reply) { fuse_reply_write(request, reply.size_bytes); }
+
+void send(fuse_req_t request, Service&, OffsetReply reply) {
+  fuse_reply_lseek(request, static_cast<off_t>(reply.offset));
+}
+
+void send(fuse_req_t request, Service&, const StatfsReply& reply) { fuse_reply_statfs(request, &reply.values); }
+
+void send(fuse_req_t request, Service&, const XattrReply& reply) {
+  if (reply.capacity == 0) {
+    fuse_reply_xattr(request, reply.value.size());
+  } else if (reply.value.size() > reply.capacity) {
+    fuse_reply_err(request, ERANGE);
+  } else {
+    fuse_reply_buf(request, reply.value.data(), reply.value.size());
+  }
+}
+
+void send(fuse_req_t request, Service& service, const DirectoryReply& reply) {
+  const int result =
+      fuse_reply_buf(request, reinterpret_cast<const char*>(reply.bytes.data()), reply.bytes.size());
+  if (result == 0) return;
+  for (const session::NodeId node : reply.looked_up) service.inodes.forget(node, 1);
+}
+
+int errno_of_current_exception(Service& service, Operation operation) noexcept {
+  try {
+    throw;
+  } catch (const session::Error& error) {
+    const int result = errno_of(error.code());
+    if (result == EIO) service.report(std::string(name_of(operation)) + ": " + error.what());
+    return result;
+  } catch (const std::bad_alloc&) {
+    return ENOMEM;
+  } catch (const std::exception& error) {
+    service.report(std::string("answering ") + name_of(operation) + " failed with EIO: " + error.what());
+    return EIO;
+  } catch (...) {
+    service.report(std::string("answering ") + name_of(operation) + " failed with EIO for an unknown reason");
+    return EIO;
+  }
+}
+
+session::Caller caller_of(fuse_req_t request) noexcept {
+  const fuse_ctx* context = fuse_req_ctx(request);
+  return {context->uid, context->gid};
+}
+
+std::string_view component(const char* name) {
+  const std::string_view result(name);
+  if (result.size() > kMaxName_bytes) {
+    throw session::Error(session::Errc::name_too_long, "a name of more than 255 bytes: file names are at most that");
+  }
+  return result;
+}
+
+std::span<std::byte> thread_buffer(std::size_t size) {
+  // Not a vector: READ fills it, so zeroing it first would be work for nothing.
+  thread_local std::unique_ptr<std::byte[]> buffer;
+  thread_local std::size_t capacity = 0;
+  if (size > capacity) {
+    buffer.reset();
+    capacity = 0;
+    buffer.reset(new std::byte[size]);
+    capacity = size;
+  }
+  return {buffer.get(), size};
+}
+
+}  // namespace escrow::fuse

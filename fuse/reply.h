@@ -1,0 +1,126 @@
+// How an operation becomes a reply: the operation is a function that returns one of the values below, and answer()
+// sends it, or the errno of what was thrown, exactly once. No lock is held while a reply is sent.
+//
+// A reply that names a node gives the kernel a lookup count on it. It can fail when the caller was interrupted: the
+// count is then taken back. Source: fuse_lowlevel.h, "Request methods and replies".
+#pragma once
+
+#include <sys/statvfs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "fuse/inode_table.h"
+#include "fuse/libfuse.h"
+#include "fuse/operation.h"
+#include "session/file_system.h"
+#include "session/log.h"
+#include "session/synchronized.h"
+
+namespace escrow::fuse {
+
+// What the operations of one mount share: libfuse's user data. Thread-safe.
+struct Service {
+  Service(session::FileSystem& file_system_in, session::Log& log_in, bool xattrs_in)
+      : file_system(file_system_in), log(log_in), xattrs(xattrs_in), inodes(file_system_in) {}
+
+  // Writes a failure to the log, each text once.
+  void report(const std::string& message) noexcept;
+
+  session::FileSystem& file_system;  // constant
+  session::Log& log;                 // constant
+  const bool xattrs;                 // constant
+  InodeTable inodes;                 // self-locking
+  OperationCounts counts;            // self-locking
+
+ private:
+  session::Synchronized<std::set<std::string>> reported_;  // self-locking
+};
+
+struct Done {};
+struct EntryReply {
+  session::Attributes attributes;
+};
+// Without a value the name does not exist: the kernel remembers that, too.
+struct LookupReply {
+  std::optional<session::Attributes> attributes;
+};
+struct CreatedReply {
+  session::Attributes attributes;
+};
+struct AttributesReply {
+  session::Attributes attributes;
+};
+struct LinkTargetReply {
+  std::string target;
+};
+// Bytes that stay valid until the reply is sent: the thread's buffer.
+struct BytesReply {
+  std::span<const std::byte> bytes;
+};
+struct WrittenReply {
+  std::size_t size_bytes;
+};
+struct OffsetReply {
+  std::uint64_t offset;
+};
+struct StatfsReply {
+  struct statvfs values;
+};
+// The value, or only its size when `capacity` is 0; ERANGE when it does not fit.
+struct XattrReply {
+  std::string value;
+  std::size_t capacity;
+};
+// A page of a directory, and the nodes it hands to the kernel.
+struct DirectoryReply {
+  std::span<const std::byte> bytes;
+  std::span<const session::NodeId> looked_up;
+};
+
+void send(fuse_req_t request, Service& service, Done reply);
+void send(fuse_req_t request, Service& service, const EntryReply& reply);
+void send(fuse_req_t request, Service& service, const LookupReply& reply);
+void send(fuse_req_t request, Service& service, const CreatedReply& reply);
+void send(fuse_req_t request, Service& service, const AttributesReply& reply);
+void send(fuse_req_t request, Service& service, const LinkTargetReply& reply);
+void send(fuse_req_t request, Service& service, const BytesReply& reply);
+void send(fuse_req_t request, Service& service, WrittenReply reply);
+void send(fuse_req_t request, Service& service, OffsetReply reply);
+void send(fuse_req_t request, Service& service, const StatfsReply& reply);
+void send(fuse_req_t request, Service& service, const XattrReply& reply);
+void send(fuse_req_t request, Service& service, const DirectoryReply& reply);
+
+// The errno of the exception being handled. What is our fault or a failing disk is reported to the log.
+int errno_of_current_exception(Service& service, Operation operation) noexcept;
+
+inline Service& service_of(fuse_req_t request) noexcept {
+  return *static_cast<Service*>(fuse_req_userdata(request));
+}
+
+// `compute` takes the FileSystem; everything that can throw happens in it or before the first byte of a reply.
+template <typename Compute>
+void answer(fuse_req_t request, Operation operation, Compute compute) noexcept {
+  Service& service = service_of(request);
+  service.counts.add(operation);
+  try {
+    send(request, service, compute(service.file_system));
+  } catch (...) {
+    fuse_reply_err(request, errno_of_current_exception(service, operation));
+  }
+}
+
+session::Caller caller_of(fuse_req_t request) noexcept;
+
+// `name` as a component of a path. Throws Error{name_too_long} over 255 bytes, the limit of ext4 and of statfs(2).
+std::string_view component(const char* name);
+
+// At least `size` bytes that belong to this thread until it asks again.
+std::span<std::byte> thread_buffer(std::size_t size);
+
+}  // namespace escrow::fuse
