@@ -32,7 +32,9 @@ ControlClient::ControlClient(const std::string& directory) {
   socket_ = made.release();
 }
 
-ControlClient::~ControlClient() { close(socket_); }
+ControlClient::~ControlClient() {
+  if (socket_ >= 0) close(socket_);
+}
 
 Answer ControlClient::ask(const Request& request, const std::function<void(const DiffPart&)>& on_part) {
   if (!send_line(socket_, encode(request), kForEver)) {

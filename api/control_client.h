@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "api/protocol.h"
 
@@ -13,8 +14,8 @@ class ControlClient {
   // Throws Error{unavailable} when nobody listens there.
   explicit ControlClient(const std::string& directory);
   ~ControlClient();
-  ControlClient(const ControlClient&) = delete;
-  ControlClient& operator=(const ControlClient&) = delete;
+  ControlClient(ControlClient&& other) noexcept : socket_(std::exchange(other.socket_, -1)) {}
+  ControlClient& operator=(ControlClient&&) = delete;
 
   // Parts that precede the answer go to `on_part`. Throws the Error that the host answers, Error{unavailable} when it
   // goes away without an answer.

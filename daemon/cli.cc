@@ -4,7 +4,9 @@
 #include <cstdio>
 #include <exception>
 #include <iostream>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "daemon/commands/commands.h"
 #include "daemon/exit_status.h"

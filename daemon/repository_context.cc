@@ -1,0 +1,23 @@
+#include "daemon/repository_context.h"
+
+#include "daemon/config.h"
+#include "daemon/spdlog_log.h"
+
+namespace escrow::daemon {
+
+RepositoryContext::RepositoryContext(const GlobalOptions& options)
+    : log_(make_log(options.verbose)),
+      repository_(storage::Repository::open(repository_path(options), *log_)),
+      services_{.objects = repository_->objects(),
+                .references = repository_->references(),
+                .catalog = repository_->catalog(),
+                .directories = repository_->directories(),
+                .clock = clock_,
+                .log = *log_},
+      sessions_(services_) {}
+
+void RepositoryContext::recover() {
+  for (const std::string& sentence : sessions_.recover()) log_->write(session::LogLevel::info, sentence);
+}
+
+}  // namespace escrow::daemon

@@ -1,0 +1,173 @@
+#include "daemon/session_access.h"
+
+#include <chrono>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "api/control_client.h"
+#include "daemon/config.h"
+#include "daemon/session_verbs.h"
+
+namespace escrow::daemon {
+
+using session::Errc;
+using session::Error;
+using namespace std::chrono_literals;
+
+namespace {
+
+template <typename... Cases>
+struct Overloaded : Cases... {
+  using Cases::operator()...;
+};
+
+// How long another process may hold the session without listening: it starts, it ends, or it is a command like this.
+constexpr auto kPatience = 10s;
+constexpr auto kPause = 20ms;
+
+// The host listens from mounting to its end; nullopt while nobody does.
+std::optional<api::ControlClient> connect(const std::string& directory) {
+  std::optional<api::ControlClient> client;
+  try {
+    client.emplace(directory);
+  } catch (const Error& error) {
+    if (error.code() != Errc::unavailable) throw;
+  }
+  return client;
+}
+
+std::unique_ptr<session::Session> try_attach(session::SessionManager& sessions, const session::SessionId& id) {
+  try {
+    return sessions.attach(id);
+  } catch (const Error& error) {
+    if (error.code() != Errc::attached_elsewhere) throw;
+    return nullptr;
+  }
+}
+
+// What the session's last words said, when it ended while it was asked.
+bool is_over(const session::SessionManager::Listed& listed) {
+  return session::is_final(listed.record.state) && listed.attachment != session::Attachment::mounted;
+}
+
+}  // namespace
+
+SessionAccess::SessionAccess(RepositoryContext& context, const std::string& text)
+    : context_(context), id_(context.sessions().resolve(text)) {}
+
+api::Answer SessionAccess::ask(const api::Request& request, const std::function<void(const api::DiffPart&)>& on_part) {
+  const std::string directory = context_.repository().directories().path_of(id_);
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (true) {
+    const session::SessionManager::Listed listed = context_.sessions().status(id_);
+    if (is_over(listed)) return answer_ended(listed, request);
+    if (context_.repository().directories().is_held(id_)) {
+      if (std::optional<api::ControlClient> client = connect(directory)) return client->ask(request, on_part);
+    } else if (std::unique_ptr<session::Session> session = try_attach(context_.sessions(), id_)) {
+      return act(*session, request, on_part);
+    }
+    if (std::chrono::steady_clock::now() > deadline) {
+      throw Error(Errc::attached_elsewhere, "session " + id_.text() +
+                                                " is held by another process that does not listen on its control "
+                                                "socket; wait for it to end");
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+api::Answer SessionAccess::act(session::Session& session, const api::Request& request,
+                               const std::function<void(const api::DiffPart&)>& on_part) {
+  const std::string who = current_principal();
+  return std::visit(
+      Overloaded{
+          [&](const api::StatusRequest& it) -> api::Answer {
+            return view_of(session, session::Attachment::none, it.with_changes);
+          },
+          [&](const api::CommitRequest& it) -> api::Answer {
+            const session::CommitOutcome outcome = session.commit({.message = it.message,
+                                                                   .exit_code = {},
+                                                                   .reason = session::Reason::success,
+                                                                   .by_hand = true,
+                                                                   .who = who});
+            return commit_answer(session, outcome);
+          },
+          [&](const api::RollbackRequest& it) -> api::Answer {
+            session.rollback(session::Reason::requested, std::nullopt, who, it.keep_result);
+            const session::SessionRecord record = session.record();
+            return api::RollbackAnswer{.state = record.state, .reason = record.reason, .warning = {}};
+          },
+          [&](const api::DiscardRequest& it) -> api::Answer {
+            session.discard(parse_paths(it.paths));
+            return api::DiscardAnswer{.discarded = it.paths.size()};
+          },
+          [&](const api::UpdateRequest&) -> api::Answer { return update_answer(session.update()); },
+          [&](const api::DiffRequest& it) -> api::Answer {
+            return send_diff(session, context_.repository(), it.format, [&](const api::Answer& part) {
+              if (const auto* text = std::get_if<api::DiffPart>(&part); text != nullptr && on_part) on_part(*text);
+            });
+          },
+          [&](const api::UnmountRequest&) -> api::Answer {
+            throw Error(Errc::wrong_state, "session " + id_.text() + " is not mounted");
+          },
+      },
+      request);
+}
+
+api::Answer SessionAccess::answer_ended(const session::SessionManager::Listed& listed, const api::Request& request) {
+  const session::SessionRecord& record = listed.record;
+  return std::visit(
+      Overloaded{
+          [&](const api::StatusRequest&) -> api::Answer {
+            return api::SessionView{.record = record,
+                                    .attachment = listed.attachment,
+                                    .head = context_.repository().references().head(record.options.branch),
+                                    .counts = std::nullopt,
+                                    .usage = std::nullopt,
+                                    .omitted = {}};
+          },
+          [&](const api::CommitRequest&) -> api::Answer { return late_commit_answer(record); },
+          [&](const api::RollbackRequest&) -> api::Answer { return late_rollback_answer(record); },
+          [&](const api::DiscardRequest&) -> api::Answer { refuse_ended(record, "discard in"); },
+          [&](const api::UpdateRequest&) -> api::Answer { refuse_ended(record, "update"); },
+          [&](const api::DiffRequest&) -> api::Answer { refuse_ended(record, "diff"); },
+          [&](const api::UnmountRequest&) -> api::Answer { refuse_ended(record, "unmount"); },
+      },
+      request);
+}
+
+api::SessionView SessionAccess::status(bool with_changes) {
+  return std::get<api::SessionView>(ask(api::StatusRequest{.with_changes = with_changes}));
+}
+
+api::CommitAnswer SessionAccess::commit(const std::string& message) {
+  return std::get<api::CommitAnswer>(ask(api::CommitRequest{.message = message}));
+}
+
+api::RollbackAnswer SessionAccess::rollback(bool keep_result) {
+  return std::get<api::RollbackAnswer>(ask(api::RollbackRequest{.keep_result = keep_result}));
+}
+
+api::DiscardAnswer SessionAccess::discard(const std::vector<std::string>& paths) {
+  return std::get<api::DiscardAnswer>(ask(api::DiscardRequest{.paths = paths}));
+}
+
+api::UpdateAnswer SessionAccess::update() { return std::get<api::UpdateAnswer>(ask(api::UpdateRequest{})); }
+
+std::vector<session::Omission> SessionAccess::diff(api::DiffFormat format,
+                                                   const std::function<void(std::string_view)>& out) {
+  const api::Answer answer =
+      ask(api::DiffRequest{.format = format}, [&](const api::DiffPart& part) { out(part.text); });
+  return std::get<api::DiffEnd>(answer).omitted;
+}
+
+std::string SessionAccess::unmount() {
+  const std::string mountpoint = std::get<api::UnmountAnswer>(ask(api::UnmountRequest{})).mountpoint;
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (context_.repository().directories().is_held(id_) && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(kPause);
+  }
+  return mountpoint;
+}
+
+}  // namespace escrow::daemon

@@ -1,0 +1,44 @@
+// A session from anywhere: held by another process, its control socket is asked; else this process takes it over for
+// the moment and does the same by itself. Either way the answer is the API's, so each command has one code path.
+//
+// One per command; not thread-safe. Throws what the session or its host answers.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api/protocol.h"
+#include "daemon/repository_context.h"
+
+namespace escrow::daemon {
+
+class SessionAccess {
+ public:
+  // `text` is an id or a unique prefix of one. Throws Error{no_session}, Error{ambiguous_session}.
+  SessionAccess(RepositoryContext& context, const std::string& text);
+
+  const session::SessionId& id() const { return id_; }
+
+  api::SessionView status(bool with_changes);
+  api::CommitAnswer commit(const std::string& message);
+  api::RollbackAnswer rollback(bool keep_result);
+  api::DiscardAnswer discard(const std::vector<std::string>& paths);
+  api::UpdateAnswer update();
+  // Returns what the commit would leave out.
+  std::vector<session::Omission> diff(api::DiffFormat format, const std::function<void(std::string_view)>& out);
+  // Returns where it was mounted; the session is detached on return. Throws Error{wrong_state} when it is not mounted.
+  std::string unmount();
+
+ private:
+  api::Answer ask(const api::Request& request, const std::function<void(const api::DiffPart&)>& on_part = {});
+  api::Answer act(session::Session& session, const api::Request& request,
+                  const std::function<void(const api::DiffPart&)>& on_part);
+  api::Answer answer_ended(const session::SessionManager::Listed& listed, const api::Request& request);
+
+  RepositoryContext& context_;
+  session::SessionId id_;
+};
+
+}  // namespace escrow::daemon

@@ -1,0 +1,118 @@
+#include "daemon/session_verbs.h"
+
+#include <cstddef>
+#include <utility>
+
+namespace escrow::daemon {
+
+using session::Errc;
+using session::Error;
+
+namespace {
+
+template <typename... Cases>
+struct Overloaded : Cases... {
+  using Cases::operator()...;
+};
+
+constexpr std::size_t kDiffPartBytes = 256 * 1024;
+
+storage::DiffFormat storage_format(api::DiffFormat format) {
+  switch (format) {
+    case api::DiffFormat::name_status: return storage::DiffFormat::name_status;
+    case api::DiffFormat::stat: return storage::DiffFormat::stat;
+    case api::DiffFormat::patch: return storage::DiffFormat::patch;
+  }
+  return storage::DiffFormat::patch;
+}
+
+}  // namespace
+
+api::SessionView view_of(session::Session& session, session::Attachment attachment, bool with_changes) {
+  api::SessionView view{.record = session.record(),
+                        .attachment = attachment,
+                        .head = session.head(),
+                        .counts = std::nullopt,
+                        .usage = std::nullopt,
+                        .omitted = {}};
+  if (session::is_final(view.record.state)) return view;
+  view.usage = session.overlay().usage();
+  if (!with_changes) return view;
+  session::Preview preview = session.preview();
+  view.counts = session::count_changes(preview.changes);
+  view.omitted = std::move(preview.omitted);
+  return view;
+}
+
+api::CommitAnswer commit_answer(const session::Session& session, const session::CommitOutcome& outcome) {
+  const session::SessionRecord record = session.record();
+  api::CommitAnswer answer{.state = record.state,
+                           .reason = record.reason,
+                           .commit = std::nullopt,
+                           .counts = {},
+                           .conflicts = {},
+                           .omitted = session.omitted(),
+                           .warning = {}};
+  std::visit(Overloaded{
+                 [&](const session::Committed& committed) {
+                   answer.commit = committed.commit;
+                   answer.counts = committed.counts;
+                 },
+                 [](const session::NothingToCommit&) {},
+                 [&](const session::Conflicts& conflicts) { answer.conflicts = conflicts.paths; },
+             },
+             outcome);
+  return answer;
+}
+
+void refuse_ended(const session::SessionRecord& record, const std::string& verb) {
+  std::string how = name_of(record.state);
+  if (record.commit) how += " as " + record.commit->hex();
+  throw Error(Errc::wrong_state, "cannot " + verb + " session " + record.id.text() + ": it is already " + how + " (" +
+                                     name_of(record.reason) + ")");
+}
+
+api::CommitAnswer late_commit_answer(const session::SessionRecord& record) {
+  if (record.state != session::State::committed) refuse_ended(record, "commit");
+  return {.state = record.state,
+          .reason = record.reason,
+          .commit = record.commit,
+          .counts = {},
+          .conflicts = {},
+          .omitted = {},
+          .warning = "the session was committed before"};
+}
+
+api::RollbackAnswer late_rollback_answer(const session::SessionRecord& record) {
+  if (record.state != session::State::rolled_back) refuse_ended(record, "roll back");
+  return {.state = record.state, .reason = record.reason, .warning = "the session was rolled back before"};
+}
+
+api::DiffEnd send_diff(session::Session& session, const storage::Repository& repository, api::DiffFormat format,
+                       const SendPart& send_part) {
+  session::Preview preview = session.preview();
+  std::string pending;
+  const auto send = [&] {
+    if (!pending.empty()) send_part(api::DiffPart{.text = std::exchange(pending, {})});
+  };
+  repository.write_diff(preview.before, preview.after, storage_format(format), &session.quarantine(),
+                        [&](std::string_view text) {
+                          pending += text;
+                          if (pending.size() >= kDiffPartBytes) send();
+                        });
+  send();
+  return {.omitted = std::move(preview.omitted)};
+}
+
+std::vector<session::RepoPath> parse_paths(const std::vector<std::string>& texts) {
+  if (texts.empty()) throw Error(Errc::bad_request, "no path was given");
+  std::vector<session::RepoPath> paths;
+  for (const std::string& text : texts) paths.push_back(session::RepoPath::parse(text, "PATH"));
+  return paths;
+}
+
+api::UpdateAnswer update_answer(const session::UpdateOutcome& outcome) {
+  return {.base = outcome.base, .merged = outcome.merged, .conflicts = outcome.conflicts};
+}
+
+}  // namespace escrow::daemon

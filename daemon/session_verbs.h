@@ -1,0 +1,35 @@
+// What the API's requests mean for a session object in this process, mounted or not: shared by the host process and by
+// commands that act on a detached session. No state.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "api/protocol.h"
+#include "session/session.h"
+#include "storage/repository.h"
+
+namespace escrow::daemon {
+
+using SendPart = std::function<void(const api::Answer&)>;
+
+// Record, head and staged bytes; with `with_changes` also what a commit would do and leave out.
+api::SessionView view_of(session::Session& session, session::Attachment attachment, bool with_changes);
+
+api::CommitAnswer commit_answer(const session::Session& session, const session::CommitOutcome& outcome);
+// What a session that has ended answers to a request that comes late or twice: its outcome when it is the one that was
+// asked for, Error{wrong_state} otherwise.
+api::CommitAnswer late_commit_answer(const session::SessionRecord& record);
+api::RollbackAnswer late_rollback_answer(const session::SessionRecord& record);
+[[noreturn]] void refuse_ended(const session::SessionRecord& record, const std::string& verb);
+
+api::DiffEnd send_diff(session::Session& session, const storage::Repository& repository, api::DiffFormat format,
+                       const SendPart& send_part);
+
+// Each checked; throws Error{bad_request}.
+std::vector<session::RepoPath> parse_paths(const std::vector<std::string>& texts);
+
+api::UpdateAnswer update_answer(const session::UpdateOutcome& outcome);
+
+}  // namespace escrow::daemon
