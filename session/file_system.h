@@ -76,7 +76,8 @@ class FileSystem {
 
   // Short only at the end of the file.
   virtual std::size_t read(NodeId node, std::uint64_t offset, std::span<std::byte> out) = 0;
-  // O_APPEND was resolved by the kernel. Clears set-user-id and set-group-id bits as write(2) does.
+  // O_APPEND was resolved by the kernel. Set-id bits are the kernel's to clear (it asks for
+  // them by change_attributes, as FUSE without HANDLE_KILLPRIV does).
   virtual void write(NodeId node, std::uint64_t offset, std::span<const std::byte> bytes, WriteOrigin origin) = 0;
   virtual void allocate(NodeId node, AllocateMode mode, std::uint64_t offset, std::uint64_t length) = 0;
   virtual std::optional<std::uint64_t> seek(NodeId node, std::uint64_t offset, SeekTarget target) = 0;

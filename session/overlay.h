@@ -1,4 +1,10 @@
-// STUB OF THE PUBLIC SHAPE; the implementation follows.
+// What a session's mount shows: the snapshot of a base tree with the session's staged edits over it.
+//
+// Thread-safe. Memory is a cache of two truths: names and attributes in the journal, bytes in the staging area
+// (design, section 3). Edits are written behind in consistent batches, at least every 100 ms; sync_file(),
+// sync_directory() and flush(true) make them durable. Base directories are read when they are first looked into;
+// nothing else of the base is. Node ids never change; a directory's base entries reserve a block of ids when it is
+// first read. Locks: INVARIANTS.md; none is held across reading objects or writing the journal.
 #pragma once
 
 #include <memory>
@@ -105,6 +111,8 @@ class Overlay final : public FileSystem {
 
   // Everything staged so far is in the journal (against kill -9) or, with `durable`, on disk.
   void flush(bool durable);
+  // The session has ended: nothing staged needs recording any more. Call before its directory is removed.
+  void abandon();
 
  private:
   struct Impl;

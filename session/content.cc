@@ -1,0 +1,234 @@
+#include "session/content.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "session/error.h"
+
+namespace escrow::session {
+namespace {
+
+// Bases up to this size are copied whole at the first write, so that every later access is one plain file's.
+constexpr std::uint64_t kCopyWholeLimit = 8 * BlockMap::kBlockSize;
+
+}  // namespace
+
+Content::Form Content::form() const { return state_.lock_shared()->form; }
+
+bool Content::only_staged(const State& state) const {
+  return state.form.staging && (state.form.base.is_null() || state.form.base_length == 0);
+}
+
+std::uint64_t Content::size_of(const State& state) const {
+  return state.form.staging ? services_.staging.usage(state.form.staging).size_bytes : state.form.base_length;
+}
+
+ObjectId Content::unchanged_base() const {
+  const auto state = state_.lock_shared();
+  if (state->form.staging || state->form.base.is_null()) return {};
+  return state->form.base_length == services_.objects.blob_size(state->form.base) ? state->form.base : ObjectId{};
+}
+
+StagingUsage Content::usage() const {
+  const auto state = state_.lock_shared();
+  if (!state->form.staging) return {state->form.base_length, (state->form.base_length + 511) / 512};
+  StagingUsage usage = services_.staging.usage(state->form.staging);
+  if (!only_staged(*state)) usage.blocks = std::max(usage.blocks, (state->form.base_length + 511) / 512);
+  return usage;
+}
+
+std::shared_ptr<const ByteSource> Content::base_source() const {
+  ObjectId base;
+  {
+    const auto state = state_.lock_shared();
+    if (state->base_source || state->form.base.is_null()) return state->base_source;
+    base = state->form.base;
+  }
+  auto source = services_.objects.open_blob(base);
+  auto state = state_.lock();
+  if (state->form.base == base) state->base_source = source;
+  return source;
+}
+
+std::size_t Content::read(std::uint64_t offset, std::span<std::byte> out) const {
+  {
+    const auto state = state_.lock_shared();
+    if (only_staged(*state)) return services_.staging.read(state->form.staging, offset, out);
+    if (!state->form.staging && state->form.base_length == 0) return 0;
+  }
+  const auto base = base_source();
+  const auto state = state_.lock_shared();
+  if (only_staged(*state)) return services_.staging.read(state->form.staging, offset, out);  // completed meanwhile
+  const std::uint64_t size = size_of(*state);
+  if (offset >= size) return 0;
+  const std::size_t wanted = std::min<std::uint64_t>(out.size(), size - offset);
+  std::size_t done = 0;
+  while (done < wanted) {
+    const std::uint64_t at = offset + done;
+    const std::uint64_t block = at / BlockMap::kBlockSize;
+    const bool staged = state->form.staging && state->form.map.holds(block);
+    std::uint64_t end = std::min<std::uint64_t>(offset + wanted, (block + 1) * BlockMap::kBlockSize);
+    if (!staged && at < state->form.base_length) end = std::min(end, state->form.base_length);
+    const auto part = out.subspan(done, end - at);
+    std::size_t got = 0;
+    if (staged) {
+      got = services_.staging.read(state->form.staging, at, part);
+    } else if (at < state->form.base_length) {
+      got = base->read(at, part);
+      if (got < part.size()) throw Error(Errc::input_output, "a blob is shorter than its recorded size");
+    }
+    std::memset(part.data() + got, 0, part.size() - got);
+    done += part.size();
+  }
+  return wanted;
+}
+
+void Content::make_staging(State& state, std::uint64_t size_bytes) {
+  const StagingId id = services_.next_staging_id();
+  services_.staging.create(id);
+  if (size_bytes > 0) services_.staging.truncate(id, size_bytes);
+  state.form.staging = id;
+  state.form.map = BlockMap(BlockMap::blocks_of(state.form.base_length));
+  if (!state.form.base.is_null()) set_replaces_others();
+}
+
+void Content::copy_block(State& state, std::uint64_t block) {
+  const std::uint64_t begin = block * BlockMap::kBlockSize;
+  const std::uint64_t end = std::min(begin + BlockMap::kBlockSize, state.form.base_length);
+  std::vector<std::byte> buffer(end - begin);
+  if (!state.base_source) state.base_source = services_.objects.open_blob(state.form.base);
+  if (state.base_source->read(begin, buffer) < buffer.size())
+    throw Error(Errc::input_output, "a blob is shorter than its recorded size");
+  services_.staging.write(state.form.staging, begin, buffer);
+  state.form.map.set(block);
+}
+
+void Content::fill(State& state, std::uint64_t begin, std::uint64_t end, std::uint64_t skip_begin,
+                   std::uint64_t skip_end) {
+  const std::uint64_t last = std::min(BlockMap::blocks_of(end), state.form.map.blocks());
+  for (std::uint64_t block = begin / BlockMap::kBlockSize; block < last; ++block) {
+    if (state.form.map.holds(block)) continue;
+    const std::uint64_t block_begin = block * BlockMap::kBlockSize;
+    const std::uint64_t block_end = std::min(block_begin + BlockMap::kBlockSize, state.form.base_length);
+    if (skip_begin <= block_begin && block_end <= skip_end) continue;  // marked once it has been overwritten
+    copy_block(state, block);
+  }
+}
+
+void Content::drop_base_when_complete(State& state) {
+  if (!state.form.staging || state.form.base.is_null() || !state.form.map.complete()) return;
+  state.form.base = {};
+  state.form.base_length = 0;
+  state.form.map = {};
+  state.base_source.reset();
+}
+
+void Content::prepare_write(State& state, std::uint64_t offset, std::uint64_t length) {
+  if (!state.form.staging) make_staging(state, state.form.base_length);
+  if (state.form.base.is_null()) return;
+  const bool whole = state.form.base_length <= kCopyWholeLimit;
+  fill(state, whole ? 0 : offset, whole ? state.form.base_length : offset + length, offset, offset + length);
+}
+
+void Content::changed() { version_.fetch_add(1); }
+
+void Content::write(std::uint64_t offset, std::span<const std::byte> bytes) {
+  if (bytes.empty()) return;
+  {
+    const auto state = state_.lock_shared();
+    if (only_staged(*state)) {
+      services_.staging.write(state->form.staging, offset, bytes);
+      changed();
+      return;
+    }
+  }
+  auto state = state_.lock();
+  const std::uint64_t end = offset + bytes.size();
+  prepare_write(*state, offset, bytes.size());
+  services_.staging.write(state->form.staging, offset, bytes);
+  changed();
+  const std::uint64_t last = std::min(BlockMap::blocks_of(end), state->form.map.blocks());
+  for (std::uint64_t block = offset / BlockMap::kBlockSize; block < last; ++block) state->form.map.set(block);
+  drop_base_when_complete(*state);
+}
+
+void Content::truncate(std::uint64_t size_bytes) {
+  auto state = state_.lock();
+  const std::uint64_t before = size_of(*state);
+  if (size_bytes == 0 && before > 0) set_replaces_others();
+  if (size_bytes < state->form.base_length) {
+    state->form.base_length = size_bytes;
+    state->form.map.shrink(BlockMap::blocks_of(size_bytes));
+    if (size_bytes == 0) {
+      state->form.base = {};
+      state->base_source.reset();
+    }
+  }
+  if (!state->form.staging && size_bytes > state->form.base_length) make_staging(*state, 0);
+  if (state->form.staging) {
+    services_.staging.truncate(state->form.staging, size_bytes);
+    drop_base_when_complete(*state);
+  }
+  changed();
+}
+
+void Content::allocate(AllocateMode mode, std::uint64_t offset, std::uint64_t length) {
+  auto state = state_.lock();
+  const bool zeroes = mode == AllocateMode::punch_hole || mode == AllocateMode::zero_range ||
+                      mode == AllocateMode::zero_range_keep_size;
+  const std::uint64_t end = offset + length;
+  if (!state->form.staging) make_staging(*state, state->form.base_length);
+  if (!state->form.base.is_null())
+    fill(*state, offset, end, zeroes ? offset : 0, zeroes ? end : 0);
+  const StagingId id = state->form.staging;
+  switch (mode) {
+    case AllocateMode::reserve: services_.staging.allocate(id, offset, length, true); break;
+    case AllocateMode::reserve_keep_size: services_.staging.allocate(id, offset, length, false); break;
+    case AllocateMode::punch_hole: services_.staging.punch_hole(id, offset, length); break;
+    case AllocateMode::zero_range: services_.staging.zero_range(id, offset, length, true); break;
+    case AllocateMode::zero_range_keep_size: services_.staging.zero_range(id, offset, length, false); break;
+  }
+  changed();
+  const std::uint64_t last = std::min(BlockMap::blocks_of(end), state->form.map.blocks());
+  for (std::uint64_t block = offset / BlockMap::kBlockSize; block < last; ++block) state->form.map.set(block);
+  drop_base_when_complete(*state);
+}
+
+std::optional<std::uint64_t> Content::seek(std::uint64_t offset, SeekTarget target) const {
+  const auto state = state_.lock_shared();
+  if (only_staged(*state)) return services_.staging.seek(state->form.staging, offset, target);
+  // Part of the bytes are a base's: all data, with the one hole every file has at its end (lseek(2), NOTES).
+  const std::uint64_t size = size_of(*state);
+  if (offset >= size) return std::nullopt;
+  return target == SeekTarget::data ? offset : size;
+}
+
+void Content::sync() {
+  const std::uint64_t version = version_.load();
+  if (synced_version_.load() >= version) return;
+  StagingId id;
+  {
+    const auto state = state_.lock_shared();
+    id = state->form.staging;
+  }
+  if (id) services_.staging.sync(id);
+  std::uint64_t synced = synced_version_.load();
+  while (synced < version && !synced_version_.compare_exchange_weak(synced, version)) {
+  }
+}
+
+std::optional<ObjectId> Content::known_blob() const {
+  const auto state = state_.lock_shared();
+  if (state->known_version != version_.load()) return std::nullopt;
+  return state->known_blob;
+}
+
+void Content::remember_blob(std::uint64_t version, const ObjectId& blob) {
+  auto state = state_.lock();
+  state->known_version = version;
+  state->known_blob = blob;
+}
+
+}  // namespace escrow::session

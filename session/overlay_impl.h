@@ -1,0 +1,107 @@
+// The overlay's inner functions: internal to session/overlay*.cc.
+//
+// Functions that take an OverlayState& run under its lock (exclusive unless it is const). Those named *_ready make
+// sure first, without the lock, that a directory's base entries have been read.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "session/error.h"
+#include "session/overlay_state.h"
+
+namespace escrow::session {
+
+struct Overlay::Impl {
+  using Locked = SharedSynchronized<OverlayState>;
+
+  Impl(Options options, const ObjectReader& objects, StagingArea& staging, SessionJournal& journal, Clock& clock,
+       Log& log);
+  ~Impl();
+
+  // Finding (overlay.cc)
+  static Found find(const OverlayState& state, NodeId id);
+  static bool ready(const OverlayState& state, NodeId directory);
+  static NodeId child_of(const Node& directory, std::string_view name);
+  void make_ready(NodeId directory);
+  Locked::Write lock_ready(NodeId directory);
+  Locked::Read lock_ready_shared(NodeId directory);
+  // The directory in memory, from its listing entry when need be. Throws not_a_directory, not_found.
+  Node& directory_node(OverlayState& state, NodeId id);
+  void install_listing(OverlayState& state, Node& directory, Tree tree);
+  void drop_clean(OverlayState& state, NodeId directory);
+
+  // Attributes (overlay.cc)
+  std::uint32_t base_permissions(GitMode mode) const;
+  Attributes describe(const Node& node) const;
+  Attributes describe(const TreeEntry& entry, NodeId id) const;
+  Attributes attributes(Locked::Read state, NodeId id);
+
+  // Staging (overlay_names.cc)
+  Node& stage(OverlayState& state, NodeId id);
+  std::unique_ptr<Node> materialise(const Found& found, NodeId id);
+  void mark(OverlayState& state, Node& node);
+  void add_edge(OverlayState& state, Node& directory, std::string_view name, Node& node);
+  void remove_edge(OverlayState& state, Node& directory, std::string_view name, Node& node);
+  void touch(OverlayState& state, Node& directory);
+  void forget_rows(OverlayState& state, Node& node);
+  void destroy_if_unused(OverlayState& state, Node& node);
+  void detach(OverlayState& state, Node& directory, std::string_view name, NodeId child);
+  void orphan_subtree(OverlayState& state, Node& top);
+  Node& live_directory(OverlayState& state, NodeId id);
+  static bool is_empty(const Node& directory);
+  bool is_below(const OverlayState& state, NodeId node, NodeId ancestor) const;
+  Node& new_node(OverlayState& state, std::uint32_t mode, std::uint32_t uid, std::uint32_t gid);
+  Attributes insert(NodeId directory, std::string_view name, const std::function<Node&(OverlayState&, Node&)>& make);
+  std::shared_ptr<Content> content_to_change(NodeId id);
+  std::shared_ptr<Content> new_content(Content::Form form) const;
+
+  // Trees (overlay_tree.cc)
+  class TreeBuilder;
+  std::pair<NodeId, bool> directory_for(std::string_view path, bool create, std::vector<Stale>& stale);
+
+  // Journal (overlay_journal.cc)
+  struct Writer {
+    explicit Writer(SessionJournal& j) : journal(j) {}
+    SessionJournal& journal;
+    std::uint64_t appended = 0;  // changes up to here were appended ...
+    std::uint64_t durable = 0;   // ... and synced
+    std::vector<StagingId> unnamed;  // removable after the next barrier
+  };
+  struct Taken;
+  void load();
+  void load_edges(OverlayState& state, const std::vector<EdgeRow>& edges);
+  void remove_unnamed_staging(const OverlayState& state, StagingId& next);
+  Taken take(OverlayState& state);
+  void give_back(OverlayState& state, Taken& taken);
+  void fill_contents(Taken& taken);
+  void flush(bool durable);
+  void run_flusher();
+  void wake(bool full);
+
+  const Options options;          // constant
+  const ObjectReader& objects;    // constant
+  StagingArea& staging;           // self-locking
+  Clock& clock;                   // self-locking
+  Log& log;                       // self-locking
+  std::atomic<std::uint64_t> next_staging{1};
+  ContentServices content_services;  // constant
+
+  Synchronized<Writer> writer;    // taken before `guarded`
+  Locked guarded;
+  std::atomic<bool> staging_directory_dirty{false};
+
+  struct Signal {
+    bool stop = false, pending = false, full = false;
+  };
+  Synchronized<Signal> signal;    // leaf
+  std::condition_variable signalled;
+  std::atomic<bool> abandoned{false};
+  std::thread flusher;            // started last
+};
+
+}  // namespace escrow::session
