@@ -72,20 +72,20 @@ struct SessionOptions {
 
 struct SessionRecord {
   SessionId id;
-  SessionOptions options;
+  SessionOptions options{};
   State state = State::open;
   Reason reason = Reason::none;
-  std::optional<ObjectId> base;         // nullopt: the branch did not exist
-  std::optional<ObjectId> commit;       // the branch's new head, once committed with changes
-  std::optional<ObjectId> swap_from;    // while committing: the head the commit was made on
-  std::optional<ObjectId> swap_to;      // while committing: the commit that is to become the head
-  std::optional<int> exit_code;
-  std::string message;                  // the commit message asked for, empty: the default
-  std::string mountpoint;               // empty: not mounted
-  std::string last_error;               // of the last commit that failed for another reason than a conflict
-  std::vector<std::string> conflicts;   // paths, of commit_failed
-  Timestamp created;
-  Timestamp changed;                    // of the last transition
+  std::optional<ObjectId> base{};         // nullopt: the branch did not exist
+  std::optional<ObjectId> commit{};       // the branch's new head, once committed with changes
+  std::optional<ObjectId> swap_from{};    // while committing: the head the commit was made on
+  std::optional<ObjectId> swap_to{};      // while committing: the commit that is to become the head
+  std::optional<int> exit_code{};
+  std::string message{};                  // the commit message asked for, empty: the default
+  std::string mountpoint{};               // empty: not mounted
+  std::string last_error{};               // of the last commit that failed for another reason than a conflict
+  std::vector<std::string> conflicts{};   // paths, of commit_failed
+  Timestamp created{};
+  Timestamp changed{};                    // of the last transition
 };
 
 }  // namespace escrow::session

@@ -1,0 +1,259 @@
+// A repository in memory for tests of the core: references, catalog and session directories over FakeObjectStore.
+//
+// A session directory that is held cannot be opened again until its holder is destroyed, as with the lock of a process
+// that dies; what it holds outlives the holder. The references refuse to name objects that are not in the repository,
+// so a branch moved before its objects are durable fails a test. Thread-safe.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "session/error.h"
+#include "session/session.h"
+#include "tests/support/fake_journal.h"
+#include "tests/support/fake_object_store.h"
+#include "tests/support/fake_staging.h"
+#include "tests/support/manual_clock.h"
+
+namespace escrow::support {
+
+class FakeReferences final : public session::ReferenceStore {
+ public:
+  using Id = session::ObjectId;
+  using Session = session::SessionId;
+
+  explicit FakeReferences(const FakeObjectStore& objects) : objects_(objects) {}
+
+  std::string default_branch() const override { return "main"; }
+  void check_target(const std::string& branch) const override {
+    if (branch.empty() || branch.find("..") != std::string::npos)
+      throw session::Error(session::Errc::bad_request, "'" + branch + "' is not a branch name");
+  }
+  std::optional<Id> head(const std::string& branch) const override {
+    const auto state = state_.lock_shared();
+    const auto found = state->branches.find(branch);
+    return found == state->branches.end() ? std::nullopt : std::optional(found->second);
+  }
+  bool compare_and_swap(const std::string& branch, const std::optional<Id>& expected, const Id& desired,
+                        const std::string&) override {
+    if (before_swap) before_swap();
+    if (!objects_.contains(desired) || !objects_.contains(objects_.read_commit(desired).tree))
+      throw session::Error(session::Errc::damaged_repository, "the branch would point at objects that are not there");
+    if (head(branch) != expected) return false;
+    set(branch, desired);
+    if (after_swap) after_swap();
+    return true;
+  }
+  bool reflog_has(const std::string& branch, const Id& commit) const override {
+    return state_.lock_shared()->reflog.contains({branch, commit});
+  }
+  void pin_base(const Session& session, const Id& commit) override {
+    if (!objects_.contains(commit)) throw session::Error(session::Errc::damaged_repository, "pin of a missing commit");
+    state_.lock()->pins.emplace(session, commit);
+  }
+  void unpin_base(const Session& session) override { state_.lock()->pins.erase(session); }
+  void keep_result(const Session& session, const Id& commit) override {
+    if (!objects_.contains(commit)) throw session::Error(session::Errc::damaged_repository, "missing result");
+    state_.lock()->results.insert_or_assign(session, commit);
+  }
+  std::optional<Id> result(const Session& session) const override {
+    const auto state = state_.lock_shared();
+    const auto found = state->results.find(session);
+    return found == state->results.end() ? std::nullopt : std::optional(found->second);
+  }
+  void drop_result(const Session& session) override { state_.lock()->results.erase(session); }
+
+  // What others do.
+  void set(const std::string& branch, const Id& commit) {
+    auto state = state_.lock();
+    state->branches.insert_or_assign(branch, commit);
+    state->reflog.insert({branch, commit});
+  }
+  void remove(const std::string& branch) { state_.lock()->branches.erase(branch); }
+  bool is_pinned(const Session& session) const { return state_.lock_shared()->pins.contains(session); }
+  std::size_t pins() const { return state_.lock_shared()->pins.size(); }
+
+  std::function<void()> before_swap;  // set before use
+  std::function<void()> after_swap;
+
+ private:
+  struct State {
+    std::map<std::string, Id> branches;
+    std::set<std::pair<std::string, Id>> reflog;
+    std::multimap<Session, Id> pins;
+    std::map<Session, Id> results;
+  };
+  const FakeObjectStore& objects_;
+  session::SharedSynchronized<State> state_;
+};
+
+class FakeCatalog final : public session::SessionCatalog {
+ public:
+  using Record = session::SessionRecord;
+
+  void insert(const Record& record) override { state_.lock()->rows.emplace(record.id, record); }
+  std::optional<Record> find(const session::SessionId& id) const override {
+    const auto state = state_.lock_shared();
+    const auto found = state->rows.find(id);
+    return found == state->rows.end() ? std::nullopt : std::optional(found->second);
+  }
+  std::vector<session::SessionId> find_by_prefix(const std::string& prefix) const override {
+    std::vector<session::SessionId> ids;
+    for (const auto& [id, row] : state_.lock_shared()->rows)
+      if (id.text().starts_with(prefix)) ids.push_back(id);
+    return ids;
+  }
+  std::vector<Record> list() const override {
+    std::vector<Record> records;
+    for (const auto& [id, row] : state_.lock_shared()->rows) records.push_back(row);
+    return records;
+  }
+  void transition(session::State expected, const Record& record, const std::string& who,
+                  const std::string& why) override {
+    if (before_transition) before_transition(record);
+    auto state = state_.lock();
+    Record& row = state->rows.at(record.id);
+    if (row.state != expected)
+      throw session::Error(session::Errc::wrong_state, std::string("the session is ") + name_of(row.state));
+    if (is_final(row.state)) throw std::logic_error("a final state was left");
+    state->history.push_back(who + ": " + name_of(row.state) + " -> " + name_of(record.state) + ": " + why);
+    row = record;
+  }
+  void prune(session::Timestamp) override {}
+
+  std::vector<std::string> history() const { return state_.lock_shared()->history; }
+
+  std::function<void(const Record&)> before_transition;  // may throw; set before use
+
+ private:
+  struct State {
+    std::map<session::SessionId, Record> rows;
+    std::vector<std::string> history;
+  };
+  session::SharedSynchronized<State> state_;
+};
+
+// Directories in memory. What a directory holds outlives its holder.
+class FakeDirectories final : public session::SessionDirectories {
+ public:
+  using Id = session::SessionId;
+
+  explicit FakeDirectories(FakeObjectStore& repository) : repository_(repository) {}
+
+  std::unique_ptr<session::SessionDirectory> create(const Id& id) override {
+    auto state = state_.lock();
+    auto [at, fresh] = state->emplace(id, std::make_shared<Contents>(repository_));
+    if (!fresh) throw session::Error(session::Errc::exists, "session directory exists");
+    at->second->held = true;
+    return std::make_unique<Held>(*this, id, at->second);
+  }
+  std::unique_ptr<session::SessionDirectory> try_open(const Id& id) override {
+    auto state = state_.lock();
+    const auto found = state->find(id);
+    if (found == state->end()) throw session::Error(session::Errc::no_session, "no directory of " + id.text());
+    if (found->second->held) return nullptr;
+    found->second->held = true;
+    return std::make_unique<Held>(*this, id, found->second);
+  }
+  bool is_held(const Id& id) const override {
+    const auto state = state_.lock_shared();
+    const auto found = state->find(id);
+    return found != state->end() && found->second->held;
+  }
+  std::vector<Id> list() const override {
+    std::vector<Id> ids;
+    for (const auto& [id, contents] : *state_.lock_shared()) ids.push_back(id);
+    return ids;
+  }
+  std::string path_of(const Id& id) const override { return "/fake/" + id.text(); }
+  // Somebody's rm -rf.
+  void lose(const Id& id) { state_.lock()->erase(id); }
+
+ private:
+  struct Contents {
+    explicit Contents(FakeObjectStore& repository) : quarantine(repository) {}
+    FakeStaging staging;
+    FakeJournal journal;
+    FakeQuarantine quarantine;
+    bool held = false;
+  };
+
+  class Held final : public session::SessionDirectory {
+   public:
+    Held(FakeDirectories& all, Id id, std::shared_ptr<Contents> contents)
+        : all_(all), id_(std::move(id)), contents_(std::move(contents)) {}
+    ~Held() override {
+      const auto state = all_.state_.lock();
+      contents_->held = false;
+    }
+    session::StagingArea& staging() override { return contents_->staging; }
+    session::SessionJournal& journal() override { return contents_->journal; }
+    session::Quarantine& quarantine() override { return contents_->quarantine; }
+    std::string path() const override { return all_.path_of(id_); }
+    void remove() override { all_.state_.lock()->erase(id_); }
+
+   private:
+    FakeDirectories& all_;
+    const Id id_;
+    const std::shared_ptr<Contents> contents_;
+  };
+
+  FakeObjectStore& repository_;
+  session::SharedSynchronized<std::map<Id, std::shared_ptr<Contents>>> state_;
+};
+
+class MemoryLog final : public session::Log {
+ public:
+  void write(session::LogLevel, const std::string& message) override { lines_.lock()->push_back(message); }
+  std::vector<std::string> lines() { return *lines_.lock(); }
+
+ private:
+  session::Synchronized<std::vector<std::string>> lines_;
+};
+
+struct FakeWorld {
+  FakeObjectStore objects;
+  FakeReferences references{objects};
+  FakeCatalog catalog;
+  FakeDirectories directories{objects};
+  ManualClock clock;
+  MemoryLog log;
+
+  session::Services services(session::CommitObserver* observer = nullptr) {
+    return {objects, references, catalog, directories, clock, log, observer};
+  }
+  // A commit of `files` on the branch's head, made by others.
+  session::ObjectId push(const std::string& branch, const std::map<std::string, std::string>& files) {
+    session::Commit commit;
+    commit.tree = objects.put_files(files);
+    if (const auto head = references.head(branch)) commit.parents.push_back(*head);
+    commit.author = commit.committer = {"others", "others@example.invalid", 1'600'000'000, 0};
+    commit.message = "others\n";
+    const session::ObjectId id = objects.put_commit(commit);
+    references.set(branch, id);
+    return id;
+  }
+};
+
+// The paths and contents of a tree.
+inline std::map<std::string, std::string> files_of(const session::ObjectReader& objects,
+                                                   const std::optional<session::ObjectId>& tree,
+                                                   const std::string& below = "") {
+  std::map<std::string, std::string> files;
+  if (!tree) return files;
+  for (const session::TreeEntry& entry : objects.read_tree(*tree)) {
+    const std::string path = session::join_path(below, entry.name);
+    if (entry.mode == session::GitMode::tree) {
+      files.merge(files_of(objects, entry.id, path));
+    } else {
+      files[path] = read_all(*objects.open_blob(entry.id));
+    }
+  }
+  return files;
+}
+
+}  // namespace escrow::support

@@ -1,0 +1,146 @@
+#include "session/tree_changes.h"
+
+#include <gtest/gtest.h>
+
+#include "session/error.h"
+#include "session/tree_walk.h"
+#include "tests/session/fake_services.h"
+
+namespace escrow::session {
+namespace {
+
+using Files = std::map<std::string, std::string>;
+
+class TreeChanges : public testing::Test {
+ protected:
+  std::string changes(const TreeRoot& before, const TreeRoot& after) {
+    std::string text;
+    for (const PathChange& change : tree_changes(objects_, before, after))
+      text += std::string(name_of(change.did)) + " " + change.path + "; ";
+    return text;
+  }
+  RepoPath path(const std::string& text) { return RepoPath::parse(text, "path"); }
+
+  support::FakeObjectStore objects_;
+  support::FakeQuarantine quarantine_{objects_};
+};
+
+TEST_F(TreeChanges, ListsDeletionsFirstThenByPath) {
+  EXPECT_EQ(changes(objects_.put_files({{"a", "1"}, {"m", "1"}, {"z/x", "1"}, {"z/y", "1"}}),
+                    objects_.put_files({{"b", "2"}, {"m", "2"}, {"z/x", "1"}, {"a.d", "2"}})),
+            "deleted a; deleted z/y; added a.d; added b; modified m; ");
+}
+
+TEST_F(TreeChanges, AFileThatBecameADirectoryIsADeletionAndAdditions) {
+  EXPECT_EQ(changes(objects_.put_files({{"a", "1"}}), objects_.put_files({{"a/x", "1"}, {"a/y", "1"}})),
+            "deleted a; added a/x; added a/y; ");
+}
+
+TEST_F(TreeChanges, AFileThatBecameASymlinkChangedItsType) {
+  const ObjectId blob = objects_.put_blob("1");
+  EXPECT_EQ(changes(objects_.put_tree({{"a", GitMode::regular, blob}, {"b", GitMode::regular, blob}}),
+                    objects_.put_tree({{"a", GitMode::symlink, blob}, {"b", GitMode::executable, blob}})),
+            "type changed a; modified b; ");
+}
+
+TEST_F(TreeChanges, NothingAndEverythingAreTrees) {
+  const ObjectId tree = objects_.put_files({{"d/x", "1"}, {"y", "1"}});
+  EXPECT_EQ(changes(std::nullopt, tree), "added d/x; added y; ");
+  EXPECT_EQ(changes(tree, std::nullopt), "deleted d/x; deleted y; ");
+  const ChangeCounts counts = count_changes(tree_changes(objects_, std::nullopt, tree));
+  EXPECT_EQ(counts.added, 2u);
+  EXPECT_EQ(counts.modified + counts.deleted, 0u);
+}
+
+TEST_F(TreeChanges, EqualSubTreesAreNotRead) {
+  Files before;
+  for (int i = 0; i < 50; ++i) before["d" + std::to_string(i) + "/f"] = "1";
+  Files after = before;
+  after["d7/f"] = "2";
+  const ObjectId a = objects_.put_files(before), b = objects_.put_files(after);
+  const auto reads = objects_.reads().trees;
+  EXPECT_EQ(changes(a, b), "modified d7/f; ");
+  EXPECT_EQ(objects_.reads().trees - reads, 4u);
+}
+
+TEST_F(TreeChanges, NestingWithoutEndIsRefusedBeforeTheStackEnds) {
+  ObjectId deep = objects_.put_files({{"f", "1"}});
+  for (int i = 0; i < kMaxTreeDepth + 10; ++i) deep = objects_.put_tree({{"d", GitMode::tree, deep}});
+  try {
+    changes(std::nullopt, deep);
+    FAIL() << "not refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::name_too_long);
+  }
+}
+
+using GraftTree = TreeChanges;
+
+TEST_F(GraftTree, ReplacesOneDirectoryAndKeepsTheRest) {
+  const ObjectId base = objects_.put_files({{"a/b/x", "1"}, {"a/y", "1"}, {"z", "1"}});
+  const TreeRoot grafted = graft_tree(quarantine_, base, path("a/b"), objects_.put_files({{"n", "2"}}));
+  EXPECT_EQ(support::files_of(quarantine_, grafted), (Files{{"a/b/n", "2"}, {"a/y", "1"}, {"z", "1"}}));
+}
+
+TEST_F(GraftTree, MakesMissingParents) {
+  const TreeRoot grafted = graft_tree(quarantine_, objects_.put_files({{"z", "1"}}), path("p/q"),
+                                      objects_.put_files({{"n", "2"}}));
+  EXPECT_EQ(support::files_of(quarantine_, grafted), (Files{{"p/q/n", "2"}, {"z", "1"}}));
+  EXPECT_EQ(support::files_of(quarantine_, graft_tree(quarantine_, std::nullopt, path("p/q"),
+                                                      objects_.put_files({{"n", "2"}}))),
+            (Files{{"p/q/n", "2"}}));
+}
+
+TEST_F(GraftTree, AnEmptiedPrefixDisappearsWithItsEmptyParents) {
+  const ObjectId base = objects_.put_files({{"a/b/x", "1"}, {"z", "1"}});
+  EXPECT_EQ(graft_tree(quarantine_, base, path("a/b"), std::nullopt), objects_.put_files({{"z", "1"}}));
+  EXPECT_EQ(graft_tree(quarantine_, objects_.put_files({{"a/b/x", "1"}}), path("a/b"), std::nullopt), std::nullopt);
+}
+
+TEST_F(GraftTree, AnUnchangedDirectoryGivesTheSameTree) {
+  const ObjectId base = objects_.put_files({{"a/b/x", "1"}, {"z", "1"}});
+  EXPECT_EQ(graft_tree(quarantine_, base, path("a/b"), objects_.put_files({{"x", "1"}})), base);
+  EXPECT_EQ(graft_tree(quarantine_, base, path("missing/too"), std::nullopt), base);
+  EXPECT_EQ(quarantine_.object_count(), 0u);
+}
+
+TEST_F(GraftTree, ReadsOnlyTheTreesAlongThePrefix) {
+  Files files{{"a/b/x", "1"}};
+  for (int i = 0; i < 50; ++i) files["a/d" + std::to_string(i) + "/f"] = "1";
+  const ObjectId base = objects_.put_files(files), subtree = objects_.put_files({{"n", "1"}});
+  const auto reads = objects_.reads().trees;
+  graft_tree(quarantine_, base, path("a/b"), subtree);
+  EXPECT_LE(objects_.reads().trees - reads, 3u);  // the root, a, and the new tree
+}
+
+TEST_F(GraftTree, AFileInTheWayIsRefusedByName) {
+  try {
+    graft_tree(quarantine_, objects_.put_files({{"a/f", "1"}}), path("a/f/x"), objects_.put_files({{"n", "1"}}));
+    FAIL() << "not refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::not_a_directory);
+    EXPECT_NE(std::string(error.what()).find("'a/f'"), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(GraftTree, EntryAtFindsFilesDirectoriesAndNothing) {
+  const ObjectId base = objects_.put_files({{"a/b/x", "1"}});
+  EXPECT_EQ(entry_at(objects_, base, path("a/b"))->mode, GitMode::tree);
+  EXPECT_EQ(entry_at(objects_, base, path("a/b/x"))->mode, GitMode::regular);
+  EXPECT_EQ(entry_at(objects_, base, path(""))->id, base);
+  EXPECT_FALSE(entry_at(objects_, base, path("a/b/x/y")));
+  EXPECT_FALSE(entry_at(objects_, base, path("a/c")));
+  EXPECT_FALSE(entry_at(objects_, std::nullopt, path("")));
+}
+
+TEST_F(GraftTree, DirectoriesSortAsIfTheirNamesEndedInASlash) {
+  const ObjectId id = objects_.put_blob("1");
+  const TreeEntry file{"a.b", GitMode::regular, id}, directory{"a", GitMode::tree, id}, plain{"a", GitMode::regular, id};
+  EXPECT_TRUE(tree_order_less(file, directory));
+  EXPECT_TRUE(tree_order_less(plain, file));
+  EXPECT_FALSE(tree_order_less(directory, directory));
+  EXPECT_TRUE(tree_order_less({"a\x7f", GitMode::regular, id}, {"a\xff", GitMode::regular, id}));
+}
+
+}  // namespace
+}  // namespace escrow::session
