@@ -1,0 +1,150 @@
+#include "storage/file_session_directories.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+
+#include "session/error.h"
+#include "session/synchronized.h"
+#include "storage/durable_file.h"
+#include "storage/file_staging_area.h"
+#include "storage/sqlite_session_journal.h"
+
+namespace escrow::storage {
+namespace {
+
+using session::Errc;
+using session::Error;
+using session::SessionId;
+
+struct flock whole_file(short type) {
+  struct flock lock {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
+
+// false: somebody else has it.
+bool try_lock(int fd, const std::string& path) {
+  struct flock lock = whole_file(F_WRLCK);
+  if (::fcntl(fd, F_OFD_SETLK, &lock) == 0) return true;
+  if (errno == EAGAIN || errno == EACCES) return false;
+  throw system_error(errno, "lock " + path);
+}
+
+// Whether somebody removed the session between our open and our lock.
+bool was_removed(int fd) {
+  struct stat status;
+  return ::fstat(fd, &status) == 0 && status.st_nlink == 0;
+}
+
+class FileSessionDirectory final : public session::SessionDirectory {
+ public:
+  FileSessionDirectory(std::string path, UniqueFd lock, const QuarantineFactory& quarantine_factory)
+      : path_(std::move(path)),
+        lock_(std::move(lock)),
+        quarantine_factory_(quarantine_factory),
+        staging_(path_ + "/staging"),
+        journal_(path_) {}
+
+  session::StagingArea& staging() override { return staging_; }
+  session::SessionJournal& journal() override { return journal_; }
+  session::Quarantine& quarantine() override {
+    auto quarantine = quarantine_.lock();
+    if (!*quarantine) *quarantine = quarantine_factory_(path_ + "/objects");
+    return **quarantine;
+  }
+  std::string path() const override { return path_; }
+  void remove() override;
+
+ private:
+  const std::string path_;                       // constant
+  const UniqueFd lock_;                          // constant; closing it ends the hold
+  const QuarantineFactory quarantine_factory_;   // constant
+  FileStagingArea staging_;                      // self-locking
+  SqliteSessionJournal journal_;                 // the flusher's
+  session::Synchronized<std::unique_ptr<session::Quarantine>> quarantine_;  // self-locking
+};
+
+void FileSessionDirectory::remove() {
+  journal_.abandon();
+  // The lock's name goes last: until then nobody takes the rest for a session of their own.
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(path_, error), end; !error && entry != end; entry.increment(error))
+    if (entry->path().filename() != "lock") std::filesystem::remove_all(entry->path(), error);
+  if (error == std::errc::no_such_file_or_directory) return;
+  if (error) throw system_error(error.value(), "remove the session's directory " + path_);
+  // try_open() of another process may put a new lock file there in between; it will find it gone.
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    ::unlink((path_ + "/lock").c_str());
+    if (::rmdir(path_.c_str()) == 0 || errno == ENOENT) {
+      sync_directory(parent_of(path_));
+      return;
+    }
+    if (errno != ENOTEMPTY && errno != EEXIST) break;
+  }
+  throw system_error(errno, "remove the session's directory " + path_);
+}
+
+}  // namespace
+
+FileSessionDirectories::FileSessionDirectories(const std::string& sessions_path, QuarantineFactory quarantine_factory)
+    : sessions_path_(sessions_path), quarantine_factory_(std::move(quarantine_factory)) {}
+
+std::string FileSessionDirectories::path_of(const SessionId& id) const { return sessions_path_ + '/' + id.text(); }
+
+std::unique_ptr<session::SessionDirectory> FileSessionDirectories::create(const SessionId& id) {
+  const std::string path = path_of(id);
+  // A recovery in another process takes a directory that nobody holds for an orphan: it may be faster than our lock,
+  // and then we begin again.
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    if (::mkdir(path.c_str(), 0700) != 0) {
+      if (errno == EEXIST && attempt > 0) continue;
+      throw system_error(errno, "create the session's directory " + path);
+    }
+    UniqueFd lock(::open((path + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    if (!lock && errno != ENOENT) throw system_error(errno, "create " + path + "/lock");
+    if (lock && try_lock(lock.get(), path + "/lock") && !was_removed(lock.get()))
+      return std::make_unique<FileSessionDirectory>(path, std::move(lock), quarantine_factory_);
+  }
+  throw Error(Errc::busy, "cannot create the session's directory " + path + ": another process keeps removing it");
+}
+
+std::unique_ptr<session::SessionDirectory> FileSessionDirectories::try_open(const SessionId& id) {
+  const std::string path = path_of(id);
+  const auto gone = [&] { return Error(Errc::no_session, "session " + id.text() + " has no directory " + path); };
+  UniqueFd lock(::open((path + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!lock && errno == ENOENT) throw gone();
+  if (!lock) throw system_error(errno, "open " + path + "/lock");
+  if (!try_lock(lock.get(), path + "/lock")) return nullptr;
+  if (was_removed(lock.get())) throw gone();
+  return std::make_unique<FileSessionDirectory>(path, std::move(lock), quarantine_factory_);
+}
+
+bool FileSessionDirectories::is_held(const SessionId& id) const {
+  const std::string path = path_of(id) + "/lock";
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd && errno == ENOENT) return false;
+  if (!fd) throw system_error(errno, "open " + path);
+  struct flock lock = whole_file(F_WRLCK);
+  if (::fcntl(fd.get(), F_OFD_GETLK, &lock) != 0) throw system_error(errno, "examine the lock " + path);
+  return lock.l_type != F_UNLCK;
+}
+
+std::vector<SessionId> FileSessionDirectories::list() const {
+  DIR* const stream = ::opendir(sessions_path_.c_str());
+  if (stream == nullptr) throw system_error(errno, "list the sessions in " + sessions_path_);
+  const std::unique_ptr<DIR, int (*)(DIR*)> owner(stream, ::closedir);
+  std::vector<SessionId> ids;
+  while (const dirent* entry = ::readdir(stream))
+    if (auto id = SessionId::parse(entry->d_name)) ids.push_back(std::move(*id));
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+}  // namespace escrow::storage

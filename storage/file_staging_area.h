@@ -1,0 +1,82 @@
+// Staging files in <session>/staging/, each named by its id in hexadecimal.
+//
+// Thread-safe; the order of operations on one id is the caller's to keep. A bounded cache of descriptors is behind
+// it, split into shards so that threads seldom meet. The directory is created by the first create(). Errors as in
+// session/staging_area.h; a missing file is Error{input_output} naming it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <list>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "session/error.h"
+#include "session/staging_area.h"
+#include "session/synchronized.h"
+#include "storage/unique_fd.h"
+
+namespace escrow::storage {
+
+class FileStagingArea final : public session::StagingArea {
+ public:
+  static constexpr std::size_t kDefaultDescriptors = 256;
+
+  // `directory` need not exist; its parent does. At most about `descriptors` files are kept open.
+  explicit FileStagingArea(std::string directory, std::size_t descriptors = kDefaultDescriptors);
+
+  void create(session::StagingId id) override;
+  void remove(session::StagingId id) override;
+  std::vector<session::StagingId> list() const override;
+  session::StagingUsage usage(session::StagingId id) const override;
+  std::size_t read(session::StagingId id, std::uint64_t offset, std::span<std::byte> out) const override;
+  void write(session::StagingId id, std::uint64_t offset, std::span<const std::byte> bytes) override;
+  void truncate(session::StagingId id, std::uint64_t size_bytes) override;
+  void allocate(session::StagingId id, std::uint64_t offset, std::uint64_t length, bool extend) override;
+  void punch_hole(session::StagingId id, std::uint64_t offset, std::uint64_t length) override;
+  void zero_range(session::StagingId id, std::uint64_t offset, std::uint64_t length, bool extend) override;
+  std::optional<std::uint64_t> seek(session::StagingId id, std::uint64_t offset,
+                                    session::SeekTarget target) const override;
+  void sync(session::StagingId id) override;
+  void sync_directory() override;
+  void sync_all() override;
+  FreeSpace free_space() const override;
+
+  // The name of the file of `id` inside the directory.
+  static std::string file_name(session::StagingId id);
+  // nullopt: no staging file has this name.
+  static std::optional<session::StagingId> id_of(const char* file_name);
+
+ private:
+  // Shared, so that an eviction never closes a descriptor in use.
+  using Descriptor = std::shared_ptr<const UniqueFd>;
+  struct Shard {
+    using Entry = std::pair<session::StagingId, Descriptor>;
+    std::list<Entry> recent;  // most recent first
+    std::unordered_map<session::StagingId, std::list<Entry>::iterator> index;
+  };
+  static constexpr std::size_t kShards = 16;
+
+  // The open directory; -1 while it does not exist.
+  int directory_fd() const;
+  int create_directory();
+  Descriptor descriptor(session::StagingId id) const;
+  Descriptor remember(session::StagingId id, UniqueFd fd) const;
+  session::Synchronized<Shard>& shard(session::StagingId id) const { return shards_[id.value % kShards]; }
+  session::Error failure(int error, const char* verb, session::StagingId id) const;
+  // fallocate(2); false when the file system does not know this mode.
+  bool try_fallocate(session::StagingId id, int fd, int mode, std::uint64_t offset, std::uint64_t length) const;
+  void write_zeroes(session::StagingId id, std::uint64_t offset, std::uint64_t length);
+
+  const std::string directory_;          // constant
+  const std::size_t shard_capacity_;     // constant
+  // Guards opening; the number in fd_ never changes once it is there.
+  mutable session::Synchronized<UniqueFd> opened_;
+  mutable std::atomic<int> fd_ = -1;
+  std::atomic<bool> parent_unsynced_ = false;  // the directory was made here, and its name may not be on disk yet
+  mutable std::array<session::Synchronized<Shard>, kShards> shards_;  // self-locking
+};
+
+}  // namespace escrow::storage

@@ -1,0 +1,120 @@
+#include "storage/schema.h"
+
+#include <array>
+#include <string>
+
+namespace escrow::storage {
+namespace {
+
+using session::Errc;
+using session::Error;
+
+// Paths and other names of any bytes are BLOBs; lists of them are joined with a NUL after each.
+constexpr std::array<const char*, 1> kCatalogMigrations = {R"(
+  CREATE TABLE session (
+    id TEXT PRIMARY KEY NOT NULL,
+    state TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    branch BLOB NOT NULL,
+    prefix BLOB NOT NULL,
+    committer TEXT NOT NULL, issuer TEXT NOT NULL, source TEXT NOT NULL, image TEXT NOT NULL,
+    trigger_name TEXT NOT NULL, trigger_id TEXT NOT NULL,
+    uid INTEGER NOT NULL, gid INTEGER NOT NULL, umask INTEGER NOT NULL,
+    read_only INTEGER NOT NULL, ephemeral INTEGER NOT NULL, keep_on_failure INTEGER NOT NULL,
+    excludes BLOB NOT NULL,
+    base TEXT, "commit" TEXT, swap_from TEXT, swap_to TEXT,
+    exit_code INTEGER,
+    message BLOB NOT NULL,
+    mountpoint BLOB NOT NULL,
+    last_error TEXT NOT NULL,
+    conflicts BLOB NOT NULL,
+    created_s INTEGER NOT NULL, created_ns INTEGER NOT NULL,
+    changed_s INTEGER NOT NULL, changed_ns INTEGER NOT NULL
+  ) WITHOUT ROWID;
+  CREATE TABLE history (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    session TEXT NOT NULL,
+    time_s INTEGER NOT NULL, time_ns INTEGER NOT NULL,
+    from_state TEXT, to_state TEXT NOT NULL,
+    who TEXT NOT NULL, why TEXT NOT NULL
+  );
+  CREATE INDEX history_by_session ON history (session);
+)"};
+
+// A savepoint or a fork is a new row of `layer`; nothing is copied.
+constexpr std::array<const char*, 1> kSessionMigrations = {R"(
+  CREATE TABLE layer (
+    id INTEGER PRIMARY KEY NOT NULL,
+    parent INTEGER,
+    sealed INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    created INTEGER NOT NULL
+  );
+  INSERT INTO layer VALUES (1, NULL, 0, '', CAST(strftime('%s', 'now') AS INTEGER));
+  CREATE TABLE node (
+    layer INTEGER NOT NULL, node INTEGER NOT NULL,
+    mode INTEGER NOT NULL, uid INTEGER NOT NULL, gid INTEGER NOT NULL, rdev INTEGER NOT NULL,
+    accessed_s INTEGER NOT NULL, accessed_ns INTEGER NOT NULL,
+    modified_s INTEGER NOT NULL, modified_ns INTEGER NOT NULL,
+    changed_s INTEGER NOT NULL, changed_ns INTEGER NOT NULL,
+    base BLOB, base_mode INTEGER NOT NULL, base_length INTEGER NOT NULL,
+    staging INTEGER NOT NULL, block_map BLOB, target BLOB, xattrs BLOB,
+    PRIMARY KEY (layer, node)
+  ) WITHOUT ROWID;
+  CREATE TABLE edge (
+    layer INTEGER NOT NULL, directory INTEGER NOT NULL, name BLOB NOT NULL,
+    node INTEGER NOT NULL, cookie INTEGER NOT NULL,
+    PRIMARY KEY (layer, directory, name)
+  ) WITHOUT ROWID;
+  CREATE TABLE block (
+    layer INTEGER NOT NULL, first INTEGER NOT NULL,
+    directory INTEGER NOT NULL, count INTEGER NOT NULL, tree BLOB NOT NULL,
+    PRIMARY KEY (layer, first)
+  ) WITHOUT ROWID;
+  CREATE TABLE counter (name TEXT PRIMARY KEY NOT NULL, value INTEGER NOT NULL) WITHOUT ROWID;
+)"};
+
+constexpr std::int32_t kCatalogId = 0x65736363;  // "escc"
+constexpr std::int32_t kSessionId = 0x65736373;  // "escs"
+
+// Whether the database needs nothing more.
+bool is_current(Database& database, const Schema& schema, std::int64_t& version) {
+  version = database.integer("PRAGMA user_version");
+  const std::int64_t newest = static_cast<std::int64_t>(schema.migrations.size());
+  if (version > newest)
+    throw Error(Errc::newer_state, "the " + std::string(schema.title) + " " + database.path() + " has version " +
+                                       std::to_string(version) + ", written by a later Escrow; this one knows up to " +
+                                       std::to_string(newest) + ": use that version, or a later one");
+  const std::int64_t id = database.integer("PRAGMA application_id");
+  if (version > 0 ? id != schema.application_id : id != 0 || database.integer("SELECT count(*) FROM sqlite_schema") > 0)
+    throw Error(Errc::damaged_repository, database.path() + " is not an Escrow " + schema.title +
+                                              "; move the file away if it is not yours");
+  return version == newest;
+}
+
+}  // namespace
+
+const Schema& catalog_schema() {
+  static const Schema schema{"session catalog", kCatalogId, kCatalogMigrations};
+  return schema;
+}
+
+const Schema& session_schema() {
+  static const Schema schema{"session journal", kSessionId, kSessionMigrations};
+  return schema;
+}
+
+void migrate(Database& database, const Schema& schema) {
+  std::int64_t version = 0;
+  if (is_current(database, schema, version)) return;
+  Transaction transaction(database);
+  // Another process may have been faster.
+  if (is_current(database, schema, version)) return;
+  for (auto step = static_cast<std::size_t>(version); step < schema.migrations.size(); ++step)
+    database.execute(schema.migrations[step]);
+  database.execute(("PRAGMA user_version = " + std::to_string(schema.migrations.size())).c_str());
+  database.execute(("PRAGMA application_id = " + std::to_string(schema.application_id)).c_str());
+  transaction.commit();
+}
+
+}  // namespace escrow::storage

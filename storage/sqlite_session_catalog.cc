@@ -1,0 +1,284 @@
+#include "storage/sqlite_session_catalog.h"
+
+#include <chrono>
+#include <thread>
+
+#include "storage/schema.h"
+
+namespace escrow::storage {
+namespace {
+
+using session::Errc;
+using session::Error;
+using session::ObjectId;
+using session::RepoPath;
+using session::SessionId;
+using session::SessionRecord;
+using session::State;
+using session::Timestamp;
+
+constexpr std::string_view kColumns =
+    "id, state, reason, branch, prefix, committer, issuer, source, image, trigger_name, trigger_id, uid, gid, umask, "
+    "read_only, ephemeral, keep_on_failure, excludes, base, \"commit\", swap_from, swap_to, exit_code, message, "
+    "mountpoint, last_error, conflicts, created_s, created_ns, changed_s, changed_ns";
+
+std::string sql_select(std::string_view rest) {
+  return "SELECT " + std::string(kColumns) + " FROM session " + std::string(rest);
+}
+
+std::string join(const std::vector<std::string>& values) {
+  std::string joined;
+  for (const std::string& value : values) joined += value + '\0';
+  return joined;
+}
+
+std::vector<std::string> split(const std::string& joined) {
+  std::vector<std::string> values;
+  for (std::size_t start = 0; start < joined.size();) {
+    const std::size_t end = std::min(joined.find('\0', start), joined.size());
+    values.push_back(joined.substr(start, end - start));
+    start = end + 1;
+  }
+  return values;
+}
+
+std::optional<std::string> hex_of(const std::optional<ObjectId>& id) {
+  return id ? std::optional(id->hex()) : std::nullopt;
+}
+
+Database open_catalog(const std::string& path) {
+  // Two processes that create the database at once: SQLite's busy handler does not wait for a change of journal mode.
+  for (int attempt = 0;; ++attempt) {
+    try {
+      Database database(path, {.create = true});
+      database.execute("PRAGMA synchronous = FULL");
+      if (database.text("PRAGMA journal_mode") != "wal") database.execute("PRAGMA journal_mode = WAL");
+      migrate(database, catalog_schema());
+      return database;
+    } catch (const Error& error) {
+      if (error.code() != Errc::busy || attempt == 1000) throw;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+// Reads columns in order and refuses what was never written by insert().
+class RowReader {
+ public:
+  RowReader(const Database& database, const Statement::Run& row)
+      : database_(database), row_(row), session_(row.bytes(0)) {}
+
+  std::string bytes() { return row_.bytes(column_++); }
+  std::int64_t integer() { return row_.integer(column_++); }
+  bool flag() { return integer() != 0; }
+  std::uint32_t word() { return static_cast<std::uint32_t>(integer()); }
+  Timestamp time() {
+    const std::int64_t seconds = integer();
+    return {seconds, word()};
+  }
+  std::optional<int> optional_integer() {
+    const int column = column_++;
+    return row_.is_null(column) ? std::nullopt : std::optional(static_cast<int>(row_.integer(column)));
+  }
+  std::optional<ObjectId> optional_id() {
+    const int column = column_++;
+    if (row_.is_null(column)) return std::nullopt;
+    return checked(ObjectId::from_hex(row_.bytes(column)), "object id", row_.bytes(column));
+  }
+  template <typename T>
+  T checked(const std::optional<T>& value, const char* what, const std::string& text) const {
+    if (value) return *value;
+    throw Error(Errc::damaged_repository, "the database " + database_.path() + " is damaged: session '" + session_ +
+                                              "' has an impossible " + what + " '" + text + "'");
+  }
+
+ private:
+  const Database& database_;
+  const Statement::Run& row_;
+  const std::string session_;
+  int column_ = 0;
+};
+
+RepoPath checked_prefix(const RowReader& reader, const std::string& text) {
+  try {
+    return RepoPath::parse(text, "prefix");
+  } catch (const Error&) {
+    return reader.checked(std::optional<RepoPath>(), "prefix", text);
+  }
+}
+
+SessionRecord decode(const Database& database, const Statement::Run& row) {
+  RowReader reader(database, row);
+  const auto named = [&](auto parse, const char* what) {
+    const std::string text = reader.bytes();
+    return reader.checked(parse(text), what, text);
+  };
+  SessionRecord record{.id = named(SessionId::parse, "id"), .options = {}, .base = {}, .commit = {}, .swap_from = {},
+                       .swap_to = {}, .exit_code = {}, .message = {}, .mountpoint = {}, .last_error = {},
+                       .conflicts = {}, .created = {}, .changed = {}};
+  record.state = named(session::state_from_name, "state");
+  record.reason = named(session::reason_from_name, "reason");
+  session::SessionOptions& options = record.options;
+  options.branch = reader.bytes();
+  options.prefix = checked_prefix(reader, reader.bytes());
+  session::Audit& audit = options.audit;
+  for (std::string* value : {&audit.committer, &audit.issuer, &audit.source, &audit.image, &audit.trigger,
+                             &audit.trigger_id})
+    *value = reader.bytes();
+  for (std::uint32_t* value : {&options.uid, &options.gid, &options.umask}) *value = reader.word();
+  for (bool* value : {&options.read_only, &options.ephemeral, &options.keep_on_failure}) *value = reader.flag();
+  options.excludes = split(reader.bytes());
+  for (std::optional<ObjectId>* id : {&record.base, &record.commit, &record.swap_from, &record.swap_to})
+    *id = reader.optional_id();
+  record.exit_code = reader.optional_integer();
+  for (std::string* value : {&record.message, &record.mountpoint, &record.last_error}) *value = reader.bytes();
+  record.conflicts = split(reader.bytes());
+  record.created = reader.time();
+  record.changed = reader.time();
+  return record;
+}
+
+// Puts the whole row; the columns are those of kColumns.
+void put_row(Statement& statement, const SessionRecord& record) {
+  const session::SessionOptions& options = record.options;
+  const session::Audit& audit = options.audit;
+  statement.execute(record.id.text(), session::name_of(record.state), session::name_of(record.reason),
+                    Bytes{options.branch}, Bytes{options.prefix.text()}, audit.committer, audit.issuer, audit.source,
+                    audit.image, audit.trigger, audit.trigger_id, options.uid, options.gid, options.umask,
+                    options.read_only, options.ephemeral, options.keep_on_failure, Bytes{join(options.excludes)},
+                    hex_of(record.base), hex_of(record.commit), hex_of(record.swap_from), hex_of(record.swap_to),
+                    record.exit_code, Bytes{record.message}, Bytes{record.mountpoint}, record.last_error,
+                    Bytes{join(record.conflicts)}, record.created.seconds, record.created.nanoseconds,
+                    record.changed.seconds, record.changed.nanoseconds);
+}
+
+std::string sql_put(const char* verb) {
+  std::string sql = std::string(verb) + " INTO session (" + std::string(kColumns) + ") VALUES (?";
+  for (int i = 1; i < 31; ++i) sql += ", ?";
+  return sql + ")";
+}
+
+}  // namespace
+
+struct SqliteSessionCatalog::Connection {
+  explicit Connection(const std::string& path) : database(open_catalog(path)) {}
+
+  std::optional<State> state_of(const SessionId& id) {
+    auto run = read_state.run(id.text());
+    if (!run.next()) return std::nullopt;
+    const std::string name = run.bytes(0);
+    const auto state = session::state_from_name(name);
+    if (!state)
+      throw Error(Errc::damaged_repository, "the database " + database.path() + " is damaged: session '" + id.text() +
+                                                "' has an impossible state '" + name + "'");
+    return state;
+  }
+  void remember(const SessionRecord& record, const std::optional<std::string>& from, const std::string& who,
+                const std::string& why) {
+    add_history.execute(record.id.text(), record.changed.seconds, record.changed.nanoseconds, from,
+                        session::name_of(record.state), who, why);
+  }
+
+  Database database;
+  Statement insert{database, sql_put("INSERT")};
+  Statement replace{database, sql_put("REPLACE")};
+  Statement read_one{database, sql_select("WHERE id = ?1")};
+  Statement read_state{database, "SELECT state FROM session WHERE id = ?1"};
+  Statement read_all{database, sql_select("ORDER BY created_s, created_ns, id")};
+  // 'g' sorts behind every hexadecimal digit.
+  Statement read_prefix{database, "SELECT id FROM session WHERE id >= ?1 AND id < ?1 || 'g' ORDER BY id"};
+  Statement add_history{database,
+                        "INSERT INTO history (session, time_s, time_ns, from_state, to_state, who, why) "
+                        "VALUES (?, ?, ?, ?, ?, ?, ?)"};
+  Statement read_history{database,
+                         "SELECT time_s, time_ns, from_state, to_state, who, why FROM history WHERE session = ?1 "
+                         "ORDER BY number"};
+  Statement prune{database,
+                  "DELETE FROM session WHERE state IN ('committed', 'commit_failed', 'rolled_back') "
+                  "AND (changed_s < ?1 OR (changed_s = ?1 AND changed_ns < ?2))"};
+  Statement prune_history{database, "DELETE FROM history WHERE session NOT IN (SELECT id FROM session)"};
+};
+
+SqliteSessionCatalog::SqliteSessionCatalog(const std::string& database_path)
+    : connection_(std::make_unique<Connection>(database_path)) {}
+
+SqliteSessionCatalog::~SqliteSessionCatalog() = default;
+
+void SqliteSessionCatalog::insert(const SessionRecord& record) {
+  auto guard = connection_.lock();
+  Connection& connection = **guard;
+  Transaction transaction(connection.database);
+  if (connection.state_of(record.id))
+    throw Error(Errc::exists, "session " + record.id.text() + " exists already");
+  put_row(connection.insert, record);
+  connection.remember(record, std::nullopt, record.options.audit.issuer, "created");
+  transaction.commit();
+}
+
+std::optional<SessionRecord> SqliteSessionCatalog::find(const SessionId& id) const {
+  auto guard = connection_.lock();
+  auto run = (*guard)->read_one.run(id.text());
+  if (!run.next()) return std::nullopt;
+  return decode((*guard)->database, run);
+}
+
+std::vector<SessionId> SqliteSessionCatalog::find_by_prefix(const std::string& prefix) const {
+  auto guard = connection_.lock();
+  auto run = (*guard)->read_prefix.run(prefix);
+  std::vector<SessionId> ids;
+  while (run.next())
+    if (auto id = SessionId::parse(run.bytes(0)); id && id->text().starts_with(prefix)) ids.push_back(*id);
+  return ids;
+}
+
+std::vector<SessionRecord> SqliteSessionCatalog::list() const {
+  auto guard = connection_.lock();
+  auto run = (*guard)->read_all.run();
+  std::vector<SessionRecord> records;
+  while (run.next()) records.push_back(decode((*guard)->database, run));
+  return records;
+}
+
+void SqliteSessionCatalog::transition(State expected, const SessionRecord& record, const std::string& who,
+                                      const std::string& why) {
+  auto guard = connection_.lock();
+  Connection& connection = **guard;
+  Transaction transaction(connection.database);
+  const std::optional<State> stored = connection.state_of(record.id);
+  if (!stored)
+    throw Error(Errc::no_session, "there is no session " + record.id.text() + "; `escrow sessions` lists them");
+  if (*stored != expected || (session::is_final(expected) && record.state != expected))
+    throw Error(Errc::wrong_state, "session " + record.id.text() + " is " + session::name_of(*stored) +
+                                       ": it cannot become " + session::name_of(record.state));
+  put_row(connection.replace, record);
+  connection.remember(record, session::name_of(expected), who, why);
+  transaction.commit();
+}
+
+void SqliteSessionCatalog::prune(Timestamp before) {
+  auto guard = connection_.lock();
+  Connection& connection = **guard;
+  Transaction transaction(connection.database);
+  connection.prune.execute(before.seconds, before.nanoseconds);
+  if (connection.database.changes() > 0) connection.prune_history.execute();
+  transaction.commit();
+}
+
+std::vector<SqliteSessionCatalog::Transition> SqliteSessionCatalog::history(const SessionId& id) const {
+  auto guard = connection_.lock();
+  auto run = (*guard)->read_history.run(id.text());
+  std::vector<Transition> transitions;
+  while (run.next()) {
+    const auto state_at = [&](int column) { return session::state_from_name(run.bytes(column)); };
+    const std::optional<State> to = state_at(3);
+    if (!to)
+      throw Error(Errc::damaged_repository, "the database " + (*guard)->database.path() +
+                                                " is damaged: the history of session " + id.text() +
+                                                " has an impossible state '" + run.bytes(3) + "'");
+    transitions.push_back({{run.integer(0), static_cast<std::uint32_t>(run.integer(1))},
+                           run.is_null(2) ? std::nullopt : state_at(2), *to, run.bytes(4), run.bytes(5)});
+  }
+  return transitions;
+}
+
+}  // namespace escrow::storage

@@ -1,0 +1,46 @@
+// The session catalog in <state>/catalog.db: WAL, synchronous=FULL, with a history of every transition.
+//
+// Thread-safe (one connection behind a lock) and safe between processes. Opened in the process that uses it: a
+// connection must not cross a fork(2). Throws Error{no_space}, {damaged_repository}, {newer_state}, {busy} (another
+// process kept the database for 10 s).
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "session/session_catalog.h"
+#include "session/synchronized.h"
+#include "storage/sqlite.h"
+
+namespace escrow::storage {
+
+class SqliteSessionCatalog final : public session::SessionCatalog {
+ public:
+  // Creates the database when it is missing, migrates an older one.
+  explicit SqliteSessionCatalog(const std::string& database_path);
+  ~SqliteSessionCatalog() override;
+
+  void insert(const session::SessionRecord& record) override;
+  std::optional<session::SessionRecord> find(const session::SessionId& id) const override;
+  std::vector<session::SessionId> find_by_prefix(const std::string& prefix) const override;
+  std::vector<session::SessionRecord> list() const override;
+  void transition(session::State expected, const session::SessionRecord& record, const std::string& who,
+                  const std::string& why) override;
+  void prune(session::Timestamp before) override;
+
+  struct Transition {
+    session::Timestamp time;
+    std::optional<session::State> from;  // nullopt: the session was created
+    session::State to;
+    std::string who, why;
+  };
+  // Oldest first.
+  std::vector<Transition> history(const session::SessionId& id) const;
+
+ private:
+  struct Connection;
+  // Behind a pointer, because it holds a database with its statements.
+  mutable session::Synchronized<std::unique_ptr<Connection>> connection_;  // self-locking
+};
+
+}  // namespace escrow::storage
