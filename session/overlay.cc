@@ -82,8 +82,11 @@ Found Overlay::Impl::find(const OverlayState& state, NodeId id) {
   if (index >= block->second.count) return {};
   const auto directory = state.nodes.find(block->second.directory);
   if (directory == state.nodes.end() || !directory->second->is_directory()) return {};
-  Listing* listing = directory->second->directory->listing.get();
+  const DirectoryBody& body = *directory->second->directory;
+  Listing* listing = body.listing.get();
   if (!listing || listing->first().value != block->first) return {};
+  // A base entry whose name was taken away is a node in memory, or is no more.
+  if (!body.overrides.empty() && body.overrides.contains(listing->entry(index).name)) return {};
   return {nullptr, listing, index, directory->first};
 }
 

@@ -17,7 +17,7 @@ find_package(Threads REQUIRED)
 set(ESCROW_SANITIZE "" CACHE STRING "Value for -fsanitize, for example address,undefined")
 add_library(escrow_settings INTERFACE)
 target_compile_options(escrow_settings INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
-  -Woverloaded-virtual -Wimplicit-fallthrough -Werror)
+  -Woverloaded-virtual -Wimplicit-fallthrough -Wno-missing-field-initializers -Werror)
 target_compile_definitions(escrow_settings INTERFACE _FILE_OFFSET_BITS=64 _GNU_SOURCE)
 target_include_directories(escrow_settings INTERFACE ${PROJECT_SOURCE_DIR})
 target_link_libraries(escrow_settings INTERFACE Threads::Threads)

@@ -1,0 +1,398 @@
+// The overlay over fakes: its properties of the design, section 3, and what a restart keeps.
+#include "session/overlay.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "session/error.h"
+#include "session/path_pattern.h"
+#include "tests/support/fake_journal.h"
+#include "tests/support/fake_object_store.h"
+#include "tests/support/fake_staging.h"
+#include "tests/support/manual_clock.h"
+
+namespace escrow::session {
+namespace {
+
+using support::FakeJournal;
+using support::FakeObjectStore;
+using support::FakeQuarantine;
+using support::FakeStaging;
+
+constexpr Caller kRootUser{};
+constexpr std::uint32_t kFile = S_IFREG | 0644, kDir = S_IFDIR | 0755;
+
+std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+Errc code_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return Errc::bad_request;
+}
+
+class OverlayTest : public testing::Test {
+ protected:
+  OverlayTest() { base(objects.put_files({{"a/one", "1"}, {"a/two", "22"}, {"a/deep/x", "xxx"}, {"b.txt", "bee"}})); }
+
+  void base(ObjectId tree) {
+    overlay.reset();
+    options.base_tree = tree;
+    options.base_time = {1000, 0};
+    open();
+  }
+  void open() {
+    overlay.reset();
+    overlay = std::make_unique<Overlay>(options, objects, staging, journal, clock, log);
+  }
+  Attributes at(std::string_view path) {
+    const auto found = try_at(path);
+    if (!found) throw std::runtime_error("no " + std::string(path));
+    return *found;
+  }
+  std::optional<Attributes> try_at(std::string_view path) {
+    std::optional<Attributes> found = overlay->attributes(kRootNode);
+    while (found && !path.empty()) {
+      const std::size_t slash = path.find('/');
+      found = overlay->lookup(found->node, path.substr(0, slash));
+      path = slash == std::string_view::npos ? "" : path.substr(slash + 1);
+    }
+    return found;
+  }
+  NodeId node(std::string_view path) { return at(path).node; }
+  void write(NodeId id, std::string_view text, std::uint64_t offset = 0) {
+    overlay->write(id, offset, bytes_of(text), WriteOrigin::call);
+  }
+  std::string read(NodeId id) {
+    std::string text(overlay->attributes(id).size_bytes, '?');
+    text.resize(overlay->read(id, 0, std::as_writable_bytes(std::span(text))));
+    return text;
+  }
+  std::vector<std::string> names(NodeId directory) {
+    std::vector<std::string> result;
+    overlay->list(directory, 0, [&](const FileSystem::Entry& entry) {
+      if (entry.name != "." && entry.name != "..") result.emplace_back(entry.name);
+      return true;
+    });
+    return result;
+  }
+  std::optional<ObjectId> tree() { return overlay->build_tree(quarantine, {}).tree; }
+
+  FakeObjectStore objects;
+  FakeQuarantine quarantine{objects};
+  FakeStaging staging;
+  FakeJournal journal;
+  SystemClock clock;
+  NullLog log;
+  Overlay::Options options;
+  std::unique_ptr<Overlay> overlay;
+};
+
+TEST_F(OverlayTest, OpeningReadsNoTreeAndLookingReadsOnlyTheWay) {
+  const auto before = objects.reads();
+  open();
+  EXPECT_EQ(objects.reads().trees, before.trees);
+  at("a/one");
+  EXPECT_EQ(objects.reads().trees, before.trees + 2);
+  EXPECT_EQ(objects.reads().blobs, before.blobs);
+}
+
+TEST_F(OverlayTest, AnUnchangedViewBuildsTheBaseTreeWithoutWriting) {
+  names(node("a"));
+  EXPECT_EQ(tree(), options.base_tree);
+  EXPECT_EQ(quarantine.object_count(), 0u);
+}
+
+TEST_F(OverlayTest, CreatedWrittenAndRemovedFilesMakeTheExpectedTree) {
+  const auto file = overlay->make_node(node("a"), "new", kFile, 0, kRootUser);
+  write(file.node, "hello");
+  overlay->unlink(kRootNode, "b.txt");
+  EXPECT_EQ(tree(), objects.put_files({{"a/one", "1"}, {"a/two", "22"}, {"a/deep/x", "xxx"}, {"a/new", "hello"}}));
+}
+
+TEST_F(OverlayTest, RenamingADirectoryKeepsItsTreeUnread) {
+  const auto before = objects.reads();
+  overlay->rename(kRootNode, "a", kRootNode, "z", RenameMode::replace);
+  const auto after = tree();
+  EXPECT_EQ(objects.reads().trees, before.trees + 1) << "only the root is read";
+  EXPECT_EQ(after, objects.put_files({{"z/one", "1"}, {"z/two", "22"}, {"z/deep/x", "xxx"}, {"b.txt", "bee"}}));
+}
+
+TEST_F(OverlayTest, ACleanNodeComesBackWithTheSameIdAfterItWasForgotten) {
+  const NodeId deep = node("a/deep"), x = node("a/deep/x");
+  for (const NodeId id : {node("a"), deep, x}) overlay->retain(id);
+  for (const NodeId id : {x, deep, node("a")}) overlay->release(id);
+  EXPECT_EQ(overlay->usage().nodes, 1u) << "only the root is left in memory";
+  EXPECT_EQ(node("a/deep"), deep);
+  EXPECT_EQ(node("a/deep/x"), x);
+}
+
+TEST_F(OverlayTest, NodeIdsSurviveARestart) {
+  const NodeId x = node("a/deep/x"), two = node("a/two");
+  write(two, "!");
+  const NodeId fresh = overlay->make_node(kRootNode, "fresh", kFile, 0, kRootUser).node;
+  overlay->rename(node("a"), "one", kRootNode, "moved", RenameMode::replace);
+  const NodeId moved = node("moved");
+  open();
+  EXPECT_EQ(node("a/deep/x"), x);
+  EXPECT_EQ(node("a/two"), two);
+  EXPECT_EQ(node("fresh"), fresh);
+  EXPECT_EQ(node("moved"), moved);
+  EXPECT_EQ(read(node("a/two")), "!2");
+  EXPECT_EQ(read(node("moved")), "1");
+  EXPECT_FALSE(try_at("a/one"));
+}
+
+TEST_F(OverlayTest, RenameOverNonEmptyDirectoryIsRefused) {
+  overlay->make_node(kRootNode, "d", kDir, 0, kRootUser);
+  EXPECT_EQ(code_of([&] { overlay->rename(kRootNode, "d", kRootNode, "a", RenameMode::replace); }), Errc::not_empty);
+  overlay->unlink(node("a/deep"), "x");
+  overlay->rename(kRootNode, "d", node("a"), "deep", RenameMode::replace);
+  EXPECT_TRUE(names(node("a/deep")).empty());
+}
+
+TEST_F(OverlayTest, RenameRefusesWhatPosixRefuses) {
+  const NodeId a = node("a");
+  EXPECT_EQ(code_of([&] { overlay->rename(kRootNode, "a", node("a/deep"), "a", RenameMode::replace); }),
+            Errc::invalid_argument);
+  EXPECT_EQ(code_of([&] { overlay->rename(kRootNode, "b.txt", kRootNode, "a", RenameMode::replace); }),
+            Errc::is_a_directory);
+  EXPECT_EQ(code_of([&] { overlay->rename(kRootNode, "a", kRootNode, "b.txt", RenameMode::replace); }),
+            Errc::not_a_directory);
+  EXPECT_EQ(code_of([&] { overlay->rename(kRootNode, "b.txt", a, "one", RenameMode::no_replace); }), Errc::exists);
+  EXPECT_EQ(code_of([&] { overlay->rename(kRootNode, "none", a, "one", RenameMode::replace); }), Errc::not_found);
+  EXPECT_EQ(tree(), options.base_tree);
+}
+
+TEST_F(OverlayTest, ExchangeSwapsAFileAndADirectory) {
+  overlay->rename(kRootNode, "b.txt", kRootNode, "a", RenameMode::exchange);
+  EXPECT_EQ(read(node("a")), "bee");
+  EXPECT_EQ(read(node("b.txt/one")), "1");
+}
+
+TEST_F(OverlayTest, HardLinksShareOneNodeAndOneContent) {
+  const NodeId one = node("a/one");
+  EXPECT_EQ(overlay->link(one, kRootNode, "other").links, 2u);
+  write(node("other"), "shared");
+  EXPECT_EQ(read(node("a/one")), "shared");
+  overlay->unlink(node("a"), "one");
+  EXPECT_EQ(at("other").links, 1u);
+  open();
+  EXPECT_EQ(read(node("other")), "shared");
+}
+
+TEST_F(OverlayTest, ARemovedFileLivesOnWhileTheKernelHoldsIt) {
+  const NodeId one = node("a/one");
+  overlay->retain(one);
+  overlay->unlink(node("a"), "one");
+  EXPECT_EQ(overlay->attributes(one).links, 0u);
+  write(one, "still here");
+  EXPECT_EQ(read(one), "still here");
+  overlay->release(one);
+  EXPECT_EQ(code_of([&] { overlay->attributes(one); }), Errc::not_found);
+  overlay->flush(true);
+  EXPECT_TRUE(staging.list().empty());
+}
+
+TEST_F(OverlayTest, ARemovedDirectoryShowsNothingAndTakesNothing) {
+  const NodeId deep = node("a/deep");
+  overlay->retain(deep);
+  overlay->unlink(deep, "x");
+  overlay->remove_directory(node("a"), "deep");
+  EXPECT_TRUE(names(deep).empty());
+  EXPECT_FALSE(overlay->lookup(deep, "x"));
+  EXPECT_EQ(code_of([&] { overlay->make_node(deep, "y", kFile, 0, kRootUser); }), Errc::not_found);
+  overlay->release(deep);
+}
+
+TEST_F(OverlayTest, AWhiteoutHidesANameUntilItIsMadeAgain) {
+  overlay->unlink(kRootNode, "b.txt");
+  open();
+  EXPECT_FALSE(try_at("b.txt"));
+  write(overlay->make_node(kRootNode, "b.txt", kFile, 0, kRootUser).node, "new");
+  EXPECT_EQ(read(node("b.txt")), "new");
+  overlay->unlink(kRootNode, "b.txt");
+  EXPECT_FALSE(try_at("b.txt"));
+  EXPECT_EQ(names(kRootNode), std::vector<std::string>{"a"});
+}
+
+TEST_F(OverlayTest, ListingsContinueFromTheirCookieWhileNamesGo) {
+  std::map<std::string, std::string> files;
+  for (int i = 0; i < 1000; ++i) files["f" + std::to_string(i)] = "x";
+  base(objects.put_files(files));
+  for (int i = 0; i < 500; ++i) overlay->make_node(kRootNode, "n" + std::to_string(i), kFile, 0, kRootUser);
+  std::set<std::string> seen;
+  std::uint64_t cookie = 0;
+  for (bool more = true; more;) {
+    std::vector<std::string> batch;
+    overlay->list(kRootNode, cookie, [&](const FileSystem::Entry& entry) {
+      batch.emplace_back(entry.name);
+      cookie = entry.next_cookie;
+      return batch.size() < 7;
+    });
+    more = batch.size() == 7;
+    for (const auto& name : batch)
+      if (name != "." && name != "..") {
+        EXPECT_TRUE(seen.insert(name).second) << name;
+        overlay->unlink(kRootNode, name);
+      }
+  }
+  EXPECT_EQ(seen.size(), 1500u);
+  EXPECT_EQ(tree(), std::nullopt);
+}
+
+TEST_F(OverlayTest, ALargeBaseIsCopiedBlockByBlock) {
+  std::string big(5 << 20, 'a');
+  for (std::size_t i = 0; i < big.size(); i += 4096) big[i] = static_cast<char>('a' + i / 4096 % 26);
+  base(objects.put_files({{"big", big}}));
+  const NodeId id = node("big");
+  write(id, "EDIT", 3 << 20);
+  big.replace(3 << 20, 4, "EDIT");
+  EXPECT_EQ(read(id), big);
+  write(id, "tail", big.size() + 100000);
+  big += std::string(100000, '\0') + "tail";
+  EXPECT_EQ(read(id), big);
+  open();
+  EXPECT_EQ(read(node("big")), big);
+  overlay->change_attributes(id, {.size_bytes = 200000});
+  overlay->change_attributes(id, {.size_bytes = 400000});
+  big.resize(200000);
+  big.resize(400000);
+  EXPECT_EQ(read(id), big);
+  EXPECT_EQ(tree(), objects.put_files({{"big", big}}));
+}
+
+TEST_F(OverlayTest, WhatGitCannotHoldIsLeftOutByName) {
+  overlay->make_node(kRootNode, "pipe", S_IFIFO | 0644, 0, kRootUser);
+  overlay->make_node(kRootNode, "sock", S_IFSOCK | 0755, 0, kRootUser);
+  overlay->make_node(kRootNode, "empty", kDir, 0, kRootUser);
+  const NodeId git = overlay->make_node(node("a"), ".git", kDir, 0, kRootUser).node;
+  overlay->make_node(git, "config", kFile, 0, kRootUser);
+  overlay->change_attributes(node("b.txt"), {.mode = 0600});
+  const BuiltTree built = overlay->build_tree(quarantine, {});
+  EXPECT_EQ(built.tree, options.base_tree);
+  std::map<std::string, std::string> omitted;
+  for (const auto& item : built.omitted) omitted[item.path] = name_of(item.kind);
+  const std::map<std::string, std::string> expected{{"pipe", "fifo"},        {"sock", "socket"}, {"empty", "empty_directory"},
+                                                    {"a/.git", "git_name"}, {"b.txt", "mode"}};
+  EXPECT_EQ(omitted, expected);
+}
+
+TEST_F(OverlayTest, ExcludedPathsStayAsTheBaseHasThem) {
+  write(node("b.txt"), "changed");
+  write(overlay->make_node(kRootNode, "x.log", kFile, 0, kRootUser).node, "log");
+  overlay->unlink(node("a"), "one");
+  const BuiltTree built = overlay->build_tree(quarantine, {"*.log", "/b.txt", "a/one"});
+  EXPECT_EQ(built.tree, options.base_tree);
+  EXPECT_EQ(built.omitted.size(), 3u);
+}
+
+TEST_F(OverlayTest, ModesOfUnchangedEntriesAreKeptExactly) {
+  const ObjectId blob = objects.put_blob("x");
+  const ObjectId commit = objects.put_blob("stands for a commit");
+  Tree tree_entries{{"link", GitMode::symlink, objects.put_blob("target")},
+                    {"old", GitMode::group_writable, blob},
+                    {"run", GitMode::executable, blob},
+                    {"sub", GitMode::gitlink, commit}};
+  base(objects.put_tree(tree_entries));
+  EXPECT_EQ(overlay->read_link(node("link")), "target");
+  EXPECT_EQ(at("sub").mode, static_cast<std::uint32_t>(kDir));
+  EXPECT_EQ(at("run").mode, static_cast<std::uint32_t>(S_IFREG | 0755));
+  overlay->change_attributes(node("old"), {.modified = Timestamp{5, 0}});
+  EXPECT_EQ(tree(), options.base_tree);
+  overlay->change_attributes(node("old"), {.mode = 0755});
+  tree_entries[1].mode = GitMode::executable;
+  EXPECT_EQ(tree(), objects.put_tree(tree_entries));
+}
+
+TEST_F(OverlayTest, ADamagedBlobFailsThatFileAlone) {
+  objects.damage(objects.put_blob("22"));
+  EXPECT_EQ(code_of([&] { read(node("a/two")); }), Errc::input_output);
+  EXPECT_EQ(read(node("a/one")), "1");
+}
+
+TEST_F(OverlayTest, AnAcknowledgedFsyncSurvivesPowerLoss) {
+  const NodeId file = overlay->make_node(kRootNode, "f", kFile, 0, kRootUser).node;
+  write(file, "durable");
+  overlay->sync_file(file);
+  overlay->make_node(kRootNode, "later", kFile, 0, kRootUser);
+  overlay->flush(false);
+  overlay->abandon();
+  journal.drop_unbarriered();
+  open();
+  EXPECT_EQ(read(node("f")), "durable");
+  EXPECT_FALSE(try_at("later"));
+}
+
+TEST_F(OverlayTest, AFailingJournalIsReportedByFsyncAndNothingIsLost) {
+  const NodeId file = overlay->make_node(kRootNode, "f", kFile, 0, kRootUser).node;
+  write(file, "text");
+  journal.fail_with(Error(Errc::no_space, "the disk is full"));
+  EXPECT_EQ(code_of([&] { overlay->sync_file(file); }), Errc::no_space);
+  journal.fail_with(std::nullopt);
+  overlay->sync_file(file);
+  overlay->abandon();
+  journal.drop_unbarriered();
+  open();
+  EXPECT_EQ(read(node("f")), "text");
+}
+
+TEST_F(OverlayTest, StagingFilesWithoutARowAreRemovedAtLoad) {
+  staging.create({77});
+  open();
+  EXPECT_TRUE(staging.list().empty());
+  write(overlay->make_node(kRootNode, "f", kFile, 0, kRootUser).node, "x");
+  EXPECT_GT(staging.list().front().value, 77u);
+}
+
+TEST_F(OverlayTest, ReplaceTakesAPathBackToTheBaseWhileTheKernelHoldsTheOldOne) {
+  const NodeId a = node("a"), one = node("a/one"), x = node("a/deep/x");
+  for (const NodeId id : {a, one, node("a/deep"), x}) overlay->retain(id);
+  write(one, "changed");
+  const Tree root = objects.read_tree(*options.base_tree);
+  overlay->replace("a", root.front());
+  EXPECT_NE(node("a"), a);
+  EXPECT_EQ(read(node("a/one")), "1");
+  EXPECT_EQ(read(one), "changed") << "an open file keeps its bytes";
+  EXPECT_EQ(read(x), "xxx");
+  EXPECT_EQ(tree(), options.base_tree);
+  for (const NodeId id : {x, one, a}) overlay->release(id);
+  overlay->replace("new/dir/file", TreeEntry{"file", GitMode::regular, objects.put_blob("f")});
+  EXPECT_EQ(read(node("new/dir/file")), "f");
+  overlay->replace("new", std::nullopt);
+  EXPECT_EQ(tree(), options.base_tree);
+  open();
+  EXPECT_EQ(tree(), options.base_tree);
+}
+
+TEST_F(OverlayTest, NamesMayBeAnyBytesAndHaveALimit) {
+  const std::string odd = "\xff\n\x1b \\\"";
+  overlay->make_node(kRootNode, odd, kFile, 0, kRootUser);
+  EXPECT_TRUE(overlay->lookup(kRootNode, odd));
+  EXPECT_TRUE(overlay->make_node(kRootNode, std::string(255, 'n'), kFile, 0, kRootUser).node);
+  EXPECT_EQ(code_of([&] { overlay->make_node(kRootNode, std::string(256, 'n'), kFile, 0, kRootUser); }),
+            Errc::name_too_long);
+}
+
+TEST(PathPatterns, FollowGitignoresRules) {
+  const PathPatterns patterns({"*.log", "/top", "build/", "a/**/z", "!keep.log", "[ab]?"});
+  EXPECT_TRUE(patterns.match("x.log", false));
+  EXPECT_TRUE(patterns.match("deep/er/x.log", false));
+  EXPECT_FALSE(patterns.match("deep/keep.log", false));
+  EXPECT_TRUE(patterns.match("top", false));
+  EXPECT_FALSE(patterns.match("deep/top", false));
+  EXPECT_TRUE(patterns.match("deep/build", true));
+  EXPECT_FALSE(patterns.match("deep/build", false));
+  EXPECT_TRUE(patterns.match("a/z", false));
+  EXPECT_TRUE(patterns.match("a/b/c/z", false));
+  EXPECT_FALSE(patterns.match("b/z", false));
+  EXPECT_TRUE(patterns.match("b7", false));
+  EXPECT_FALSE(patterns.match("c7", false));
+  EXPECT_THROW(PathPatterns({"/"}), Error);
+}
+
+}  // namespace
+}  // namespace escrow::session
