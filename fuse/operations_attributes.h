@@ -2,6 +2,9 @@
 // low-level interface; each replies exactly once and lets no exception out. Called from the threads of a mount.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
 #include "fuse/libfuse.h"
 
 namespace escrow::fuse {

@@ -2,6 +2,9 @@
 // out. Called from the threads of a mount. There is no state per open file: OPEN is answered ENOSYS.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
 #include "fuse/libfuse.h"
 
 namespace escrow::fuse {
