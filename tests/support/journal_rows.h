@@ -37,8 +37,8 @@ inline session::NodeRow sample_node(std::uint64_t node) {
 
 inline std::string describe(const session::NodeRow& row) {
   std::ostringstream out;
-  out << "node " << row.node.value << " mode " << std::oct << row.mode << std::dec << " of " << row.uid << ':' << row.gid
-      << " rdev " << row.rdev;
+  out << "node " << row.node.value << " mode " << std::oct << row.mode << std::dec << " of " << row.uid << ':'
+      << row.gid << " rdev " << row.rdev;
   for (const session::Timestamp& time : {row.accessed, row.modified, row.changed})
     out << ' ' << time.seconds << '.' << time.nanoseconds;
   out << " base " << row.base.hex() << ' ' << row.base_mode << ' ' << row.base_length << " staging "

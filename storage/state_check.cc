@@ -1,0 +1,180 @@
+#include "storage/state_check.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <functional>
+#include <map>
+#include <set>
+
+#include "session/error.h"
+#include "storage/durable_file.h"
+#include "storage/file_session_directories.h"
+#include "storage/file_staging_area.h"
+#include "storage/journal_codec.h"
+#include "storage/schema.h"
+#include "storage/sqlite.h"
+#include "storage/sqlite_session_catalog.h"
+
+namespace escrow::storage {
+namespace {
+
+using session::Errc;
+using session::Error;
+using session::NodeId;
+using session::NodeRow;
+using session::StagingId;
+
+bool is_there(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
+
+// Runs `check`; what it throws becomes a problem, but for `busy`: somebody is working there.
+void collect(std::vector<Problem>& problems, const std::string& where, const std::function<void()>& check) {
+  try {
+    check();
+  } catch (const Error& error) {
+    if (error.code() != Errc::busy) problems.push_back({where, error.what()});
+  }
+}
+
+// What SQLite's own check says; true when nothing.
+bool check_integrity(Database& database, const std::string& where, std::vector<Problem>& problems) {
+  bool sound = true;
+  Statement statement(database, "PRAGMA integrity_check(20)");
+  for (auto row = statement.run(); row.next();) {
+    const std::string said = row.bytes(0);
+    if (said == "ok") continue;
+    problems.push_back({where, "the database " + database.path() + " is damaged: " + said});
+    sound = false;
+  }
+  return sound;
+}
+
+void check_version(Database& database, const Schema& schema) {
+  const auto newest = static_cast<std::int64_t>(schema.migrations.size());
+  const std::int64_t version = database.integer("PRAGMA user_version");
+  if (version > newest)
+    throw Error(Errc::newer_state, "the " + std::string(schema.title) + " " + database.path() +
+                                       " was written by a later Escrow; check it with that one");
+  if (version < 1 || database.integer("PRAGMA application_id") != schema.application_id)
+    throw Error(Errc::damaged_repository, database.path() + " is not an Escrow " + schema.title);
+}
+
+class SessionCheck {
+ public:
+  SessionCheck(std::string directory, std::string where)
+      : directory_(std::move(directory)), where_(std::move(where)), staging_(directory_ + "/staging") {}
+
+  std::vector<Problem> run() {
+    collect(problems_, where_, [&] {
+      if (is_there(directory_ + "/session.db")) check_database();
+      check_files();
+    });
+    return std::move(problems_);
+  }
+
+ private:
+  void report(const std::string& what) { problems_.push_back({where_, what}); }
+
+  void check_database() {
+    Database database(directory_ + "/session.db", {.exclusive = true, .busy_timeout_ms = 0});
+    database.forget_checkpoint_on_close();
+    check_version(database, session_schema());
+    if (!check_integrity(database, where_, problems_)) return;
+    check_nodes(database);
+    check_edges(database);
+    check_blocks(database);
+    readable_ = true;
+  }
+
+  void check_nodes(Database& database) {
+    Statement statement(database, "SELECT node, mode, uid, gid, rdev, accessed_s, accessed_ns, modified_s, "
+                                  "modified_ns, changed_s, changed_ns, base, base_mode, base_length, staging, "
+                                  "block_map, target, xattrs, layer FROM node ORDER BY layer, node");
+    for (auto row = statement.run(); row.next();) {
+      collect(problems_, where_, [&] {
+        const NodeRow node = decode_node(database.path(), row);
+        if ((node.mode & S_IFMT) == 0) report("node " + std::to_string(node.node.value) + " has no file type");
+        if (node.staging) named_[node.staging] = node.node;
+      });
+    }
+  }
+
+  void check_edges(Database& database) {
+    Statement statement(database, "SELECT directory, name, node FROM edge ORDER BY layer, directory, name");
+    for (auto row = statement.run(); row.next();) {
+      const std::string name = row.bytes(1);
+      if (row.integer(0) == 0 || name.empty() || name == "." || name == ".." ||
+          name.find_first_of(std::string_view("/\0", 2)) != name.npos)
+        report("directory " + std::to_string(unsigned_at(row, 0)) + " has an impossible entry '" + name + "'");
+    }
+  }
+
+  void check_blocks(Database& database) {
+    Statement statement(database, "SELECT first, count, tree FROM block ORDER BY layer, first");
+    for (auto row = statement.run(); row.next();) {
+      const NodeId first{unsigned_at(row, 0)};
+      collect(problems_, where_, [&] { decode_id(database.path(), row.bytes(2), first); });
+      if (!first) report("a block of node ids begins at 0");
+    }
+  }
+
+  void check_files() {
+    std::set<StagingId> present;
+    for (const StagingId id : staging_.list()) {
+      present.insert(id);
+      if (readable_ && !named_.contains(id))
+        report("staging file " + FileStagingArea::file_name(id) +
+               " belongs to no node: a process died before it recorded the file; the session's next use removes it");
+    }
+    for (const auto& [id, node] : named_)
+      if (!present.contains(id))
+        report("staging file " + FileStagingArea::file_name(id) + " of node " + std::to_string(node.value) +
+               " is missing: the file's content is lost; `escrow discard` takes its path back to the base");
+  }
+
+  const std::string directory_;
+  const std::string where_;
+  const FileStagingArea staging_;
+  std::vector<Problem> problems_;
+  std::map<StagingId, NodeId> named_;  // by rows
+  bool readable_ = false;              // named_ is complete
+};
+
+}  // namespace
+
+std::vector<Problem> check_catalog(const std::string& database_path) {
+  std::vector<Problem> problems;
+  collect(problems, "catalog", [&] {
+    Database database(database_path, {});
+    check_version(database, catalog_schema());
+    if (!check_integrity(database, "catalog", problems)) return;
+    Statement statement(database, "SELECT id FROM session ORDER BY id");
+    std::vector<std::string> ids;
+    for (auto row = statement.run(); row.next();) ids.push_back(row.bytes(0));
+    const SqliteSessionCatalog catalog(database_path);
+    for (const std::string& text : ids) {
+      const auto id = session::SessionId::parse(text);
+      if (!id) problems.push_back({"catalog", "a session has the impossible id '" + text + "'"});
+      if (id)
+        collect(problems, "catalog", [&] {
+          catalog.find(*id);
+          catalog.history(*id);
+        });
+    }
+  });
+  return problems;
+}
+
+std::vector<Problem> check_session_directory(const std::string& directory, const std::string& session) {
+  const std::string where = "session " + session;
+  const std::optional<session::SessionId> id = session::SessionId::parse(session);
+  std::vector<Problem> problems;
+  if (!id) return {{where, "the directory " + directory + " is not named by a session id"}};
+  collect(problems, where, [&] {
+    if (!FileSessionDirectories(parent_of(directory), nullptr).is_held(*id))
+      problems = SessionCheck(directory, where).run();
+  });
+  return problems;
+}
+
+}  // namespace escrow::storage

@@ -1,0 +1,52 @@
+// Session records for tests, and records as text, so that a failed comparison shows them.
+#pragma once
+
+#include <sstream>
+#include <string>
+
+#include "session/session_record.h"
+
+namespace escrow::support {
+
+// Every field set.
+inline session::SessionRecord sample_record(const session::SessionId& id) {
+  session::ObjectId::Bytes bytes;
+  bytes.fill(0x5a);
+  session::SessionRecord record{.id = id, .options = {}, .base = session::ObjectId(bytes), .commit = {},
+                                .swap_from = {}, .swap_to = {}, .exit_code = -7, .message = "say\nwhat\xff",
+                                .mountpoint = "/mnt/\xff", .last_error = "the disk was full",
+                                .conflicts = {"a/b\nc", "\xfe"}, .created = {100, 5}, .changed = {200, 999'999'999}};
+  record.options.branch = "main";
+  record.options.prefix = session::RepoPath::parse("data/r\xffw", "prefix");
+  record.options.audit = {"user:alice", "agent:bot", "sandbox", "debian:12", "cron", "42"};
+  record.options.uid = 4'294'967'294u;
+  record.options.gid = 1000;
+  record.options.umask = 027;
+  record.options.read_only = true;
+  record.options.ephemeral = true;
+  record.options.keep_on_failure = true;
+  record.options.excludes = {"*.tmp", "!keep.tmp"};
+  return record;
+}
+
+inline std::string describe(const session::SessionRecord& record) {
+  std::ostringstream out;
+  const session::SessionOptions& options = record.options;
+  const session::Audit& audit = options.audit;
+  out << record.id.text() << ' ' << session::name_of(record.state) << ' ' << session::name_of(record.reason) << " on "
+      << options.branch << " below '" << options.prefix.text() << "' for " << audit.committer << ", " << audit.issuer
+      << ", " << audit.source << ", " << audit.image << ", " << audit.trigger << ", " << audit.trigger_id << " as "
+      << options.uid << ':' << options.gid << " umask " << options.umask << ' ' << options.read_only
+      << options.ephemeral << options.keep_on_failure << " excludes";
+  for (const std::string& pattern : options.excludes) out << " '" << pattern << "'";
+  for (const auto& object : {record.base, record.commit, record.swap_from, record.swap_to})
+    out << ' ' << (object ? object->hex() : "-");
+  out << " exit " << (record.exit_code ? std::to_string(*record.exit_code) : "-") << " message '" << record.message
+      << "' at '" << record.mountpoint << "' error '" << record.last_error << "' conflicts";
+  for (const std::string& path : record.conflicts) out << " '" << path << "'";
+  out << " created " << record.created.seconds << '.' << record.created.nanoseconds << " changed "
+      << record.changed.seconds << '.' << record.changed.nanoseconds;
+  return out.str();
+}
+
+}  // namespace escrow::support
