@@ -7,6 +7,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.dont_write_bytecode = True
 import check_sources  # noqa: E402
 
 STATUS = "| id | status | test |\n|---|---|---|\n" + "".join(

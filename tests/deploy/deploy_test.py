@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""What is installed beside the program does what it says. One test per function, run by name from ctest."""
+import argparse
+import inspect
+import os
+import re
+import stat
+import subprocess
+import sys
+import tempfile
+
+SKIPPED_OPTIONS = {"--help"}
+
+
+def run(*command, expect=0, **keywords):
+    result = subprocess.run(command, capture_output=True, text=True, check=False, **keywords)
+    if expect is not None and result.returncode != expect:
+        sys.exit(f"{' '.join(command)}: exit status {result.returncode}, expected {expect}\n"
+                 f"{result.stdout}{result.stderr}")
+    return result
+
+
+def expect_equal(what, actual, expected):
+    if actual != expected:
+        sys.exit(f"{what}: got {actual!r}, expected {expected!r}")
+
+
+def commands_of(escrow):
+    text = run(escrow, "--help").stdout
+    block = re.search(r"^Subcommands:\n((?:  .*\n)+)", text, re.MULTILINE)
+    names = re.findall(r"^  ([a-z][a-z-]*)", block.group(1), re.MULTILINE) if block else []
+    if len(names) < 10:
+        sys.exit(f"`escrow --help` lists only {names}")
+    return names
+
+
+def options_of(escrow, *command):
+    text = run(escrow, *command, "--help").stdout
+    lines = [line for line in text.split("\n") if re.match(r" *-", line)]
+    found = {name for line in lines for name in re.findall(r"(?:^|[ ,])(--[a-z][a-z-]*)", line.split("  ")[1] if
+                                                           line.startswith("  ") else line)}
+    return found - SKIPPED_OPTIONS
+
+
+def executable(path, text):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.chmod(path, 0o755)
+
+
+def ManualPageHasNoWarnings(source):
+    page = f"{source}/deploy/man/escrow.1"
+    environment = {**os.environ, "LC_ALL": "C.UTF-8", "MANROFFSEQ": "", "MANWIDTH": "100"}
+    result = run("man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", page, env=environment)
+    expect_equal("warnings of man", result.stderr, "")
+
+
+def ManualPageNamesEveryCommandAndOption(source, escrow):
+    with open(f"{source}/deploy/man/escrow.1", encoding="utf-8") as file:
+        page = file.read()
+    missing = []
+    for command in commands_of(escrow):
+        if not re.search(rf"^\.It Cm {command}\b", page, re.MULTILINE):
+            missing.append(command)
+        for option in sorted(options_of(escrow, command)):
+            if not re.search(rf"Fl (?:\w \| )?-{option[2:]}\b", page) and \
+                    not re.search(rf"\| -{option[2:]}\b", page):
+                missing.append(f"{command} {option}")
+    expect_equal("in --help but not in escrow.1", missing, [])
+    known = {"repo", "verbose", "version", "help", ""}
+    for command in commands_of(escrow):
+        known |= {option[2:] for option in options_of(escrow, command)}
+    named = set(re.findall(r"(?:Fl|\||Fl \w \|) -([a-z][a-z-]*)", page))
+    expect_equal("in escrow.1 but in no --help", sorted(named - known), [])
+
+
+def CompletionOffersCommandsAndOptions(source, escrow):
+    script = """
+source "$1"
+complete_line() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _escrow; printf '%s\\n' "${COMPREPLY[@]}"; }
+PATH=$2:$PATH
+echo == ; complete_line escrow ro
+echo == ; complete_line escrow run --ti
+echo == ; complete_line escrow --repo x diff --st
+"""
+    result = run("bash", "-c", script, "bash", f"{source}/deploy/completions/escrow.bash", os.path.dirname(escrow))
+    expect_equal("completion", result.stdout.split(), ["==", "rollback", "==", "--timeout", "==", "--stat"])
+    expect_equal("complaints of the completion", result.stderr, "")
+
+
+HELPER_CASES = [  # arguments of the helper, arguments that escrow gets
+    (["/r.git", "/m"], "--repo /r.git mount /m"),
+    (["/r.git", "/m", "-o", "rw"], "--repo /r.git mount /m"),
+    (["/r.git", "/m", "-sn", "-o", "defaults,noauto,nofail,x-systemd.automount,_netdev"], "--repo /r.git mount /m"),
+    (["/r.git", "/m", "-o", "ro,branch=b,path_prefix=a/b,allow_other,noatime"],
+     "--repo /r.git mount /m --read-only --branch b --path-prefix a/b -o allow_other,noatime"),
+    (["/r.git", "/m", "-v", "-t", "fuse.escrow", "-o", "session=3f", "-o", "uid=5,gid=6,umask=077"],
+     "--repo /r.git mount /m --session 3f --uid 5 --gid 6 --umask 077"),
+]
+
+
+def MountHelperTranslatesItsOptions(source):
+    with tempfile.TemporaryDirectory(prefix="escrow-deploy.") as directory:
+        executable(f"{directory}/escrow", '#!/bin/sh\necho "$@"\n')
+        environment = {**os.environ, "PATH": f"{directory}:{os.environ['PATH']}"}
+        helper = f"{source}/deploy/mount.fuse.escrow"
+        for arguments, expected in HELPER_CASES:
+            expect_equal(f"escrow's arguments for {arguments}",
+                         run(helper, *arguments, env=environment).stdout.strip(), expected)
+        expect_equal("with -f", run(helper, "/r.git", "/m", "-f", env=environment).stdout, "")
+        result = run(helper, "/r.git", expect=1, env=environment)
+        expect_equal("lines without a mountpoint", len(result.stderr.splitlines()), 1)
+
+
+def usable_fuse():
+    """Whether a FUSE file system can be mounted here; REQUIRE_FUSE=1 does not take no for an answer."""
+    if os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK):
+        return True
+    if os.environ.get("REQUIRE_FUSE") == "1":
+        sys.exit("this test mounts a file system: it needs root and a usable /dev/fuse, and REQUIRE_FUSE=1 is set")
+    print("skipped: needs root and a usable /dev/fuse")
+    return False
+
+
+def MountHelperIsFoundByMount(source, escrow):
+    """mount(8) finds its helper in /sbin: here in a private mount namespace that has it there."""
+    if not usable_fuse():
+        return
+    with tempfile.TemporaryDirectory(prefix="escrow-deploy.") as directory:
+        os.mkdir(f"{directory}/work")
+        script = f"""
+set -e
+export PATH={os.path.dirname(escrow)}:$PATH
+cp -a /sbin/. {directory}/sbin/
+install -m 755 {source}/deploy/mount.fuse.escrow {directory}/sbin/
+mount --bind {directory}/sbin "$(readlink -f /sbin)"
+escrow --repo {directory}/data.git init
+mount -t fuse.escrow {directory}/data.git {directory}/work -o path-prefix=docs,nosuid
+findmnt --noheadings --output FSTYPE,OPTIONS {directory}/work
+echo kept > {directory}/work/note
+session=$(ls {directory}/data.git/escrow/sessions)
+escrow --repo {directory}/data.git commit "$session" -m "through mount(8)"
+git -C {directory}/data.git show main:docs/note
+! mountpoint -q {directory}/work || umount {directory}/work
+"""
+        os.mkdir(f"{directory}/sbin")
+        output = run("unshare", "--mount", "bash", "-c", script).stdout
+        if "fuse.escrow" not in output or "nosuid" not in output or not output.rstrip().endswith("kept"):
+            sys.exit(f"unexpected output of the mount:\n{output}")
+
+
+def InstallPutsEverythingInPlace(build):
+    with tempfile.TemporaryDirectory(prefix="escrow-deploy.") as directory:
+        environment = {**os.environ, "DESTDIR": directory}
+        run("cmake", "--install", build, "--prefix", "/usr", env=environment)
+        expected = {
+            "usr/bin/escrow": True, "sbin/mount.fuse.escrow": True, "usr/share/man/man1/escrow.1": False,
+            "usr/share/bash-completion/completions/escrow": False, "usr/share/zsh/site-functions/_escrow": False,
+            "usr/share/fish/vendor_completions.d/escrow.fish": False,
+            "usr/lib/systemd/system/escrow-mount@.service": False,
+        }
+        for path, is_program in expected.items():
+            if not os.path.isfile(f"{directory}/{path}"):
+                sys.exit(f"{path} was not installed")
+            mode = os.stat(f"{directory}/{path}").st_mode
+            expect_equal(f"{path} is executable", bool(mode & stat.S_IXOTH), is_program)
+        with open(f"{directory}/usr/lib/systemd/system/escrow-mount@.service", encoding="utf-8") as file:
+            if not re.search(r"^ExecStart=/\S*/bin/escrow mount ", file.read(), re.MULTILINE):
+                sys.exit("the systemd unit does not start the installed escrow")
+
+
+def SetUpSaysWhatIsMissingWithoutRoot(source):
+    """With a package missing: one sentence for an ordinary user, and for a machine without apt-get."""
+    with tempfile.TemporaryDirectory(prefix="escrow-deploy.") as directory:
+        os.chmod(directory, 0o755)
+        executable(f"{directory}/dpkg-query", '#!/bin/sh\nfor last; do :; done\n[ "$last" = rsync ] || printf "ii "\n')
+        executable(f"{directory}/apt-get", "#!/bin/sh\necho apt-get was called >&2\nexit 1\n")
+        executable(f"{directory}/id", "#!/bin/sh\necho 1000\n")
+        environment = {**os.environ, "PATH": f"{directory}:/usr/bin:/bin"}
+        result = run(f"{source}/deploy/setup.sh", expect=1, env=environment)
+        expect_equal("for an ordinary user", result.stderr,
+                     "deploy/setup.sh: only root can install packages; run 'sudo deploy/setup.sh' once to add: rsync\n")
+        executable(f"{directory}/dpkg-query", '#!/bin/sh\nprintf "ii "\n')
+        result = run(f"{source}/deploy/setup.sh", env=environment)
+        expect_equal("with everything there", result.stdout + result.stderr, "")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--source", required=True)
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--escrow", required=True)
+    parser.add_argument("test")
+    arguments = vars(parser.parse_args())
+    test = globals()[arguments["test"]]
+    test(**{name: arguments[name] for name in inspect.signature(test).parameters})
+
+
+if __name__ == "__main__":
+    main()
