@@ -94,7 +94,7 @@ class Session {
   // The session's own objects: for the diff of a preview, and for a tree made elsewhere (import).
   Quarantine& quarantine();
 
-  // Records where the session is mounted ("" for nowhere).
+  // Records where the session is mounted ("" for nowhere). Nothing happens when the session has ended.
   void set_mountpoint(const std::string& mountpoint);
 
   // Throws Error{wrong_state} unless the session is open. On Conflicts with by_hand the session stays open; without,

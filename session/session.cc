@@ -1,0 +1,288 @@
+#include "session/session.h"
+
+#include <exception>
+#include <iterator>
+#include <map>
+
+#include "session/commit.h"
+#include "session/commit_message.h"
+#include "session/error.h"
+#include "session/session_tree.h"
+#include "session/tree_walk.h"
+
+namespace escrow::session {
+namespace {
+
+// The session's directory, which the overlay stops writing to before it is removed.
+class HostedDirectory final : public SessionDirectory {
+ public:
+  HostedDirectory(SessionDirectory& inner, Overlay& overlay) : inner_(inner), overlay_(overlay) {}
+  StagingArea& staging() override { return inner_.staging(); }
+  SessionJournal& journal() override { return inner_.journal(); }
+  Quarantine& quarantine() override { return inner_.quarantine(); }
+  std::string path() const override { return inner_.path(); }
+  void remove() override {
+    overlay_.abandon();
+    inner_.remove();
+  }
+
+ private:
+  SessionDirectory& inner_;
+  Overlay& overlay_;
+};
+
+void require_open(const SessionRecord& record, const char* verb) {
+  if (record.state != State::open)
+    throw Error(Errc::wrong_state, std::string("cannot ") + verb + " session " + record.id.text() + ": it is " +
+                                       name_of(record.state) + ", and only an open session can change");
+}
+
+std::optional<NodeId> node_at(FileSystem& files, std::string_view path) {
+  NodeId node = kRootNode;
+  while (!path.empty()) {
+    const std::size_t slash = path.find('/');
+    const auto found = files.lookup(node, path.substr(0, slash));
+    if (!found) return std::nullopt;
+    node = found->node;
+    path.remove_prefix(slash == std::string_view::npos ? path.size() : slash + 1);
+  }
+  return node;
+}
+
+std::vector<std::string> names_in(FileSystem& files, NodeId directory) {
+  std::vector<std::string> names;
+  files.list(directory, 0, [&names](const FileSystem::Entry& entry) {
+    if (entry.name != "." && entry.name != "..") names.emplace_back(entry.name);
+    return true;
+  });
+  return names;
+}
+
+std::string parent_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "" : path.substr(0, slash);
+}
+
+}  // namespace
+
+struct Session::Impl {
+  // Held for the whole of a verb, so that verbs exclude one another; guards nothing else.
+  struct Verb {};
+
+  Impl(const Services& all, SessionRecord row, std::unique_ptr<SessionDirectory> directory)
+      : services(all),
+        id(row.id),
+        held(std::move(directory)),
+        overlay(overlay_options(services.objects, row), services.objects, held->staging(), held->journal(),
+                services.clock, services.log),
+        gate(overlay, row.options.read_only ? WriteGate::Position::sealed : WriteGate::Position::open),
+        hosted(*held, overlay),
+        record(std::move(row)) {}
+
+  SessionRecord copy_of_record() { return *record.lock(); }
+
+  // Runs `work` on a copy of the record, which becomes the record whatever happens, as the catalog has it.
+  template <typename Work>
+  auto with_record(const char* what, Work work) {
+    SessionRecord copy = copy_of_record();
+    require_open(copy, what);
+    struct StoreBack {
+      Impl& impl;
+      SessionRecord& copy;
+      ~StoreBack() {
+        if (copy.state == State::open) copy.reason = Reason::none;
+        *impl.record.lock() = copy;
+      }
+    } store_back{*this, copy};
+    return work(copy);
+  }
+
+  SessionResult result(const SessionRecord& of) {
+    std::vector<Omission> left_out;
+    SessionResult now = session_result(overlay, of, held->quarantine(), left_out);
+    *omitted.lock() = std::move(left_out);
+    return now;
+  }
+
+  CommitOutcome commit(const CommitRequest& request, const std::optional<TreeRoot>& given);
+  std::vector<Overlay::Stale> apply(const std::vector<PathChange>& changes);
+  void remove_empty_parents(const std::string& path, std::vector<Overlay::Stale>& stale);
+
+  const Services services;                         // constant; self-locking
+  const SessionId id;                              // constant
+  const std::unique_ptr<SessionDirectory> held;    // constant; used by verbs and the overlay
+  Overlay overlay;                                 // self-locking
+  WriteGate gate;                                  // self-locking
+  HostedDirectory hosted;                          // used by verbs
+  Synchronized<Verb> verb;
+  Synchronized<SessionRecord> record;
+  Synchronized<std::vector<Omission>> omitted;
+};
+
+CommitOutcome Session::Impl::commit(const CommitRequest& request, const std::optional<TreeRoot>& given) {
+  check_commit_message(request.message);
+  const auto busy = verb.lock();
+  return with_record("commit", [&](SessionRecord& row) {
+    SessionResult what;
+    try {
+      if (given) {
+        what = {row.base, tree_of_commit(held->quarantine(), row.base), without_empty(held->quarantine(), *given)};
+      } else {
+        what = result(row);
+      }
+    } catch (const std::exception& failure) {
+      return_to_open(services, row, failure.what(), request.who);
+      throw;
+    }
+    if (!request.message.empty()) row.message = request.message;
+    row.exit_code = request.exit_code;
+    row.reason = request.reason;
+    return commit_result(services, row, hosted, what, request.by_hand, request.who);
+  });
+}
+
+std::vector<Overlay::Stale> Session::Impl::apply(const std::vector<PathChange>& changes) {
+  std::vector<Overlay::Stale> stale;
+  const auto add = [&stale](std::vector<Overlay::Stale> more) {
+    stale.insert(stale.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+  };
+  for (const PathChange& change : changes) {
+    add(overlay.replace(change.path, change.after));
+    if (change.did == Did::deleted) remove_empty_parents(change.path, stale);
+  }
+  return stale;
+}
+
+// Git has no empty directories: the last file that others deleted takes its directory with it. A directory that still
+// holds something of the session's stays.
+void Session::Impl::remove_empty_parents(const std::string& path, std::vector<Overlay::Stale>& stale) {
+  for (std::string parent = parent_of(path); !parent.empty(); parent = parent_of(parent)) {
+    const auto node = node_at(overlay, parent);
+    if (!node || !names_in(overlay, *node).empty()) return;
+    for (Overlay::Stale& one : overlay.replace(parent, std::nullopt)) stale.push_back(std::move(one));
+  }
+}
+
+Session::Session(const Services& services, SessionRecord record, std::unique_ptr<SessionDirectory> held)
+    : impl_(std::make_unique<Impl>(services, std::move(record), std::move(held))) {}
+
+Session::~Session() = default;
+
+const SessionId& Session::id() const { return impl_->id; }
+SessionRecord Session::record() const { return impl_->copy_of_record(); }
+FileSystem& Session::file_system() { return impl_->gate; }
+WriteGate& Session::gate() { return impl_->gate; }
+Overlay& Session::overlay() { return impl_->overlay; }
+Quarantine& Session::quarantine() { return impl_->held->quarantine(); }
+std::string Session::directory() const { return impl_->held->path(); }
+std::vector<Omission> Session::omitted() const { return *impl_->omitted.lock(); }
+
+std::optional<ObjectId> Session::head() const {
+  return impl_->services.references.head(record().options.branch);
+}
+
+void Session::set_mountpoint(const std::string& mountpoint) {
+  const auto busy = impl_->verb.lock();
+  SessionRecord next = record();
+  if (is_final(next.state) || next.mountpoint == mountpoint) return;
+  next.mountpoint = mountpoint;
+  next.changed = impl_->services.clock.now();
+  impl_->services.catalog.transition(next.state, next, "host", mountpoint.empty() ? "unmounted" : "mounted");
+  *impl_->record.lock() = next;
+}
+
+CommitOutcome Session::commit(const CommitRequest& request) { return impl_->commit(request, std::nullopt); }
+
+CommitOutcome Session::commit_tree(const std::optional<ObjectId>& tree, const CommitRequest& request) {
+  return impl_->commit(request, std::optional<TreeRoot>(tree));
+}
+
+void Session::rollback(Reason reason, std::optional<int> exit_code, const std::string& who, bool keep_result) {
+  const auto busy = impl_->verb.lock();
+  impl_->with_record("roll back", [&](SessionRecord& row) {
+    Rollback how;
+    how.reason = reason;
+    how.exit_code = exit_code;
+    how.who = who;
+    if (keep_result) how.keep = impl_->result(row);
+    roll_back(impl_->services, row, impl_->hosted, how);
+  });
+}
+
+Preview Session::preview() {
+  const auto busy = impl_->verb.lock();
+  const SessionRecord row = record();
+  require_open(row, "look into");
+  const SessionResult now = impl_->result(row);
+  return {now.base_tree, now.tree, tree_changes(quarantine(), now.base_tree, now.tree), omitted()};
+}
+
+std::vector<Overlay::Stale> Session::discard(const std::vector<RepoPath>& paths) {
+  const auto busy = impl_->verb.lock();
+  const SessionRecord row = record();
+  require_open(row, "discard changes of");
+  const RepoPath& prefix = row.options.prefix;
+  const ObjectReader& objects = impl_->services.objects;
+  const TreeRoot base = tree_of_commit(objects, row.base);
+  const WriteGate::Pause pause(impl_->gate);
+
+  std::vector<PathChange> back;
+  for (const RepoPath& path : paths) {
+    if (!prefix.contains(path))
+      throw Error(Errc::not_found, "cannot discard " + quote_path(path.text()) + ": the session works below " +
+                                       quote_path(prefix.text()) + " only; give a path as escrow diff shows it");
+    std::string below = path.text().substr(prefix.text().size());
+    if (below.starts_with('/')) below.erase(0, 1);
+    const std::optional<TreeEntry> entry = entry_at(objects, base, path);
+    if (!below.empty()) {
+      if (!entry && !node_at(impl_->overlay, below))
+        throw Error(Errc::not_found, "cannot discard " + quote_path(path.text()) +
+                                         ": neither the session nor its base has it; see escrow diff");
+      back.push_back({below, Did::modified, std::nullopt, entry});
+      continue;
+    }
+    std::map<std::string, std::optional<TreeEntry>> all;
+    for (const std::string& name : names_in(impl_->overlay, kRootNode)) all[name];
+    for (TreeEntry& one : read_tree_or_empty(objects, tree_of(entry))) all[one.name] = one;
+    for (const auto& [name, was] : all) back.push_back({name, Did::modified, std::nullopt, was});
+  }
+  return impl_->apply(back);
+}
+
+UpdateOutcome Session::update() {
+  const auto busy = impl_->verb.lock();
+  return impl_->with_record("update", [&](SessionRecord& row) -> UpdateOutcome {
+    const Services& services = impl_->services;
+    const std::optional<ObjectId> head = services.references.head(row.options.branch);
+    if (head == row.base) return {row.base, 0, {}, {}};
+    if (!head)
+      throw Error(Errc::no_branch, "cannot update session " + row.id.text() + ": branch '" + row.options.branch +
+                                       "' was deleted; create it again first");
+    const WriteGate::Pause pause(impl_->gate);
+    const SessionResult now = impl_->result(row);
+    MergeKeepingOurs merged =
+        merge_keeping_ours(quarantine(), now.base_tree, now.tree, tree_of_commit(quarantine(), head));
+    const auto mine = entry_at(quarantine(), now.tree, row.options.prefix);
+    const auto wanted = entry_at(quarantine(), merged.tree, row.options.prefix);
+    if (leaf_of(wanted))
+      throw Error(Errc::not_a_directory, "cannot update session " + row.id.text() + ": others made a file of " +
+                                             quote_path(row.options.prefix.text()) + ", the root of its mount");
+    // What the overlay is about to refer to must outlive every gc.
+    services.references.pin_base(row.id, *head);
+    const std::vector<PathChange> changes = tree_changes(quarantine(), tree_of(mine), tree_of(wanted));
+    UpdateOutcome outcome{row.base, changes.size(), std::move(merged.conflicts), impl_->apply(changes)};
+    // With a conflict the base stays: against it a commit names the same paths again, and never overwrites them.
+    if (!outcome.conflicts.empty()) return outcome;
+    // On the new base, a path that was taken in and then lost would look like a change of the session's.
+    impl_->overlay.flush(true);
+    SessionRecord next = row;
+    next.base = head;
+    next.changed = services.clock.now();
+    services.catalog.transition(State::open, next, "update", "onto the new head");
+    row = std::move(next);
+    outcome.base = head;
+    return outcome;
+  });
+}
+
+}  // namespace escrow::session

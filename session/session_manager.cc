@@ -1,0 +1,121 @@
+#include "session/session_manager.h"
+
+#include "session/error.h"
+#include "session/recovery.h"
+#include "session/session_tree.h"
+
+namespace escrow::session {
+namespace {
+
+Attachment attachment_of(const Services& services, const SessionRecord& record) {
+  if (is_final(record.state)) return Attachment::none;
+  if (services.directories.is_held(record.id)) return Attachment::mounted;
+  return record.mountpoint.empty() ? Attachment::none : Attachment::lost;
+}
+
+void check_audit(const Audit& audit) {
+  check_principal(audit.committer, "the committer");
+  check_principal(audit.issuer, "the issuer");
+  check_audit_value(audit.source, "the source");
+  check_audit_value(audit.image, "the image");
+  check_audit_value(audit.trigger, "the trigger");
+  check_audit_value(audit.trigger_id, "the trigger id");
+}
+
+[[noreturn]] void refuse_unknown(const std::string& text) {
+  throw Error(Errc::no_session, "there is no session " + text + "; escrow sessions lists those there are");
+}
+
+}  // namespace
+
+SessionManager::SessionManager(const Services& services) : services_(services) {}
+
+std::unique_ptr<Session> SessionManager::open(SessionOptions options, bool create_branch) {
+  check_audit(options.audit);
+  if (!options.read_only) services_.references.check_target(options.branch);
+  SessionRecord record{SessionId::generate()};
+  record.options = std::move(options);
+  record.created = record.changed = services_.clock.now();
+  record.base = services_.references.head(record.options.branch);
+  if (!record.base && !create_branch)
+    throw Error(Errc::no_branch, "there is no branch '" + record.options.branch +
+                                     "' in the repository; give an existing one with --branch, or import into it");
+  overlay_options(services_.objects, record);  // refuses a prefix that is a file
+
+  // A directory under its lock first, the row last: a recovery elsewhere never sees a fresh session unlocked, and what
+  // is left when this process dies in between has a directory that recovery finds.
+  std::unique_ptr<SessionDirectory> held = services_.directories.create(record.id);
+  try {
+    if (record.base) services_.references.pin_base(record.id, *record.base);
+    services_.catalog.insert(record);
+  } catch (...) {
+    clean_up(services_, record.id, *held, false);
+    throw;
+  }
+  return std::make_unique<Session>(services_, std::move(record), std::move(held));
+}
+
+std::unique_ptr<Session> SessionManager::attach(const SessionId& id) {
+  if (!services_.catalog.find(id)) refuse_unknown(id.text());
+  const auto ended = [&id](const SessionRecord& record) {
+    return Error(Errc::wrong_state, "session " + id.text() + " is " + name_of(record.state) + " and cannot be opened");
+  };
+  std::unique_ptr<SessionDirectory> held;
+  try {
+    held = services_.directories.try_open(id);
+  } catch (const Error& error) {
+    // Its directory goes with its end.
+    const std::optional<SessionRecord> record = services_.catalog.find(id);
+    if (error.code() == Errc::no_session && record && is_final(record->state)) throw ended(*record);
+    throw;
+  }
+  if (!held)
+    throw Error(Errc::attached_elsewhere, "session " + id.text() +
+                                              " is in use by another process; unmount it there, or wait for it to end");
+  std::optional<SessionRecord> record = services_.catalog.find(id);
+  if (!record) refuse_unknown(id.text());
+  if (record->state == State::committing) services_.log.write(LogLevel::info, decide_commit(services_, *record, *held));
+  if (is_final(record->state)) throw ended(*record);
+  return std::make_unique<Session>(services_, std::move(*record), std::move(held));
+}
+
+SessionId SessionManager::resolve(const std::string& text) const {
+  if (const auto whole = SessionId::parse(text); whole && services_.catalog.find(*whole)) return *whole;
+  if (text.empty() || text.find_first_not_of("0123456789abcdef") != std::string::npos) refuse_unknown("'" + text + "'");
+  const std::vector<SessionId> found = services_.catalog.find_by_prefix(text);
+  if (found.empty()) refuse_unknown(text);
+  if (found.size() == 1) return found.front();
+  std::string names;
+  for (const SessionId& id : found) names += (names.empty() ? "" : ", ") + id.text();
+  throw Error(Errc::ambiguous_session, "'" + text + "' is the beginning of several sessions: " + names +
+                                           "; give more of the id");
+}
+
+SessionManager::Listed SessionManager::status(const SessionId& id) const {
+  std::optional<SessionRecord> record = services_.catalog.find(id);
+  if (!record) refuse_unknown(id.text());
+  const Attachment attachment = attachment_of(services_, *record);
+  return {std::move(*record), attachment};
+}
+
+std::vector<SessionManager::Listed> SessionManager::list() const {
+  std::vector<Listed> listed;
+  for (SessionRecord& record : services_.catalog.list()) {
+    const Attachment attachment = attachment_of(services_, record);
+    listed.push_back({std::move(record), attachment});
+  }
+  return listed;
+}
+
+std::vector<std::string> SessionManager::recover() {
+  return recover_sessions(services_, [this](const SessionRecord& record, SessionDirectory& directory) {
+    Overlay overlay(overlay_options(services_.objects, record), services_.objects, directory.staging(),
+                    directory.journal(), services_.clock, services_.log);
+    std::vector<Omission> omitted;
+    SessionResult result = session_result(overlay, record, directory.quarantine(), omitted);
+    overlay.abandon();
+    return result;
+  });
+}
+
+}  // namespace escrow::session

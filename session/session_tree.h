@@ -1,0 +1,22 @@
+// From a session's overlay to whole-repository trees and back: where its mount sits in its base commit.
+// Stateless. Throws Error{not_a_directory} when the session's prefix names a file.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "session/commit.h"
+#include "session/overlay.h"
+#include "session/session_record.h"
+
+namespace escrow::session {
+
+// The overlay over the record's base: the tree below its prefix, times from the base commit. Reads one commit and the
+// trees along the prefix.
+Overlay::Options overlay_options(const ObjectReader& objects, const SessionRecord& record);
+
+// What the session holds now, grafted into the whole tree of its base. New objects go to `quarantine`.
+SessionResult session_result(Overlay& overlay, const SessionRecord& record, Quarantine& quarantine,
+                             std::vector<Omission>& omitted);
+
+}  // namespace escrow::session
