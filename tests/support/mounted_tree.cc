@@ -1,0 +1,21 @@
+#include "tests/support/mounted_tree.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string_view>
+
+namespace escrow::support {
+
+const char* fuse_missing() {
+  if (access("/dev/fuse", R_OK | W_OK) != 0) return "/dev/fuse is missing or cannot be opened";
+  if (geteuid() != 0) return "these tests switch users and need root";
+  return nullptr;
+}
+
+bool fuse_required() {
+  const char* required = std::getenv("REQUIRE_FUSE");
+  return required != nullptr && std::string_view(required) == "1";
+}
+
+}  // namespace escrow::support
