@@ -82,6 +82,7 @@ int run_guarded(int argc, char** argv) {
   CLI::App app("Escrow: a private, writable view of a git repository for a command, committed or rolled back as one.",
                "escrow");
   GlobalOptions options;
+  options.arguments.assign(argv, argv + argc);
   Action chosen;
   app.require_subcommand(1);
   app.fallthrough();

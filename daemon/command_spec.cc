@@ -103,6 +103,7 @@ std::string encode(const CommandEnd& end) {
   out.number(static_cast<int>(end.cause));
   out.number(end.status);
   out.number(end.signal_number);
+  out.number(end.command_status.value_or(-1));
   out.text(end.message);
   out.list(end.survivors, [&](pid_t value) { out.number(value); });
   return out.take();
@@ -114,6 +115,7 @@ CommandEnd decode_command_end(std::string_view bytes) {
   end.cause = static_cast<EndCause>(in.number());
   end.status = static_cast<int>(in.number());
   end.signal_number = static_cast<int>(in.number());
+  if (const std::int64_t status = in.number(); status >= 0) end.command_status = static_cast<int>(status);
   end.message = in.text();
   end.survivors = in.list<pid_t>([&] { return static_cast<pid_t>(in.number()); });
   return end;

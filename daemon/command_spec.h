@@ -44,13 +44,15 @@ enum class EndCause {
   timed_out,
   not_found,      // no such program
   could_not_run,  // found, but not to be executed
-  failed,         // Escrow could not prepare it, or its supervisor was killed
+  failed,         // Escrow could not prepare it
+  lost,           // its supervisor was killed, and it with it
 };
 
 struct CommandEnd {
   EndCause cause = EndCause::failed;
   int status = 0;
   int signal_number = 0;
+  std::optional<int> command_status;  // of the command itself, 128+n for signal n; nullopt: it did not run
   std::string message;           // of not_found, could_not_run and failed: a sentence
   std::vector<pid_t> survivors;  // processes that could not be ended
 };

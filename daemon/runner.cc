@@ -123,6 +123,7 @@ CommandEnd Runner::supervisor_lost() {
   supervisor_ = -1;
   if (!cgroup_path_.empty()) remove_cgroup(cgroup_path_, kPatience);
   CommandEnd end;
+  end.cause = EndCause::lost;
   end.message = "the process that watched the command was killed";
   end.survivors = end_descendants(kPatience);
   return end;

@@ -200,9 +200,11 @@ void Supervisor::note_change(int status) {
   if (WIFEXITED(status)) {
     end_.cause = EndCause::exited;
     end_.status = WEXITSTATUS(status);
+    end_.command_status = end_.status;
   } else {
     end_.cause = EndCause::signalled;
     end_.signal_number = WTERMSIG(status);
+    end_.command_status = 128 + end_.signal_number;
   }
 }
 

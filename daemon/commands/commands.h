@@ -14,6 +14,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace CLI {
 class App;
@@ -24,7 +25,13 @@ namespace escrow::daemon {
 struct GlobalOptions {
   std::string repository;  // --repo; empty: ESCROW_REPO, else the enclosing git repository (config.h)
   bool verbose = false;
+  std::vector<std::string> arguments;  // argv as it came: CLI11 takes apart what looks like a [list] (words_as_given)
 };
+
+// `words` are the last ones of the command line, as CLI11 gave them to an option that takes several; returns what was
+// really typed: "[0-9]" and not "0-9".
+std::vector<std::string> words_as_given(const std::vector<std::string>& arguments,
+                                        const std::vector<std::string>& words);
 
 using Action = std::function<int()>;
 

@@ -219,7 +219,7 @@ TEST(Runner, KillingTheSupervisorKillsEveryProcessOfTheCommandAndFails) {
     spec.containment = method;
     Runner runner;
     const CommandEnd end = runner.run(spec);
-    EXPECT_EQ(end.cause, EndCause::failed);
+    EXPECT_EQ(end.cause, EndCause::lost);
     EXPECT_FALSE(tests::is_alive(tests::pid_from(scratch.file("far"))));
     ::unlink(scratch.file("far").c_str());
   }
