@@ -1,0 +1,141 @@
+"""The file systems that are compared: each shows the same tree in a fresh, writable directory, and can be taken down."""
+import os
+import shutil
+import subprocess
+
+
+class Unavailable(Exception):
+    """This machine cannot offer the file system; the message says why."""
+
+
+def run(*command, **keywords):
+    """Runs to the end; a failure is an exception with the command's own words."""
+    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False, **keywords)
+    if result.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)}: exit status {result.returncode}: {result.stderr.strip()[-500:]}")
+    return result.stdout
+
+
+def drop_caches():
+    os.sync()
+    with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as file:
+        file.write("3\n")
+
+
+class Native:
+    """A plain copy of the tree on the file system below."""
+
+    def __init__(self, name, context):
+        self.name, self.context = name, context
+        self.directory = f"{context.work}/{name}"
+        self.root = f"{self.directory}/tree"
+
+    def fresh(self):
+        self.remove()
+        os.makedirs(self.directory)
+        run("cp", "-a", self.context.base_tree, self.root)
+
+    def cold(self, keep=False):
+        """Nothing of the tree is in memory, neither the kernel's nor a server's; `keep` what was written."""
+        drop_caches()
+
+    def remove(self):
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class Overlay(Native):
+    """Kernel overlayfs over the tree."""
+
+    def __init__(self, name, context):
+        super().__init__(name, context)
+        self.root = f"{self.directory}/merged"
+
+    def fresh(self):
+        self.remove()
+        for part in ("upper", "work", "merged"):
+            os.makedirs(f"{self.directory}/{part}")
+        self.mount()
+
+    def layers(self):
+        return f"lowerdir={self.context.base_tree},upperdir={self.directory}/upper,workdir={self.directory}/work"
+
+    def mount(self):
+        run("mount", "-t", "overlay", "overlay", "-o", self.layers(), self.root)
+
+    def unmount(self):
+        if os.path.ismount(self.root):
+            run("umount", self.root)
+
+    def cold(self, keep=False):
+        self.unmount()
+        drop_caches()
+        self.mount()
+
+    def remove(self):
+        self.unmount()
+        super().remove()
+
+
+class FuseOverlay(Overlay):
+    def mount(self):
+        run("fuse-overlayfs", "-o", self.layers(), self.root)
+
+
+class Escrow(Overlay):
+    """A session over a repository that holds the tree. Cold is a new session, or the same one mounted again (`keep`)."""
+
+    def __init__(self, name, context):
+        super().__init__(name, context)
+        self.session = None
+        self.repository = f"{context.work}/tree.git"
+
+    def prepare(self):
+        if not os.path.exists(self.repository):
+            escrow = self.context.escrow
+            run(escrow, "--repo", self.repository, "init")
+            run(escrow, "--repo", self.repository, "import", self.context.base_tree, "--message", "base")
+
+    def fresh(self):
+        self.prepare()
+        self.remove()
+        os.makedirs(self.root)
+        self.mount()
+
+    def mount(self, *options):
+        output = run(self.context.escrow, "--repo", self.repository, "mount", self.root, *options)
+        self.session = output.split()[-1]
+
+    def cold(self, keep=False):
+        self.unmount()
+        if not keep:
+            self.end_session()
+        drop_caches()
+        self.mount(*(["--session", self.session] if keep else []))
+
+    def end_session(self):
+        if self.session:
+            run(self.context.escrow, "--repo", self.repository, "rollback", self.session)
+            self.session = None
+
+    def remove(self):
+        self.unmount()
+        self.end_session()
+        Native.remove(self)
+
+
+def available(context):
+    """(systems, {name: why not}) of this machine; the first two are native and its control."""
+    systems = [Native("native", context), Native("native-again", context)]
+    missing = {}
+    for system in (Overlay("overlayfs", context), FuseOverlay("fuse-overlayfs", context), Escrow("escrow", context)):
+        try:
+            if system.name == "escrow" and not context.escrow:
+                raise Unavailable("no escrow program was found; build it or give --build")
+            if system.name == "fuse-overlayfs" and not shutil.which("fuse-overlayfs"):
+                raise Unavailable("fuse-overlayfs is not installed")
+            system.fresh()
+            system.remove()
+            systems.append(system)
+        except (RuntimeError, OSError, Unavailable) as error:
+            missing[system.name] = str(error)
+    return systems, missing
