@@ -1,4 +1,4 @@
-// A repository in memory for tests of the core: references, catalog and session directories over FakeObjectStore.
+// A repository in memory for tests of the core: references and session directories over FakeObjectStore.
 //
 // A session directory that is held cannot be opened again until its holder is destroyed, as with the lock of a process
 // that dies; what it holds outlives the holder. The references refuse to name objects that are not in the repository,
@@ -14,6 +14,7 @@
 
 #include "session/error.h"
 #include "session/session.h"
+#include "tests/support/fake_catalog.h"
 #include "tests/support/fake_journal.h"
 #include "tests/support/fake_object_store.h"
 #include "tests/support/fake_staging.h"
@@ -88,52 +89,6 @@ class FakeReferences final : public session::ReferenceStore {
     std::map<Session, Id> results;
   };
   const FakeObjectStore& objects_;
-  session::SharedSynchronized<State> state_;
-};
-
-class FakeCatalog final : public session::SessionCatalog {
- public:
-  using Record = session::SessionRecord;
-
-  void insert(const Record& record) override { state_.lock()->rows.emplace(record.id, record); }
-  std::optional<Record> find(const session::SessionId& id) const override {
-    const auto state = state_.lock_shared();
-    const auto found = state->rows.find(id);
-    return found == state->rows.end() ? std::nullopt : std::optional(found->second);
-  }
-  std::vector<session::SessionId> find_by_prefix(const std::string& prefix) const override {
-    std::vector<session::SessionId> ids;
-    for (const auto& [id, row] : state_.lock_shared()->rows)
-      if (id.text().starts_with(prefix)) ids.push_back(id);
-    return ids;
-  }
-  std::vector<Record> list() const override {
-    std::vector<Record> records;
-    for (const auto& [id, row] : state_.lock_shared()->rows) records.push_back(row);
-    return records;
-  }
-  void transition(session::State expected, const Record& record, const std::string& who,
-                  const std::string& why) override {
-    if (before_transition) before_transition(record);
-    auto state = state_.lock();
-    Record& row = state->rows.at(record.id);
-    if (row.state != expected)
-      throw session::Error(session::Errc::wrong_state, std::string("the session is ") + name_of(row.state));
-    if (is_final(row.state)) throw std::logic_error("a final state was left");
-    state->history.push_back(who + ": " + name_of(row.state) + " -> " + name_of(record.state) + ": " + why);
-    row = record;
-  }
-  void prune(session::Timestamp) override {}
-
-  std::vector<std::string> history() const { return state_.lock_shared()->history; }
-
-  std::function<void(const Record&)> before_transition;  // may throw; set before use
-
- private:
-  struct State {
-    std::map<session::SessionId, Record> rows;
-    std::vector<std::string> history;
-  };
   session::SharedSynchronized<State> state_;
 };
 

@@ -1,0 +1,149 @@
+// What every SessionCatalog does: the fake in memory and SQLite's.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "session/error.h"
+#include "storage/sqlite_session_catalog.h"
+#include "tests/support/fake_catalog.h"
+#include "tests/support/sample_record.h"
+#include "tests/support/temporary_directory.h"
+
+namespace escrow {
+namespace {
+
+using session::Errc;
+using session::Error;
+using session::SessionId;
+using session::SessionRecord;
+using session::State;
+using support::describe;
+using support::sample_record;
+
+struct Implementation {
+  const char* name;
+  std::unique_ptr<session::SessionCatalog> (*make)(const std::string& directory);
+};
+
+const Implementation kImplementations[] = {
+    {"Fake", [](const std::string&) -> std::unique_ptr<session::SessionCatalog> {
+       return std::make_unique<support::FakeCatalog>();
+     }},
+    {"Sqlite", [](const std::string& directory) -> std::unique_ptr<session::SessionCatalog> {
+       return std::make_unique<storage::SqliteSessionCatalog>(directory + "/catalog.db");
+     }},
+};
+
+SessionId id(const char* text) { return *SessionId::parse(text); }
+
+template <typename Action>
+std::optional<Errc> refusal(Action action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  return std::nullopt;
+}
+
+class CatalogContract : public testing::TestWithParam<Implementation> {
+ protected:
+  session::SessionCatalog& catalog() { return *catalog_; }
+
+  const SessionId a_ = id("aaaa000000000000");
+  const SessionId b_ = id("aaab000000000000");
+
+ private:
+  support::TemporaryDirectory directory_;
+  std::unique_ptr<session::SessionCatalog> catalog_ = GetParam().make(directory_.path());
+};
+
+TEST_P(CatalogContract, EveryFieldOfARecordComesBack) {
+  SessionRecord record = sample_record(a_);
+  catalog().insert(record);
+  ASSERT_TRUE(catalog().find(a_));
+  EXPECT_EQ(describe(*catalog().find(a_)), describe(record));
+
+  record.state = State::committing;
+  record.reason = session::Reason::success;
+  record.commit = record.swap_from = record.base;
+  record.base.reset();
+  record.exit_code.reset();
+  record.swap_to = session::ObjectId();
+  record.mountpoint = record.message = "";
+  record.conflicts = {};
+  catalog().transition(State::open, record, "user:alice", "exit status 0");
+  EXPECT_EQ(describe(*catalog().find(a_)), describe(record));
+}
+
+TEST_P(CatalogContract, AnUnknownSessionIsNotFound) {
+  EXPECT_FALSE(catalog().find(a_));
+  EXPECT_TRUE(catalog().list().empty());
+  EXPECT_EQ(refusal([&] { catalog().transition(State::open, sample_record(a_), "who", "why"); }), Errc::no_session);
+}
+
+TEST_P(CatalogContract, ASessionIsInsertedOnce) {
+  catalog().insert(sample_record(a_));
+  EXPECT_EQ(refusal([&] { catalog().insert(sample_record(a_)); }), Errc::exists);
+}
+
+TEST_P(CatalogContract, SessionsAreFoundByAPrefix) {
+  catalog().insert(sample_record(a_));
+  catalog().insert(sample_record(b_));
+  EXPECT_EQ(catalog().find_by_prefix("aaa").size(), 2u);
+  EXPECT_EQ(catalog().find_by_prefix("aaab"), std::vector{b_});
+  EXPECT_EQ(catalog().find_by_prefix(b_.text()), std::vector{b_});
+  EXPECT_EQ(catalog().find_by_prefix("").size(), 2u);
+  for (const char* none : {"b", "AAA", "aaa%", "a*", "aaab0000000000000", "zz"})
+    EXPECT_TRUE(catalog().find_by_prefix(none).empty()) << none;
+}
+
+TEST_P(CatalogContract, TheListIsOldestFirst) {
+  SessionRecord young = sample_record(a_), old = sample_record(b_);
+  young.created = {50, 1};
+  old.created = {50, 0};
+  catalog().insert(young);
+  catalog().insert(old);
+  ASSERT_EQ(catalog().list().size(), 2u);
+  EXPECT_EQ(catalog().list()[0].id, b_);
+}
+
+TEST_P(CatalogContract, ATransitionFromAnotherStateIsRefusedAndChangesNothing) {
+  SessionRecord record = sample_record(a_);
+  catalog().insert(record);
+  record.state = State::committed;
+  EXPECT_EQ(refusal([&] { catalog().transition(State::committing, record, "who", "why"); }), Errc::wrong_state);
+  EXPECT_EQ(catalog().find(a_)->state, State::open);
+}
+
+TEST_P(CatalogContract, AFinalStateIsNeverLeft) {
+  SessionRecord record = sample_record(a_);
+  catalog().insert(record);
+  record.state = State::rolled_back;
+  catalog().transition(State::open, record, "who", "why");
+  record.state = State::open;
+  EXPECT_EQ(refusal([&] { catalog().transition(State::rolled_back, record, "who", "why"); }), Errc::wrong_state);
+  EXPECT_EQ(catalog().find(a_)->state, State::rolled_back);
+}
+
+TEST_P(CatalogContract, PruningForgetsOldFinalSessionsOnly) {
+  SessionRecord record = sample_record(a_);
+  record.changed = {200, 0};
+  catalog().insert(record);
+  record.id = b_;
+  catalog().insert(record);
+  record.state = State::committed;
+  catalog().transition(State::open, record, "who", "why");
+  catalog().prune({200, 0});
+  EXPECT_EQ(catalog().list().size(), 2u);
+  catalog().prune({200, 1});
+  ASSERT_EQ(catalog().list().size(), 1u);
+  EXPECT_EQ(catalog().list()[0].id, a_);
+}
+
+INSTANTIATE_TEST_SUITE_P(, CatalogContract, testing::ValuesIn(kImplementations),
+                         [](const auto& chosen) { return std::string(chosen.param.name); });
+
+}  // namespace
+}  // namespace escrow

@@ -1,0 +1,157 @@
+// Session directories: their locks between holders and processes, and their removal.
+#include "storage/file_session_directories.h"
+
+#include <gtest/gtest.h>
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "session/error.h"
+#include "tests/support/fake_object_store.h"
+#include "tests/support/journal_rows.h"
+#include "tests/support/temporary_directory.h"
+
+namespace escrow::storage {
+namespace {
+
+namespace fs = std::filesystem;
+using session::Errc;
+using session::Error;
+using session::SessionId;
+
+class SessionDirectoriesTest : public testing::Test {
+ protected:
+  FileSessionDirectories make() {
+    return FileSessionDirectories(root_.path(), [this](const std::string& objects_directory) {
+      objects_directory_ = objects_directory;
+      return std::make_unique<support::FakeQuarantine>(store_);
+    });
+  }
+
+  support::TemporaryDirectory root_;
+  support::FakeObjectStore store_;
+  std::string objects_directory_;
+  const SessionId id_ = SessionId::generate();
+  FileSessionDirectories directories_ = make();
+};
+
+session::JournalBatch one_row() {
+  session::JournalBatch batch;
+  batch.nodes = {support::sample_node(5)};
+  return batch;
+}
+
+TEST_F(SessionDirectoriesTest, AFreshDirectoryHoldsNothingButItsLock) {
+  const auto held = directories_.create(id_);
+  EXPECT_EQ(held->path(), directories_.path_of(id_));
+  EXPECT_EQ(std::distance(fs::directory_iterator(held->path()), fs::directory_iterator()), 1);
+  EXPECT_EQ(directories_.list(), std::vector{id_});
+  struct stat status;
+  ASSERT_EQ(::stat(held->path().c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0700u);
+}
+
+TEST_F(SessionDirectoriesTest, AHeldDirectoryIsHeldForEverybodyUntilItsHolderGoes) {
+  auto held = directories_.create(id_);
+  FileSessionDirectories others = make();
+  EXPECT_TRUE(directories_.is_held(id_));
+  EXPECT_TRUE(others.is_held(id_));
+  EXPECT_EQ(directories_.try_open(id_), nullptr);
+  EXPECT_EQ(others.try_open(id_), nullptr);
+  held.reset();
+  EXPECT_FALSE(others.is_held(id_));
+  held = others.try_open(id_);
+  EXPECT_NE(held, nullptr);
+  EXPECT_EQ(directories_.try_open(id_), nullptr);
+}
+
+TEST_F(SessionDirectoriesTest, TheLockGoesWithAProcessThatIsKilled) {
+  { directories_.create(id_); }
+  int ready[2];
+  ASSERT_EQ(::pipe2(ready, O_CLOEXEC), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto held = make().try_open(id_);
+    const char byte = held ? 'y' : 'n';
+    if (::write(ready[1], &byte, 1) == 1) ::pause();
+    ::_exit(1);
+  }
+  char byte = '?';
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  EXPECT_EQ(byte, 'y');
+  EXPECT_TRUE(directories_.is_held(id_));
+  EXPECT_EQ(directories_.try_open(id_), nullptr);
+  ::kill(child, SIGKILL);
+  siginfo_t info;
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED), 0);
+  EXPECT_FALSE(directories_.is_held(id_));
+  EXPECT_NE(directories_.try_open(id_), nullptr);
+  ::close(ready[0]);
+  ::close(ready[1]);
+}
+
+TEST_F(SessionDirectoriesTest, WhatWasStagedIsThereForTheNextHolder) {
+  {
+    const auto held = directories_.create(id_);
+    held->staging().create(session::StagingId{9});
+    held->staging().write(session::StagingId{9}, 0, std::as_bytes(std::span(std::string_view("bytes"))));
+    held->journal().append(one_row());
+  }
+  const auto held = directories_.try_open(id_);
+  EXPECT_EQ(held->staging().list(), std::vector{session::StagingId{9}});
+  ASSERT_EQ(held->journal().load().nodes.size(), 1u);
+  EXPECT_EQ(support::describe(held->journal().load().nodes[0]), support::describe(one_row().nodes[0]));
+}
+
+TEST_F(SessionDirectoriesTest, TheQuarantineIsMadeOnceWhenItIsNeeded) {
+  const auto held = directories_.create(id_);
+  EXPECT_EQ(objects_directory_, "");
+  EXPECT_EQ(&held->quarantine(), &held->quarantine());
+  EXPECT_EQ(objects_directory_, held->path() + "/objects");
+}
+
+TEST_F(SessionDirectoriesTest, RemovalLeavesNothingAndLaterUseIsHarmless) {
+  auto held = directories_.create(id_);
+  held->staging().create(session::StagingId{9});
+  held->journal().append(one_row());
+  held->journal().barrier();
+  fs::create_directories(held->path() + "/objects/ab");
+  std::ofstream(held->path() + "/objects/ab/cdef") << "object";
+  held->remove();
+  EXPECT_TRUE(fs::is_empty(root_.path()));
+  EXPECT_NO_THROW(held->journal().append(one_row()));
+  EXPECT_NO_THROW(held->journal().barrier());
+  EXPECT_NO_THROW(held->remove());
+  held.reset();
+  EXPECT_TRUE(fs::is_empty(root_.path()));
+}
+
+TEST_F(SessionDirectoriesTest, AMissingSessionIsNamed) {
+  EXPECT_FALSE(directories_.is_held(id_));
+  try {
+    directories_.try_open(id_);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::no_session);
+    EXPECT_NE(std::string(error.what()).find(id_.text()), std::string::npos);
+  }
+}
+
+TEST_F(SessionDirectoriesTest, AnIdIsCreatedOnce) {
+  const auto held = directories_.create(id_);
+  EXPECT_THROW(directories_.create(id_), Error);
+}
+
+TEST_F(SessionDirectoriesTest, OtherNamesAreNotListed) {
+  fs::create_directory(root_.path() + "/not-a-session");
+  std::ofstream(root_.path() + "/README") << "x";
+  EXPECT_TRUE(directories_.list().empty());
+}
+
+}  // namespace
+}  // namespace escrow::storage

@@ -1,0 +1,161 @@
+// What only the catalog on disk does: several connections, history, versions, damage.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <fstream>
+#include <thread>
+
+#include "session/error.h"
+#include "storage/schema.h"
+#include "storage/sqlite_session_catalog.h"
+#include "tests/support/sample_record.h"
+#include "tests/support/temporary_directory.h"
+
+namespace escrow::storage {
+namespace {
+
+using session::Errc;
+using session::Error;
+using session::SessionId;
+using session::SessionRecord;
+using session::State;
+
+class SqliteCatalog : public testing::Test {
+ protected:
+  Error error_of_opening() {
+    try {
+      SqliteSessionCatalog catalog(path_);
+    } catch (const Error& error) {
+      return error;
+    }
+    return Error(Errc::not_found, "nothing was thrown");
+  }
+
+  support::TemporaryDirectory directory_;
+  const std::string path_ = directory_.path() + "/catalog.db";
+};
+
+TEST_F(SqliteCatalog, RecordsAreThereForTheNextProcess) {
+  const SessionId id = SessionId::generate();
+  SqliteSessionCatalog(path_).insert(support::sample_record(id));
+  EXPECT_EQ(support::describe(*SqliteSessionCatalog(path_).find(id)), support::describe(support::sample_record(id)));
+}
+
+TEST_F(SqliteCatalog, EveryTransitionIsInTheHistory) {
+  SqliteSessionCatalog catalog(path_);
+  SessionRecord record = support::sample_record(SessionId::generate());
+  catalog.insert(record);
+  record.state = State::rolled_back;
+  record.changed = {300, 1};
+  catalog.transition(State::open, record, "user:bob", "exit status 1");
+  const auto history = catalog.history(record.id);
+  ASSERT_EQ(history.size(), 2u);
+  EXPECT_EQ(history[0].from, std::nullopt);
+  EXPECT_EQ(history[0].to, State::open);
+  EXPECT_EQ(history[0].who, "agent:bot");
+  EXPECT_EQ(history[1].from, State::open);
+  EXPECT_EQ(history[1].to, State::rolled_back);
+  EXPECT_EQ(history[1].time, (session::Timestamp{300, 1}));
+  EXPECT_EQ(history[1].who, "user:bob");
+  EXPECT_EQ(history[1].why, "exit status 1");
+  catalog.prune({400, 0});
+  EXPECT_TRUE(catalog.history(record.id).empty());
+}
+
+TEST_F(SqliteCatalog, ManyConnectionsCreateAndFillOneDatabaseAtOnce) {
+  constexpr int kThreads = 8, kEach = 20;
+  std::vector<std::thread> threads;
+  std::atomic<int> failures = 0;
+  for (int i = 0; i < kThreads; ++i)
+    threads.emplace_back([&] {
+      try {
+        SqliteSessionCatalog catalog(path_);
+        for (int n = 0; n < kEach; ++n) catalog.insert(support::sample_record(SessionId::generate()));
+      } catch (const std::exception& error) {
+        ++failures;
+        ADD_FAILURE() << error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(failures, 0);
+  EXPECT_EQ(SqliteSessionCatalog(path_).list().size(), static_cast<std::size_t>(kThreads * kEach));
+}
+
+TEST_F(SqliteCatalog, OfConcurrentTransitionsFromOneStateOnlyOneWins) {
+  const SessionId id = SessionId::generate();
+  SqliteSessionCatalog(path_).insert(support::sample_record(id));
+  std::atomic<int> wins = 0, refusals = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i)
+    threads.emplace_back([&] {
+      SqliteSessionCatalog catalog(path_);
+      SessionRecord record = support::sample_record(id);
+      record.state = State::committing;
+      try {
+        catalog.transition(State::open, record, "who", "why");
+        ++wins;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::wrong_state) << error.what();
+        ++refusals;
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wins, 1);
+  EXPECT_EQ(refusals, 7);
+}
+
+TEST_F(SqliteCatalog, AStateOfALaterVersionIsRefusedUnchanged) {
+  { SqliteSessionCatalog catalog(path_); }
+  Database(path_, {}).execute("PRAGMA user_version = 99");
+  const Error error = error_of_opening();
+  EXPECT_EQ(error.code(), Errc::newer_state);
+  EXPECT_NE(std::string(error.what()).find(path_), std::string::npos) << error.what();
+  EXPECT_EQ(Database(path_, {}).integer("PRAGMA user_version"), 99);
+}
+
+TEST_F(SqliteCatalog, AnotherProgramsDatabaseIsRefusedUnchanged) {
+  Database(path_, {.create = true}).execute("CREATE TABLE theirs (x)");
+  EXPECT_EQ(error_of_opening().code(), Errc::damaged_repository);
+  EXPECT_EQ(Database(path_, {}).integer("SELECT count(*) FROM sqlite_schema"), 1);
+}
+
+TEST_F(SqliteCatalog, AFileThatIsNoDatabaseIsDamagedAndNamed) {
+  std::ofstream(path_) << std::string(8192, 'x');
+  const Error error = error_of_opening();
+  EXPECT_EQ(error.code(), Errc::damaged_repository);
+  EXPECT_NE(std::string(error.what()).find(path_), std::string::npos) << error.what();
+}
+
+TEST_F(SqliteCatalog, AMissingDirectoryIsOneSentence) {
+  try {
+    SqliteSessionCatalog catalog(directory_.path() + "/nowhere/catalog.db");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("/nowhere/catalog.db"), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(SqliteCatalog, OlderStateMigratesForwardAndKeepsItsRows) {
+  static constexpr const char* kSteps[] = {"CREATE TABLE t (a); INSERT INTO t VALUES (1)",
+                                           "ALTER TABLE t ADD COLUMN b DEFAULT 7"};
+  const Schema first{"test state", 77, std::span(kSteps).first(1)}, second{"test state", 77, kSteps};
+  Database database(path_, {.create = true});
+  migrate(database, first);
+  migrate(database, second);
+  migrate(database, second);
+  EXPECT_EQ(database.integer("PRAGMA user_version"), 2);
+  EXPECT_EQ(database.integer("SELECT a + b FROM t"), 8);
+  EXPECT_THROW(migrate(database, first), Error);
+}
+
+TEST_F(SqliteCatalog, AMigrationThatFailsLeavesTheStateAsItWas) {
+  static constexpr const char* kSteps[] = {"CREATE TABLE t (a)", "CREATE TABLE u (a); CREATE TABLE t (a)"};
+  Database database(path_, {.create = true});
+  migrate(database, {"test state", 77, std::span(kSteps).first(1)});
+  EXPECT_THROW(migrate(database, {"test state", 77, kSteps}), Error);
+  EXPECT_EQ(database.integer("PRAGMA user_version"), 1);
+  EXPECT_EQ(database.integer("SELECT count(*) FROM sqlite_schema WHERE name = 'u'"), 0);
+}
+
+}  // namespace
+}  // namespace escrow::storage

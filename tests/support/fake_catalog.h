@@ -1,0 +1,76 @@
+// A session catalog in memory. Thread-safe. A test can refuse a transition, and read the history.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "session/error.h"
+#include "session/session_catalog.h"
+#include "session/synchronized.h"
+
+namespace escrow::support {
+
+class FakeCatalog final : public session::SessionCatalog {
+ public:
+  using Record = session::SessionRecord;
+  using Id = session::SessionId;
+
+  void insert(const Record& record) override {
+    if (!state_.lock()->rows.emplace(record.id, record).second)
+      throw session::Error(session::Errc::exists, "session " + record.id.text() + " exists already");
+  }
+  std::optional<Record> find(const Id& id) const override {
+    const auto state = state_.lock_shared();
+    const auto found = state->rows.find(id);
+    return found == state->rows.end() ? std::nullopt : std::optional(found->second);
+  }
+  std::vector<Id> find_by_prefix(const std::string& prefix) const override {
+    const auto state = state_.lock_shared();
+    std::vector<Id> ids;
+    for (const auto& [id, row] : state->rows)
+      if (id.text().starts_with(prefix)) ids.push_back(id);
+    return ids;
+  }
+  std::vector<Record> list() const override {
+    const auto state = state_.lock_shared();
+    std::vector<Record> records;
+    for (const auto& [id, row] : state->rows) records.push_back(row);
+    std::ranges::stable_sort(records, {}, &Record::created);
+    return records;
+  }
+  void transition(session::State expected, const Record& record, const std::string& who,
+                  const std::string& why) override {
+    if (before_transition) before_transition(record);
+    auto state = state_.lock();
+    const auto found = state->rows.find(record.id);
+    if (found == state->rows.end())
+      throw session::Error(session::Errc::no_session, "there is no session " + record.id.text());
+    Record& row = found->second;
+    if (row.state != expected || (is_final(expected) && record.state != expected))
+      throw session::Error(session::Errc::wrong_state, std::string("the session is ") + name_of(row.state));
+    state->history.push_back(who + ": " + name_of(row.state) + " -> " + name_of(record.state) + ": " + why);
+    row = record;
+  }
+  void prune(session::Timestamp before) override {
+    std::erase_if(state_.lock()->rows,
+                  [&](const auto& row) { return is_final(row.second.state) && row.second.changed < before; });
+  }
+
+  // "who: from -> to: why", oldest first.
+  std::vector<std::string> history() const { return state_.lock_shared()->history; }
+
+  std::function<void(const Record&)> before_transition;  // may throw; set before use
+
+ private:
+  struct State {
+    std::map<Id, Record> rows;
+    std::vector<std::string> history;
+  };
+  session::SharedSynchronized<State> state_;  // self-locking
+};
+
+}  // namespace escrow::support
