@@ -143,7 +143,7 @@ def session_table(rows, resident):
             lines.append(line)
     for files in sorted({r["files"] for r in rows if "run_true" in r}):
         lines.append(f"escrow run -- true, {files} files: {show(median(files=files, column='run_true')).strip()} ms"
-                     + (f"; resident memory per visited file: {resident[files]:.0f} bytes" if files in resident else ""))
+                     + (f"; resident bytes per visited file: {resident[files]:.0f}" if files in resident else ""))
     return lines
 
 

@@ -1,4 +1,4 @@
-"""The file systems that are compared: each shows the same tree in a fresh, writable directory, and can be taken down."""
+"""The file systems that are compared: each shows the same tree in a fresh, writable directory."""
 import os
 import shutil
 import subprocess
@@ -82,7 +82,7 @@ class FuseOverlay(Overlay):
 
 
 class Escrow(Overlay):
-    """A session over a repository that holds the tree. Cold is a new session, or the same one mounted again (`keep`)."""
+    """A session over a repository that holds the tree. Cold is a new session, or (`keep`) the same mounted again."""
 
     def __init__(self, name, context):
         super().__init__(name, context)

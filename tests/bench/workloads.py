@@ -13,7 +13,8 @@ def timed(script, *arguments, environment=None):
                             check=False, env={**os.environ, "LC_ALL": "C", **(environment or {})})
     seconds = time.monotonic() - start
     if result.returncode != 0:
-        raise RuntimeError(f"{script}: exit status {result.returncode}: {result.stderr.decode(errors='replace')[-300:]}")
+        words = result.stderr.decode(errors="replace")[-300:]
+        raise RuntimeError(f"{script}: exit status {result.returncode}: {words}")
     return seconds
 
 
@@ -70,7 +71,7 @@ class Workloads:
 
     def table(self):
         """(name, function) in the order they run."""
-        big = self.context.big_bytes
+        big, count = self.context.big_bytes, self.context.random_operations
         return [
             ("find, cold", lambda: self.cold(self.find)),
             ("find, warm", self.find),
@@ -87,8 +88,8 @@ class Workloads:
             ("read sequentially, warm", lambda: self.ops("read-sequential", self.big)),
             ("read sequentially, cold", lambda: self.cold(
                 lambda: self.ops("read-sequential", self.big), keep=True)),
-            ("write 4 KiB at random, fsync", lambda: self.ops("write-random", self.big, self.context.random_operations)),
-            ("read 4 KiB at random, warm", lambda: self.ops("read-random", self.big, self.context.random_operations)),
+            ("write 4 KiB at random, fsync", lambda: self.ops("write-random", self.big, count)),
+            ("read 4 KiB at random, warm", lambda: self.ops("read-random", self.big, count)),
             ("read 4 KiB at random, cold", lambda: self.cold(
-                lambda: self.ops("read-random", self.big, self.context.random_operations), keep=True)),
+                lambda: self.ops("read-random", self.big, count), keep=True)),
         ]
