@@ -1,0 +1,314 @@
+// Random operations against the overlay and against a real directory of the kernel's: every answer and every state
+// must agree, across restarts of the overlay over its real journal and staging files. The seed is printed; give
+// ESCROW_MODEL_SEED to repeat a run and ESCROW_MODEL_STEPS for a longer one.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "session/error.h"
+#include "session/overlay.h"
+#include "storage/file_staging_area.h"
+#include "storage/sqlite_session_journal.h"
+#include "tests/support/fake_object_store.h"
+
+namespace escrow::session {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string read_file(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// What a tree shows, one line per path: type, permission bits, link count of files, content.
+using Picture = std::map<std::string, std::string>;
+
+class Model : public testing::Test {
+ protected:
+  Model() {
+    char pattern[] = "/tmp/escrow-model-XXXXXX";
+    top_ = mkdtemp(pattern);
+    directory_ = top_ / "real";
+    fs::create_directories(directory_ / "d0/d1");
+    std::map<std::string, std::string> files{{"f0", "base"}, {"f1", std::string(300000, 'b')}, {"d0/f0", "inner"},
+                                             {"d0/d1/f1", "deep"}, {"d0/f2", ""}};
+    for (const auto& [path, text] : files) std::ofstream(directory_ / path, std::ios::binary) << text;
+    options_.base_tree = objects_.put_files(files);
+    options_.uid = getuid();
+    options_.gid = getgid();
+    umask(022);
+    open();
+  }
+  ~Model() override {
+    overlay_.reset();
+    fs::remove_all(top_);
+  }
+
+  void open() {
+    overlay_.reset();
+    journal_.reset();
+    staging_.reset();
+    fs::create_directories(top_ / "session/staging");
+    staging_ = std::make_unique<storage::FileStagingArea>((top_ / "session/staging").string());
+    journal_ = std::make_unique<storage::SqliteSessionJournal>((top_ / "session").string());
+    overlay_ = std::make_unique<Overlay>(options_, objects_, *staging_, *journal_, clock_, log_);
+  }
+
+  std::size_t pick(std::size_t count) { return std::uniform_int_distribution<std::size_t>(0, count - 1)(random_); }
+  std::string name() { return (pick(2) ? "f" : "d") + std::to_string(pick(3)); }
+  std::string path() {
+    std::string result = name();
+    for (std::size_t depth = pick(4); depth > 0; --depth) result = "d" + std::to_string(pick(3)) + "/" + result;
+    return result;
+  }
+
+  // The directory and last component of `path` in the overlay; throws as the kernel's path walk would.
+  std::pair<NodeId, std::string> walk(const std::string& text) {
+    NodeId at = kRootNode;
+    std::size_t begin = 0;
+    for (std::size_t slash; (slash = text.find('/', begin)) != std::string::npos; begin = slash + 1) {
+      const auto found = overlay_->lookup(at, text.substr(begin, slash - begin));
+      if (!found || S_ISLNK(found->mode)) throw Error(Errc::not_found, "no directory, or a dangling link to one");
+      if (!S_ISDIR(found->mode)) throw Error(Errc::not_a_directory, "not a directory");
+      at = found->node;
+    }
+    return {at, text.substr(begin)};
+  }
+  Attributes existing(const std::string& text) {
+    const auto [directory, last] = walk(text);
+    const auto found = overlay_->lookup(directory, last);
+    if (!found) throw Error(Errc::not_found, "no file");
+    return *found;
+  }
+
+  int outcome(const std::function<void()>& call) {
+    try {
+      call();
+    } catch (const Error& error) {
+      switch (error.code()) {
+        case Errc::not_found: return ENOENT;
+        case Errc::exists: return EEXIST;
+        case Errc::not_a_directory: return ENOTDIR;
+        case Errc::is_a_directory: return EISDIR;
+        case Errc::not_empty: return ENOTEMPTY;
+        case Errc::invalid_argument: return EINVAL;
+        case Errc::not_permitted: return EPERM;
+        default: return EIO;
+      }
+    }
+    return 0;
+  }
+  static int system_outcome(int result) { return result < 0 ? errno : 0; }
+
+  // One random step on both sides; its description.
+  std::string step() {
+    const std::string a = path(), b = path();
+    const fs::path real_a = directory_ / a, real_b = directory_ / b;
+    int ours = 0, theirs = 0;
+    std::string what;
+    switch (pick(12)) {
+      case 0:
+        what = "create " + a;
+        theirs = system_outcome(mknod(real_a.c_str(), S_IFREG | 0644, 0));
+        ours = outcome([&] { make(a, S_IFREG | 0644); });
+        break;
+      case 1:
+        what = "mkdir " + a;
+        theirs = system_outcome(mkdir(real_a.c_str(), 0755));
+        ours = outcome([&] { make(a, S_IFDIR | 0755); });
+        break;
+      case 2:
+        what = "unlink " + a;
+        theirs = system_outcome(unlink(real_a.c_str()));
+        ours = outcome([&] {
+          const auto [directory, last] = walk(a);
+          overlay_->unlink(directory, last);
+        });
+        break;
+      case 3:
+        what = "rmdir " + a;
+        theirs = system_outcome(rmdir(real_a.c_str()));
+        ours = outcome([&] {
+          const auto [directory, last] = walk(a);
+          overlay_->remove_directory(directory, last);
+        });
+        break;
+      case 4:
+      case 5: {
+        const auto mode = static_cast<unsigned>(pick(3));
+        what = "rename " + std::to_string(mode) + " " + a + " " + b;
+        theirs = system_outcome(renameat2(AT_FDCWD, real_a.c_str(), AT_FDCWD, real_b.c_str(), mode));
+        ours = outcome([&] { rename(a, b, static_cast<RenameMode>(mode)); });
+        if (theirs == EINVAL || theirs == ENOTEMPTY) theirs = ours == 0 ? theirs : ours;  // the kernel's trap check comes first
+        break;
+      }
+      case 6:
+        what = "link " + a + " " + b;
+        theirs = system_outcome(link(real_a.c_str(), real_b.c_str()));
+        ours = outcome([&] {
+          const auto [directory, last] = walk(b);
+          const NodeId node = existing(a).node;
+          overlay_->link(node, directory, last);
+        });
+        if (theirs != 0 && ours != 0) theirs = ours;  // which of two refusals comes first is the kernel's path walk
+        break;
+      case 7:
+        what = "symlink " + a;
+        theirs = system_outcome(symlink("target", real_a.c_str()));
+        ours = outcome([&] {
+          const auto [directory, last] = walk(a);
+          overlay_->make_symlink(directory, last, "target", caller());
+        });
+        break;
+      case 8:
+        what = "chmod " + a;
+        theirs = is_link(real_a) ? ELOOP : system_outcome(chmod(real_a.c_str(), 0700));
+        ours = is_link(real_a) ? ELOOP : outcome([&] { overlay_->change_attributes(existing(a).node, {.mode = 0700}); });
+        break;
+      case 9: what = resize(a, ours, theirs); break;
+      default: what = write(a, ours, theirs); break;
+    }
+    EXPECT_EQ(ours, theirs) << what << ": the overlay says " << strerror(ours) << ", the kernel " << strerror(theirs);
+    return what;
+  }
+
+  Caller caller() const { return {getuid(), getgid()}; }
+  static bool is_link(const fs::path& path) { return fs::is_symlink(fs::symlink_status(path)); }
+  void make(const std::string& text, std::uint32_t mode) {
+    const auto [directory, last] = walk(text);
+    overlay_->make_node(directory, last, mode, 0, caller());
+  }
+  void rename(const std::string& a, const std::string& b, RenameMode mode) {
+    const auto [from, name] = walk(a);
+    const auto [to, new_name] = walk(b);
+    overlay_->rename(from, name, to, new_name, mode);
+  }
+  std::string resize(const std::string& a, int& ours, int& theirs) {
+    const std::uint64_t size = pick(2) ? pick(10) : pick(600000);
+    const fs::path real = directory_ / a;
+    if (!fs::is_regular_file(fs::symlink_status(real))) return "truncate nothing";
+    theirs = system_outcome(truncate(real.c_str(), static_cast<off_t>(size)));
+    ours = outcome([&] { overlay_->change_attributes(existing(a).node, {.size_bytes = size}); });
+    return "truncate " + a + " " + std::to_string(size);
+  }
+  std::string write(const std::string& a, int& ours, int& theirs) {
+    const std::uint64_t offset = pick(3) ? pick(20) : pick(500000);
+    const std::string text(1 + pick(pick(4) ? 30 : 200000), static_cast<char>('A' + pick(26)));
+    const fs::path real = directory_ / a;
+    if (!fs::is_regular_file(fs::symlink_status(real))) return "write nothing";
+    const int fd = ::open(real.c_str(), O_WRONLY);
+    theirs = pwrite(fd, text.data(), text.size(), static_cast<off_t>(offset)) < 0 ? errno : 0;
+    close(fd);
+    ours = outcome([&] {
+      overlay_->write(existing(a).node, offset, std::as_bytes(std::span(text)), WriteOrigin::call);
+    });
+    return "write " + a + " " + std::to_string(text.size()) + "@" + std::to_string(offset);
+  }
+
+  static std::string line(std::uint32_t mode, std::uint64_t links, const std::string& content) {
+    const std::string type = S_ISDIR(mode) ? "dir" : S_ISLNK(mode) ? "link" : "file " + std::to_string(links);
+    return type + " " + std::to_string(S_ISLNK(mode) ? 0777 : mode & 07777) + " " + std::to_string(content.size()) + " " +
+           std::to_string(std::hash<std::string>{}(content));
+  }
+  Picture real_picture() {
+    Picture picture;
+    for (const auto& entry : fs::recursive_directory_iterator(directory_)) {
+      struct stat attributes {};
+      lstat(entry.path().c_str(), &attributes);
+      const std::string content = S_ISREG(attributes.st_mode)   ? read_file(entry.path())
+                                  : S_ISLNK(attributes.st_mode) ? fs::read_symlink(entry.path()).string()
+                                                                : "";
+      picture[fs::relative(entry.path(), directory_).string()] = line(attributes.st_mode, attributes.st_nlink, content);
+    }
+    return picture;
+  }
+  void add_picture(NodeId directory, const std::string& prefix, Picture& picture) {
+    overlay_->list(directory, 0, [&](const FileSystem::Entry& entry) {
+      if (entry.name == "." || entry.name == "..") return true;
+      const std::string at = prefix + std::string(entry.name);
+      const Attributes attributes = overlay_->attributes(entry.node);
+      std::string content;
+      if (S_ISREG(attributes.mode)) {
+        content.resize(attributes.size_bytes);
+        content.resize(overlay_->read(entry.node, 0, std::as_writable_bytes(std::span(content))));
+      } else if (S_ISLNK(attributes.mode)) {
+        content = overlay_->read_link(entry.node);
+      }
+      EXPECT_EQ(overlay_->lookup(directory, entry.name)->node, entry.node);
+      picture[at] = line(attributes.mode, attributes.links, content);
+      if (S_ISDIR(attributes.mode)) add_picture(entry.node, at + "/", picture);
+      return true;
+    });
+  }
+  Picture our_picture() {
+    Picture picture;
+    add_picture(kRootNode, "", picture);
+    return picture;
+  }
+  // The tree that the real directory's files make.
+  std::optional<ObjectId> real_tree(const fs::path& directory) {
+    Tree tree;
+    for (const auto& entry : fs::directory_iterator(directory)) {
+      const std::string name = entry.path().filename();
+      if (entry.is_symlink()) {
+        tree.push_back({name, GitMode::symlink, objects_.put_blob(fs::read_symlink(entry.path()).string())});
+      } else if (entry.is_directory()) {
+        if (const auto below = real_tree(entry.path())) tree.push_back({name, GitMode::tree, *below});
+      } else {
+        struct stat attributes {};
+        stat(entry.path().c_str(), &attributes);
+        tree.push_back({name, attributes.st_mode & 0100 ? GitMode::executable : GitMode::regular,
+                        objects_.put_blob(read_file(entry.path()))});
+      }
+    }
+    if (tree.empty()) return std::nullopt;
+    std::sort(tree.begin(), tree.end(), tree_order_less);
+    return objects_.put_tree(tree);
+  }
+
+  std::mt19937_64 random_;
+  fs::path top_, directory_;
+  support::FakeObjectStore objects_;
+  SystemClock clock_;
+  NullLog log_;
+  Overlay::Options options_;
+  std::unique_ptr<storage::FileStagingArea> staging_;
+  std::unique_ptr<storage::SqliteSessionJournal> journal_;
+  std::unique_ptr<Overlay> overlay_;
+};
+
+TEST_F(Model, RandomOperationsAgreeWithARealDirectory) {
+  const char* given = std::getenv("ESCROW_MODEL_SEED");
+  const std::uint64_t seed = given ? std::strtoull(given, nullptr, 10) : std::random_device{}();
+  const char* asked = std::getenv("ESCROW_MODEL_STEPS");
+  const int steps = asked ? std::atoi(asked) : 5000;
+  std::cout << "seed " << seed << ", " << steps << " steps\n";
+  RecordProperty("seed", std::to_string(seed));
+  random_.seed(seed);
+  std::string history;
+  for (int i = 0; i < steps; ++i) {
+    history += step() + "\n";
+    if (i % 500 == 250) {
+      open();
+      history += "restart\n";
+    }
+    if (i % 50 == 0 || HasFailure()) {
+      EXPECT_EQ(our_picture(), real_picture());
+      support::FakeQuarantine quarantine(objects_);
+      EXPECT_EQ(overlay_->build_tree(quarantine, {}).tree, real_tree(directory_));
+    }
+    ASSERT_FALSE(HasFailure()) << "seed " << seed << ", the last steps were:\n"
+                               << history.substr(history.size() > 600 ? history.size() - 600 : 0);
+    if (history.size() > 10000) history.erase(0, 5000);
+  }
+}
+
+}  // namespace
+}  // namespace escrow::session
