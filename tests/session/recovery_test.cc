@@ -1,0 +1,153 @@
+// What recovery does with what a dead process left, beyond the commit steps (commit_test.cc): with fakes.
+#include "session/recovery.h"
+
+#include <gtest/gtest.h>
+
+#include "session/error.h"
+#include "session/tree_walk.h"
+#include "tests/session/fake_services.h"
+
+namespace escrow::session {
+namespace {
+
+class RecoveryOf : public testing::Test {
+ protected:
+  SessionRecord row(State state, bool ephemeral) {
+    SessionRecord record{SessionId::generate()};
+    record.options.branch = "main";
+    record.options.audit.committer = "user:alice";
+    record.options.ephemeral = ephemeral;
+    record.state = state;
+    return record;
+  }
+  std::vector<std::string> recover() {
+    return recover_sessions(world_.services(), [](const SessionRecord&, SessionDirectory&) -> SessionResult {
+      throw Error(Errc::input_output, "nobody keeps a result here");
+    });
+  }
+  SessionRecord now(const SessionRecord& record) { return *world_.catalog.find(record.id); }
+
+  support::FakeWorld world_;
+};
+
+TEST_F(RecoveryOf, AnOpeningThatWasCutShortRemovesItsDirectoryAndPin) {
+  const SessionId id = SessionId::generate();
+  const ObjectId base = world_.push("main", {{"a", "1"}});
+  auto held = world_.directories.create(id);
+  EXPECT_TRUE(recover().empty()) << "while it is locked its row may still come";
+  world_.references.pin_base(id, base);
+  EXPECT_TRUE(recover().empty());
+  held.reset();
+  EXPECT_EQ(recover().size(), 1u);
+  EXPECT_TRUE(world_.directories.list().empty());
+  EXPECT_FALSE(world_.references.is_pinned(id));
+  EXPECT_TRUE(recover().empty());
+}
+
+TEST_F(RecoveryOf, AFinalSessionWhoseCleanUpWasCutShortIsCleaned) {
+  const ObjectId base = world_.push("main", {{"a", "1"}});
+  for (const State state : {State::committed, State::commit_failed, State::rolled_back}) {
+    const SessionRecord record = row(state, false);
+    world_.directories.create(record.id);
+    world_.references.pin_base(record.id, base);
+    if (state != State::rolled_back) world_.references.keep_result(record.id, base);
+    world_.catalog.insert(record);
+    recover();
+    EXPECT_TRUE(world_.directories.list().empty());
+    EXPECT_FALSE(world_.references.is_pinned(record.id));
+    EXPECT_EQ(world_.references.result(record.id).has_value(), state == State::commit_failed)
+        << "the result of a failed commit is what is left of it";
+  }
+}
+
+TEST_F(RecoveryOf, ACommittingRowWhoseObjectsAreGoneIsOpenAgain) {
+  SessionRecord record = row(State::committing, true);
+  record.base = record.swap_from = world_.push("main", {{"a", "1"}});
+  record.swap_to = ObjectId::from_hex("1234567890123456789012345678901234567890");
+  world_.directories.create(record.id);
+  world_.catalog.insert(record);
+  EXPECT_EQ(recover().size(), 1u);
+  EXPECT_EQ(now(record).state, State::open);
+  EXPECT_FALSE(now(record).last_error.empty());
+  EXPECT_EQ(world_.references.head("main"), record.swap_from);
+  EXPECT_TRUE(recover().empty()) << "an orphan with an error keeps its work";
+}
+
+TEST_F(RecoveryOf, ObjectsThatAGcTookAreTakenFromTheQuarantineAgain) {
+  SessionRecord record = row(State::committing, false);
+  record.base = record.swap_from = world_.push("main", {{"a", "1"}});
+  auto held = world_.directories.create(record.id);
+  Commit commit;
+  commit.tree = held->quarantine().put_tree(
+      {{"a", GitMode::regular, held->quarantine().put_blob(support::StringSource("2"))}});
+  commit.parents.push_back(*record.base);
+  record.swap_to = held->quarantine().put_commit(commit);
+  held.reset();
+  world_.catalog.insert(record);
+  ASSERT_FALSE(world_.objects.contains(*record.swap_to));
+  recover();
+  EXPECT_EQ(now(record).state, State::committed);
+  EXPECT_EQ(world_.references.head("main"), record.swap_to);
+}
+
+TEST_F(RecoveryOf, ACommitDeepBelowTheHeadIsFound) {
+  SessionRecord record = row(State::committing, true);
+  record.base = record.swap_from = world_.push("main", {{"a", "1"}});
+  record.swap_to = world_.push("main", {{"a", "2"}});
+  for (int i = 0; i < 50; ++i) world_.push("main", {{"a", "2"}, {"n", std::to_string(i)}});
+  const auto head = world_.references.head("main");
+  world_.directories.create(record.id);
+  world_.catalog.insert(record);
+  recover();
+  EXPECT_EQ(now(record).state, State::committed);
+  EXPECT_EQ(now(record).commit, record.swap_to);
+  EXPECT_EQ(world_.references.head("main"), head);
+}
+
+TEST_F(RecoveryOf, TheWalkEndsAtTheHeadTheCommitWasMadeOn) {
+  for (int i = 0; i < 100; ++i) world_.push("main", {{"a", std::to_string(i)}});
+  SessionRecord record = row(State::committing, false);
+  record.base = record.swap_from = world_.references.head("main");
+  record.swap_to = ObjectId::from_hex("1234567890123456789012345678901234567890");
+  world_.push("main", {{"a", "other"}});
+  const auto before = world_.objects.reads().commits;
+  EXPECT_FALSE(swap_landed(world_.services(), record));
+  EXPECT_EQ(world_.objects.reads().commits - before, 1u);
+}
+
+TEST_F(RecoveryOf, AHeldSessionIsNotTouched) {
+  SessionRecord record = row(State::committing, true);
+  record.base = record.swap_from = world_.push("main", {{"a", "1"}});
+  record.swap_to = record.base;
+  const auto held = world_.directories.create(record.id);
+  world_.catalog.insert(record);
+  EXPECT_TRUE(recover().empty());
+  EXPECT_EQ(now(record).state, State::committing);
+}
+
+TEST_F(RecoveryOf, ASessionWhoseDirectoryIsMissingIsGivenUp) {
+  world_.push("main", {{"a", "1"}});
+  const SessionRecord record = row(State::open, true);
+  world_.catalog.insert(record);
+  EXPECT_EQ(recover().size(), 1u);
+  EXPECT_EQ(now(record).state, State::rolled_back);
+  EXPECT_EQ(now(record).last_error, "its directory is missing");
+}
+
+TEST_F(RecoveryOf, ADamagedSessionDoesNotKeepTheOthersFromBeingRecovered) {
+  SessionRecord broken = row(State::open, true);
+  broken.options.keep_on_failure = true;  // whose result cannot be made
+  const SessionRecord fine = row(State::open, true);
+  for (const SessionRecord& record : {broken, fine}) {
+    world_.directories.create(record.id);
+    world_.catalog.insert(record);
+  }
+  const auto done = recover();
+  EXPECT_EQ(done.size(), 2u);
+  EXPECT_EQ(now(fine).state, State::rolled_back);
+  EXPECT_EQ(now(broken).state, State::open);
+  EXPECT_FALSE(world_.log.lines().empty());
+}
+
+}  // namespace
+}  // namespace escrow::session
