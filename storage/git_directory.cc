@@ -1,0 +1,161 @@
+#include "storage/git_directory.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+#include <vector>
+
+#include "storage/git_error.h"
+#include "storage/git_repository_pool.h"
+
+namespace escrow::storage {
+namespace {
+
+namespace fs = std::filesystem;
+using session::Errc;
+using session::Error;
+
+std::string first_line(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::string line;
+  std::getline(in, line);
+  while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
+  return line;
+}
+
+std::string clean(const fs::path& path) {
+  std::error_code ignored;
+  fs::path whole = fs::weakly_canonical(path, ignored);
+  if (whole.empty()) whole = fs::absolute(path);
+  std::string text = whole.lexically_normal().string();
+  while (text.size() > 1 && text.back() == '/') text.pop_back();
+  return text;
+}
+
+bool has_directory(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::symlink_status(path, ignored).type() != fs::file_type::not_found;
+}
+
+// Two of git's three marks: enough to call a directory a repository that has lost the third.
+bool looks_like_git_directory(const fs::path& path) {
+  const int marks = is_there(path / "HEAD") + has_directory(path / "objects") + has_directory(path / "refs") +
+                    is_there(path / "config");
+  return marks >= 3 || (is_there(path / "HEAD") && is_there(path / "commondir"));
+}
+
+// A linked work tree's git directory names the one that holds objects and references.
+std::string common_directory(const fs::path& git_directory) {
+  if (!is_there(git_directory / "commondir")) return clean(git_directory);
+  const fs::path common = first_line(git_directory / "commondir");
+  return clean(common.is_absolute() ? common : git_directory / common);
+}
+
+// The extensions this libgit2 reads, lower case.
+std::vector<std::string> known_extensions() {
+  git_strarray names{};
+  check_git(git_libgit2_opts(GIT_OPT_GET_EXTENSIONS, &names), "asking libgit2 for its extensions");
+  std::vector<std::string> known(names.strings, names.strings + names.count);
+  git_strarray_dispose(&names);
+  known.push_back("noop");
+  return known;
+}
+
+[[noreturn]] void refuse_extension(const std::string& git_directory, const std::string& name,
+                                   const std::string& value) {
+  throw Error(Errc::unsupported_repository,
+              "the repository " + git_directory + " uses the git extension " + name + "=" + value +
+                  ", which Escrow cannot read; use a SHA-1 repository with ordinary references, for example one made "
+                  "by git clone --bare --ref-format=files");
+}
+
+void refuse_extensions(const std::string& git_directory, git_config* config) {
+  const std::vector<std::string> known = known_extensions();
+  git_config_iterator* raw = nullptr;
+  check_git(git_config_iterator_glob_new(&raw, config, "^extensions\\."), "reading " + git_directory + "/config");
+  GitConfigIterator iterator(raw);
+  git_config_entry* entry = nullptr;
+  while (git_config_next(&entry, iterator.get()) == 0) {
+    const std::string name = std::string(entry->name).substr(std::string_view("extensions.").size());
+    const std::string value = entry->value == nullptr ? "true" : entry->value;
+    const bool readable = std::find(known.begin(), known.end(), name) != known.end();
+    if (name == "objectformat" ? value != "sha1" || !readable : !readable) {
+      refuse_extension(git_directory, name == "objectformat" ? "objectFormat" : name, value);
+    }
+  }
+}
+
+void check_config(const std::string& git_directory) {
+  const std::string path = git_directory + "/config";
+  if (!is_there(path)) return;  // as git: every key has its default
+  git_config* raw = nullptr;
+  check_git(git_config_open_ondisk(&raw, path.c_str()), "reading " + path);
+  GitConfig config(raw);
+  refuse_extensions(git_directory, config.get());
+  std::int64_t version = 0;
+  if (git_config_get_int64(&version, config.get(), "core.repositoryformatversion") == 0 && version > 1) {
+    throw Error(Errc::unsupported_repository, "the repository " + git_directory + " has format version " +
+                                                  std::to_string(version) + ", and Escrow reads versions 0 and 1");
+  }
+}
+
+void check_layout(const std::string& git_directory) {
+  const auto damaged = [&](const std::string& what) {
+    throw Error(Errc::damaged_repository, "the repository " + git_directory + " is damaged: " + what +
+                                              "; restore it from a clone or a backup");
+  };
+  if (!is_there(git_directory + "/HEAD")) damaged("HEAD is missing");
+  if (!has_directory(git_directory + "/objects")) damaged("the directory objects is missing");
+  if (!has_directory(git_directory + "/refs")) damaged("the directory refs is missing");
+  const std::string head = first_line(git_directory + "/HEAD");
+  const bool symbolic = head.starts_with("ref: refs/") && head.size() > 10;
+  if (!symbolic && !session::ObjectId::from_hex(head)) damaged("HEAD names neither a branch nor a commit");
+}
+
+}  // namespace
+
+std::optional<std::string> find_git_directory(const std::string& path) {
+  const fs::path given = path.empty() ? fs::path(".") : fs::path(path);
+  const fs::path inner = given / ".git";
+  if (has_directory(inner)) return common_directory(inner);
+  if (is_there(inner)) {
+    const std::string line = first_line(inner);
+    if (!line.starts_with("gitdir: ")) {
+      throw Error(Errc::damaged_repository, "the file " + inner.string() + " does not name a git directory");
+    }
+    const fs::path target = line.substr(8);
+    return common_directory(target.is_absolute() ? target : given / target);
+  }
+  if (looks_like_git_directory(given)) return common_directory(given);
+  return std::nullopt;
+}
+
+GitRepository open_git_repository(const std::string& git_directory) {
+  start_libgit2();
+  if (!has_directory(git_directory)) {
+    throw Error(Errc::no_repository, "there is no git repository at " + git_directory);
+  }
+  check_layout(git_directory);
+  check_config(git_directory);
+  git_repository* raw = nullptr;
+  const int code = git_repository_open_ext(&raw, git_directory.c_str(), GIT_REPOSITORY_OPEN_NO_SEARCH, nullptr);
+  GitRepository repository(raw);
+  if (code == GIT_EOWNER) {
+    throw Error(Errc::unsupported_repository, "the repository " + git_directory +
+                                                  " belongs to another user; if you trust it, run: git config --global "
+                                                  "--add safe.directory " + git_directory);
+  }
+  if (code == GIT_ENOTFOUND) {
+    throw Error(Errc::no_repository, git_directory + " is not a git repository");
+  }
+  check_git(code, "opening the repository " + git_directory);
+  return repository;
+}
+
+}  // namespace escrow::storage

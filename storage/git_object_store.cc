@@ -1,0 +1,120 @@
+#include "storage/git_object_store.h"
+
+#include "session/error.h"
+#include "storage/byte_sources.h"
+#include "storage/git_error.h"
+
+namespace escrow::storage {
+namespace {
+
+using session::ByteSource;
+using session::Errc;
+using session::Error;
+using session::ObjectId;
+
+constexpr std::uint64_t kSmallBlobsBytes = std::uint64_t{32} << 20;
+
+[[noreturn]] void throw_unreadable(int code, const ObjectId& id) {
+  if (code == GIT_ENOTFOUND) {
+    throw Error(Errc::input_output, "the object " + id.hex() + " is missing from the repository; run escrow verify");
+  }
+  throw Error(Errc::input_output,
+              "the object " + id.hex() + " cannot be read: " + git_message(code) + "; run escrow verify");
+}
+
+void expect_type(ObjectType found, ObjectType wanted, const ObjectId& id) {
+  if (found == wanted) return;
+  throw Error(Errc::input_output, "the object " + id.hex() + " is a " + name_of(found) + " where a " +
+                                      name_of(wanted) + " is expected; run escrow verify");
+}
+
+}  // namespace
+
+GitObjectStore::GitObjectStore(GitRepositoryPool& pool, std::string cache_directory, std::uint64_t cache_limit_bytes)
+    : pool_(pool),
+      directory_(pool.git_directory() + "/objects"),
+      cache_(std::move(cache_directory), cache_limit_bytes) {}
+
+RawObject GitObjectStore::read_object(const ObjectId& id) const {
+  const auto repository = pool_.borrow();
+  const git_oid oid = to_git(id);
+  git_odb_object* raw = nullptr;
+  if (const int code = git_odb_read(&raw, repository.odb(), &oid); code < 0) throw_unreadable(code, id);
+  const GitOdbObject object(raw);
+  return {static_cast<ObjectType>(git_odb_object_type(raw)),
+          std::string(static_cast<const char*>(git_odb_object_data(raw)), git_odb_object_size(raw))};
+}
+
+std::pair<ObjectType, std::uint64_t> GitObjectStore::header(const ObjectId& id) const {
+  const auto repository = pool_.borrow();
+  const git_oid oid = to_git(id);
+  std::size_t size = 0;
+  git_object_t type = GIT_OBJECT_INVALID;
+  if (const int code = git_odb_read_header(&size, &type, repository.odb(), &oid); code < 0) throw_unreadable(code, id);
+  return {static_cast<ObjectType>(type), size};
+}
+
+session::Tree GitObjectStore::read_tree(const ObjectId& id) const {
+  const RawObject object = read_object(id);
+  expect_type(object.type, ObjectType::tree, id);
+  return decode_tree(object.content, id);
+}
+
+session::Commit GitObjectStore::read_commit(const ObjectId& id) const {
+  const RawObject object = read_object(id);
+  expect_type(object.type, ObjectType::commit, id);
+  return decode_commit(object.content, id);
+}
+
+std::uint64_t GitObjectStore::blob_size(const ObjectId& id) const {
+  const auto [type, size] = header(id);
+  expect_type(type, ObjectType::blob, id);
+  return size;
+}
+
+bool GitObjectStore::contains(const ObjectId& id) const {
+  const auto repository = pool_.borrow();
+  const git_oid oid = to_git(id);
+  return git_odb_exists(repository.odb(), &oid) == 1;
+}
+
+std::shared_ptr<const ByteSource> GitObjectStore::open_blob(const ObjectId& id) const {
+  if (auto kept = find_small(id)) return kept;
+  const std::uint64_t size = blob_size(id);
+  if (size > kLargeBlobBytes) {
+    return cache_.open(id, size, [&](const BlobCache::Sink& sink) { stream(id, sink); });
+  }
+  auto blob = std::make_shared<MemoryBytes>(read_object(id).content);
+  keep_small(id, blob);
+  return blob;
+}
+
+void GitObjectStore::stream(const ObjectId& id, const BlobCache::Sink& sink) const {
+  if (const auto place = directory_.find(id); place && stream_blob(*place, id, sink)) return;
+  const std::string content = read_object(id).content;
+  sink(std::as_bytes(std::span(content.data(), content.size())));
+}
+
+std::shared_ptr<const ByteSource> GitObjectStore::find_small(const ObjectId& id) const {
+  auto small = small_.lock();
+  const auto found = small->by_id.find(id);
+  if (found == small->by_id.end()) return nullptr;
+  small->recent.splice(small->recent.begin(), small->recent, found->second);
+  return found->second->second;
+}
+
+void GitObjectStore::keep_small(const ObjectId& id, const std::shared_ptr<const ByteSource>& blob) const {
+  auto small = small_.lock();
+  if (small->by_id.contains(id)) return;
+  small->recent.emplace_front(id, blob);
+  small->by_id[id] = small->recent.begin();
+  small->bytes += blob->size() + sizeof(SmallBlobs::Entry);
+  while (small->bytes > kSmallBlobsBytes) {
+    const auto& [oldest, bytes] = small->recent.back();
+    small->bytes -= bytes->size() + sizeof(SmallBlobs::Entry);
+    small->by_id.erase(oldest);
+    small->recent.pop_back();
+  }
+}
+
+}  // namespace escrow::storage

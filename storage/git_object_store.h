@@ -1,0 +1,65 @@
+// The repository's objects, read through libgit2; blobs over kLargeBlobBytes are streamed into a cache on disk.
+//
+// Thread-safe: every call borrows a handle from the pool. Hashes are verified as content is read, so a damaged object
+// throws Error{input_output} for itself alone. Recently read small blobs are kept, a bounded number of bytes.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "session/object_store.h"
+#include "session/synchronized.h"
+#include "storage/blob_cache.h"
+#include "storage/git_repository_pool.h"
+#include "storage/pack_reader.h"
+
+namespace escrow::storage {
+
+// Larger blobs never enter memory whole; git stores them without deltas (core.bigFileThreshold, set by init).
+inline constexpr std::uint64_t kLargeBlobBytes = std::uint64_t{8} << 20;
+
+struct RawObject {
+  ObjectType type;
+  std::string content;
+};
+
+class GitObjectStore final : public session::ObjectReader {
+ public:
+  // `pool` must outlive the store.
+  GitObjectStore(GitRepositoryPool& pool, std::string cache_directory,
+                 std::uint64_t cache_limit_bytes = BlobCache::kDefaultLimitBytes);
+
+  session::Tree read_tree(const session::ObjectId& id) const override;
+  session::Commit read_commit(const session::ObjectId& id) const override;
+  std::uint64_t blob_size(const session::ObjectId& id) const override;
+  std::shared_ptr<const session::ByteSource> open_blob(const session::ObjectId& id) const override;
+  bool contains(const session::ObjectId& id) const override;
+
+  // Type and size from the object's header.
+  std::pair<ObjectType, std::uint64_t> header(const session::ObjectId& id) const;
+  // The whole object in memory: not for large blobs.
+  RawObject read_object(const session::ObjectId& id) const;
+  // A blob of any size, piece by piece, its hash not verified; in memory only when it is stored as a delta.
+  void stream(const session::ObjectId& id, const BlobCache::Sink& sink) const;
+  const ObjectDirectory& directory() const noexcept { return directory_; }
+
+ private:
+  struct SmallBlobs {
+    using Entry = std::pair<session::ObjectId, std::shared_ptr<const session::ByteSource>>;
+    std::list<Entry> recent;  // newest first
+    std::unordered_map<session::ObjectId, std::list<Entry>::iterator> by_id;
+    std::uint64_t bytes = 0;
+  };
+  std::shared_ptr<const session::ByteSource> find_small(const session::ObjectId& id) const;
+  void keep_small(const session::ObjectId& id, const std::shared_ptr<const session::ByteSource>& blob) const;
+
+  GitRepositoryPool& pool_;                          // self-locking
+  ObjectDirectory directory_;                        // self-locking
+  mutable BlobCache cache_;                          // self-locking
+  mutable session::Synchronized<SmallBlobs> small_;  // self-locking
+};
+
+}  // namespace escrow::storage

@@ -1,0 +1,247 @@
+#include "storage/git_references.h"
+
+#include <fcntl.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+#include <vector>
+
+#include "session/error.h"
+#include "storage/durable_file.h"
+#include "storage/git_error.h"
+
+namespace escrow::storage {
+namespace {
+
+namespace fs = std::filesystem;
+using session::Errc;
+using session::Error;
+using session::ObjectId;
+using session::SessionId;
+
+constexpr std::string_view kHeads = "refs/heads/";
+constexpr auto kLockPatience = std::chrono::seconds(10);
+constexpr auto kLongestPause = std::chrono::milliseconds(100);
+
+std::string branch_reference(const std::string& branch) { return std::string(kHeads) + branch; }
+std::string pins_of(const SessionId& session) { return "refs/escrow/base/" + session.text() + "/"; }
+std::string result_name(const SessionId& session) { return "refs/sessions/" + session.text(); }
+
+// Calls `attempt`, which returns a libgit2 code, again while others hold a lock file, or take away the empty
+// directory it was to be in.
+template <typename Attempt>
+int patiently(Attempt attempt) {
+  const auto deadline = std::chrono::steady_clock::now() + kLockPatience;
+  auto pause = std::chrono::milliseconds(1);
+  for (int failures = 0;;) {
+    const int code = attempt();
+    const git_error* last = code == GIT_ERROR ? git_error_last() : nullptr;
+    const bool swept = last != nullptr && last->klass == GIT_ERROR_OS && ++failures < 5;
+    if ((code != GIT_ELOCKED && !swept) || std::chrono::steady_clock::now() > deadline) return code;
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, kLongestPause);
+  }
+}
+
+[[noreturn]] void throw_reference_error(int code, const std::string& doing, const std::string& path) {
+  if (code == GIT_ELOCKED) {
+    throw Error(Errc::busy, doing + ": another process has held the lock " + path +
+                                ".lock for 10 s; if no git process is running, remove that file");
+  }
+  throw_git_error(code, doing, Errc::damaged_repository);
+}
+
+// nullopt: there is none. Fresh from disk.
+std::optional<ObjectId> read_target(git_repository* repository, const std::string& name) {
+  git_oid id;
+  const int code = git_reference_name_to_id(&id, repository, name.c_str());
+  if (code == GIT_ENOTFOUND) return std::nullopt;
+  check_git(code, "reading the reference " + name);
+  return from_git(id);
+}
+
+// git keeps references in files: "a" and "a/b" cannot both be.
+void check_no_directory_conflict(git_repository* repository, const std::string& branch) {
+  const auto refuse = [&](const std::string& other) {
+    throw Error(Errc::bad_request, "cannot create the branch '" + branch + "': there is a branch '" + other +
+                                       "', and git cannot have both; choose another name");
+  };
+  for (std::size_t slash = branch.find('/'); slash != std::string::npos; slash = branch.find('/', slash + 1)) {
+    const std::string parent = branch.substr(0, slash);
+    if (read_target(repository, branch_reference(parent))) refuse(parent);
+  }
+  git_reference_iterator* raw = nullptr;
+  const std::string below = branch_reference(branch) + "/*";
+  check_git(git_reference_iterator_glob_new(&raw, repository, below.c_str()), "listing branches");
+  const GitReferenceIterator iterator(raw);
+  const char* name = nullptr;
+  if (git_reference_next_name(&name, raw) == 0) refuse(std::string(name).substr(kHeads.size()));
+}
+
+// The directories between refs/ and the reference, and the reflog: libgit2 syncs only the reference's own file.
+void sync_names(const std::string& git_directory, const std::string& name) {
+  const std::string log = git_directory + "/logs/" + name;
+  if (const UniqueFd fd(::open(log.c_str(), O_RDONLY | O_CLOEXEC)); fd) ::fsync(fd.get());
+  std::string path = name;
+  for (std::size_t slash; (slash = path.rfind('/')) != std::string::npos;) {
+    path.resize(slash);
+    const UniqueFd fd(::open((git_directory + "/" + path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (fd) ::fsync(fd.get());
+  }
+}
+
+// The reflog says who committed.
+GitSignature reflog_identity(git_repository* repository, const ObjectId& commit) {
+  const git_oid id = to_git(commit);
+  git_signature* raw = nullptr;
+  git_commit* found = nullptr;
+  if (git_commit_lookup(&found, repository, &id) == 0) {
+    const GitCommit owned(found);
+    check_git(git_signature_dup(&raw, git_commit_committer(found)), "reading the committer of " + commit.hex());
+  } else {
+    check_git(git_signature_now(&raw, "escrow", "escrow@localhost"), "making a signature");
+  }
+  return GitSignature(raw);
+}
+
+}  // namespace
+
+std::string GitReferences::default_branch() const {
+  const auto repository = pool_.borrow();
+  git_reference* raw = nullptr;
+  check_git(git_reference_lookup(&raw, repository.get(), "HEAD"), "reading HEAD of " + pool_.git_directory());
+  const GitReference head(raw);
+  const char* target = git_reference_symbolic_target(raw);
+  if (target == nullptr || !std::string_view(target).starts_with(kHeads)) {
+    throw Error(Errc::no_branch, "HEAD of " + pool_.git_directory() + " is on no branch; name one with --branch");
+  }
+  return std::string(target).substr(kHeads.size());
+}
+
+void GitReferences::check_target(const std::string& branch) const {
+  int valid = 0;
+  const std::string name = branch_reference(branch);
+  check_git(git_reference_name_is_valid(&valid, name.c_str()), "checking the name of a branch", Errc::bad_request);
+  if (valid == 0 || branch.empty() || branch.front() == '-' || branch == "HEAD") {
+    throw Error(Errc::bad_request, "'" + branch + "' is not a name that git accepts for a branch; see git "
+                                   "check-ref-format");
+  }
+  const auto refuse = [&](const std::string& where) {
+    throw Error(Errc::wrong_state, "the branch '" + branch + "' is checked out in the work tree of " + where +
+                                       ", whose files would no longer match it; check out another branch there, or "
+                                       "commit to another branch");
+  };
+  const auto is_checked_out = [&](const fs::path& head) {
+    std::ifstream in(head);
+    std::string line;
+    std::getline(in, line);
+    return line == "ref: " + name;
+  };
+  const fs::path git_directory = pool_.git_directory();
+  const auto repository = pool_.borrow();
+  if (git_repository_is_bare(repository.get()) == 0 && is_checked_out(git_directory / "HEAD")) {
+    refuse(git_directory.string());
+  }
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(git_directory / "worktrees", error)) {
+    if (is_checked_out(entry.path() / "HEAD")) refuse(entry.path().string());
+  }
+}
+
+std::optional<ObjectId> GitReferences::target(const std::string& name) const {
+  const auto repository = pool_.borrow();
+  return read_target(repository.get(), name);
+}
+
+std::optional<ObjectId> GitReferences::head(const std::string& branch) const {
+  int valid = 0;
+  const std::string name = branch_reference(branch);
+  check_git(git_reference_name_is_valid(&valid, name.c_str()), "checking the name of a branch", Errc::bad_request);
+  if (valid == 0) throw Error(Errc::bad_request, "'" + branch + "' is not a name that git accepts for a branch");
+  return target(name);
+}
+
+bool GitReferences::compare_and_swap(const std::string& branch, const std::optional<ObjectId>& expected,
+                                     const ObjectId& desired, const std::string& reflog_message) {
+  const std::string name = branch_reference(branch);
+  const std::string doing = "moving the branch '" + branch + "'";
+  const std::string path = pool_.git_directory() + "/" + name;
+  const auto repository = pool_.borrow();
+  if (!expected) check_no_directory_conflict(repository.get(), branch);
+  git_transaction* raw = nullptr;
+  check_git(git_transaction_new(&raw, repository.get()), doing);
+  const GitTransaction transaction(raw);
+  const int locked = patiently([&] { return git_transaction_lock_ref(raw, name.c_str()); });
+  if (locked < 0) throw_reference_error(locked, doing, path);
+  // Under the lock: nobody moves it between this look and the commit.
+  if (read_target(repository.get(), name) != expected) return false;
+  if (!expected) check_no_directory_conflict(repository.get(), branch);
+  const git_oid id = to_git(desired);
+  const GitSignature identity = reflog_identity(repository.get(), desired);
+  check_git(git_transaction_set_target(raw, name.c_str(), &id, identity.get(), reflog_message.c_str()), doing);
+  check_git(git_transaction_commit(raw), doing);
+  sync_names(pool_.git_directory(), name);
+  return true;
+}
+
+bool GitReferences::reflog_has(const std::string& branch, const ObjectId& commit) const {
+  const auto repository = pool_.borrow();
+  git_reflog* raw = nullptr;
+  check_git(git_reflog_read(&raw, repository.get(), branch_reference(branch).c_str()),
+            "reading the reflog of the branch '" + branch + "'");
+  const GitReflog reflog(raw);
+  for (std::size_t i = 0; i < git_reflog_entrycount(raw); ++i) {
+    if (from_git(*git_reflog_entry_id_new(git_reflog_entry_byindex(raw, i))) == commit) return true;
+  }
+  return false;
+}
+
+void GitReferences::set(const std::string& name, const ObjectId& id) {
+  const auto repository = pool_.borrow();
+  const git_oid oid = to_git(id);
+  const int code = patiently([&] {
+    git_reference* raw = nullptr;
+    const int result = git_reference_create(&raw, repository.get(), name.c_str(), &oid, 1, nullptr);
+    const GitReference created(raw);
+    return result;
+  });
+  if (code < 0) throw_reference_error(code, "writing the reference " + name, pool_.git_directory() + "/" + name);
+  sync_names(pool_.git_directory(), name);
+}
+
+void GitReferences::remove(const std::string& name) {
+  const auto repository = pool_.borrow();
+  const int code = patiently([&] { return git_reference_remove(repository.get(), name.c_str()); });
+  if (code < 0 && code != GIT_ENOTFOUND) {
+    throw_reference_error(code, "removing the reference " + name, pool_.git_directory() + "/" + name);
+  }
+}
+
+void GitReferences::pin_base(const SessionId& session, const ObjectId& commit) {
+  set(pins_of(session) + commit.hex(), commit);
+}
+
+void GitReferences::unpin_base(const SessionId& session) {
+  std::vector<std::string> names;
+  {
+    const auto repository = pool_.borrow();
+    git_reference_iterator* raw = nullptr;
+    check_git(git_reference_iterator_glob_new(&raw, repository.get(), (pins_of(session) + "*").c_str()),
+              "listing the pins of session " + session.text());
+    const GitReferenceIterator iterator(raw);
+    for (const char* name = nullptr; git_reference_next_name(&name, raw) == 0;) names.push_back(name);
+  }
+  for (const std::string& name : names) remove(name);
+}
+
+void GitReferences::keep_result(const SessionId& session, const ObjectId& commit) {
+  set(result_name(session), commit);
+}
+
+std::optional<ObjectId> GitReferences::result(const SessionId& session) const { return target(result_name(session)); }
+
+void GitReferences::drop_result(const SessionId& session) { remove(result_name(session)); }
+
+}  // namespace escrow::storage

@@ -1,0 +1,41 @@
+// Branches, pins and results as git references, moved under git's own lock files so that any git can take part.
+//
+// Thread-safe; safe between processes. A lock somebody else holds is waited for, up to 10 s, then Error{busy}. What
+// compare_and_swap() and keep_result() report is on disk. Sources: gitrepository-layout(5), git-update-ref(1).
+#pragma once
+
+#include <string>
+
+#include "session/object_store.h"
+#include "storage/git_repository_pool.h"
+
+namespace escrow::storage {
+
+class GitReferences final : public session::ReferenceStore {
+ public:
+  // `pool` must outlive this.
+  explicit GitReferences(GitRepositoryPool& pool) : pool_(pool) {}
+
+  std::string default_branch() const override;
+  void check_target(const std::string& branch) const override;
+  std::optional<session::ObjectId> head(const std::string& branch) const override;
+  bool compare_and_swap(const std::string& branch, const std::optional<session::ObjectId>& expected,
+                        const session::ObjectId& desired, const std::string& reflog_message) override;
+  bool reflog_has(const std::string& branch, const session::ObjectId& commit) const override;
+
+  // The reference is refs/escrow/base/<session>/<commit>: pinning the same commit twice is one pin.
+  void pin_base(const session::SessionId& session, const session::ObjectId& commit) override;
+  void unpin_base(const session::SessionId& session) override;
+  void keep_result(const session::SessionId& session, const session::ObjectId& commit) override;
+  std::optional<session::ObjectId> result(const session::SessionId& session) const override;
+  void drop_result(const session::SessionId& session) override;
+
+ private:
+  std::optional<session::ObjectId> target(const std::string& name) const;
+  void set(const std::string& name, const session::ObjectId& id);
+  void remove(const std::string& name);
+
+  GitRepositoryPool& pool_;  // self-locking
+};
+
+}  // namespace escrow::storage

@@ -1,0 +1,55 @@
+#include "storage/git_repository_pool.h"
+
+#include "storage/git_directory.h"
+#include "storage/git_error.h"
+
+namespace escrow::storage {
+namespace {
+
+// Resident memory stays below 256 MB whatever the packs' size: libgit2's defaults are a 1 GiB window and a 256 MB cache.
+constexpr std::size_t kMapWindowBytes = std::size_t{8} << 20;
+constexpr std::size_t kMapLimitBytes = std::size_t{64} << 20;
+constexpr ssize_t kObjectCacheBytes = ssize_t{16} << 20;
+
+struct Library {
+  Library() {
+    check_git(git_libgit2_init(), "starting libgit2");
+    git_libgit2_opts(GIT_OPT_ENABLE_FSYNC_GITDIR, 1);
+    git_libgit2_opts(GIT_OPT_SET_MWINDOW_SIZE, kMapWindowBytes);
+    git_libgit2_opts(GIT_OPT_SET_MWINDOW_MAPPED_LIMIT, kMapLimitBytes);
+    git_libgit2_opts(GIT_OPT_SET_CACHE_MAX_SIZE, kObjectCacheBytes);
+  }
+};
+
+}  // namespace
+
+void start_libgit2() {
+  // Never shut down: handles may outlive any scope, and the process's end frees everything.
+  static const Library* const library = new Library;
+  (void)library;
+}
+
+GitRepositoryPool::Borrowed::~Borrowed() {
+  if (handle_) pool_->idle_.lock()->push_back(std::move(handle_));
+}
+
+git_odb* GitRepositoryPool::Borrowed::odb() const {
+  git_odb* odb = nullptr;
+  check_git(git_repository_odb(&odb, get()), "opening the objects of " + pool_->git_directory_);
+  GitOdb counted(odb);  // the repository keeps its own count
+  return odb;
+}
+
+GitRepositoryPool::Borrowed GitRepositoryPool::borrow() {
+  {
+    auto idle = idle_.lock();
+    if (!idle->empty()) {
+      GitRepository handle = std::move(idle->back());
+      idle->pop_back();
+      return Borrowed(*this, std::move(handle));
+    }
+  }
+  return Borrowed(*this, open_git_repository(git_directory_));
+}
+
+}  // namespace escrow::storage

@@ -1,0 +1,46 @@
+// A pool of git_repository handles over one git directory: one handle per borrower, never shared between threads.
+//
+// Thread-safe. Opening the first handle sets libgit2's process-wide settings (fsync, bounded maps and caches). The
+// handles see objects and references that other processes add. Throws as open_git_repository().
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "session/synchronized.h"
+#include "storage/git_handle.h"
+
+namespace escrow::storage {
+
+// Starts libgit2 once per process and applies the settings. Idempotent, thread-safe.
+void start_libgit2();
+
+class GitRepositoryPool {
+ public:
+  explicit GitRepositoryPool(std::string git_directory) : git_directory_(std::move(git_directory)) {}
+
+  // A handle on loan; it goes back when this object is destroyed.
+  class Borrowed {
+   public:
+    Borrowed(GitRepositoryPool& pool, GitRepository handle) : pool_(&pool), handle_(std::move(handle)) {}
+    Borrowed(Borrowed&&) = default;
+    Borrowed& operator=(Borrowed&&) = delete;
+    ~Borrowed();
+    git_repository* get() const noexcept { return handle_.get(); }
+    // The repository's object database; valid while the loan lasts.
+    git_odb* odb() const;
+
+   private:
+    GitRepositoryPool* pool_;
+    GitRepository handle_;
+  };
+
+  Borrowed borrow();
+  const std::string& git_directory() const noexcept { return git_directory_; }
+
+ private:
+  const std::string git_directory_;                               // constant
+  session::Synchronized<std::vector<GitRepository>> idle_;  // self-locking
+};
+
+}  // namespace escrow::storage

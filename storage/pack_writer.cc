@@ -1,0 +1,208 @@
+#include "storage/pack_writer.h"
+
+#include <fcntl.h>
+#include <sys/random.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+
+#include "storage/byte_sources.h"
+#include "storage/durable_file.h"
+#include "storage/zlib_stream.h"
+
+namespace escrow::storage {
+namespace {
+
+using session::Errc;
+using session::Error;
+using session::ObjectId;
+
+constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
+constexpr int kFastest = 1;
+constexpr int kStored = 0;
+
+void put_big_endian_32(std::string& out, std::uint32_t value) {
+  for (int shift = 24; shift >= 0; shift -= 8) out.push_back(static_cast<char>(value >> shift & 0xff));
+}
+
+void write_all(int fd, std::string_view bytes, const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(fd, bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw system_error(errno, "write " + path);
+    bytes.remove_prefix(static_cast<std::size_t>(count));
+  }
+}
+
+std::string_view as_text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+void append_id(std::string& out, const ObjectId& id) {
+  out.append(reinterpret_cast<const char*>(id.bytes().data()), ObjectId::kSize);
+}
+
+// A name for a pack: 40 hexadecimal digits, as git wants, which no other pack has.
+std::string random_name() {
+  ObjectId::Bytes bytes{};
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+    throw system_error(errno, "get random bytes");
+  }
+  return "pack-" + ObjectId(bytes).hex();
+}
+
+// Whether the first bytes shrink: media and archives do not, and zlib is slow on them.
+bool worth_deflating(const session::ByteSource& source) {
+  std::vector<std::byte> sample(std::size_t{64} << 10);
+  sample.resize(source.read(0, sample));
+  return deflate(kFastest, sample).size() < sample.size() - sample.size() / 32;
+}
+
+}  // namespace
+
+PackWriter::PackWriter(std::string stem, std::uint32_t count) : stem_(std::move(stem)) {
+  const std::string path = stem_ + ".pack";
+  fd_ = open_or_throw(AT_FDCWD, path.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0444, "make " + path);
+  std::string header("PACK\0\0\0\2", 8);
+  put_big_endian_32(header, count);
+  append(header);
+}
+
+PackWriter::~PackWriter() {
+  if (finished_) return;
+  ::unlink((stem_ + ".pack").c_str());
+  ::unlink((stem_ + ".idx").c_str());
+}
+
+void PackWriter::begin(const ObjectId& id) { entries_.push_back({id, offset_, 0}); }
+
+void PackWriter::append(std::span<const std::byte> bytes) {
+  hash_.update(bytes);
+  if (!entries_.empty()) {
+    std::uint32_t& crc = entries_.back().crc;
+    crc = static_cast<std::uint32_t>(
+        ::crc32_z(crc, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+  }
+  offset_ += bytes.size();
+  buffer_ += as_text(bytes);
+  if (buffer_.size() >= kBufferBytes) flush();
+}
+
+void PackWriter::flush() {
+  write_all(fd_.get(), buffer_, stem_ + ".pack");
+  buffer_.clear();
+}
+
+void PackWriter::add_copy(const ObjectId& id, int fd, std::uint64_t offset, std::uint64_t length) {
+  add_copy(id, {}, fd, offset, length);
+}
+
+void PackWriter::add_copy(const ObjectId& id, const std::string& header, int fd, std::uint64_t offset,
+                          std::uint64_t length) {
+  begin(id);
+  append(header);
+  std::vector<std::byte> piece(static_cast<std::size_t>(std::min<std::uint64_t>(length, kBufferBytes)));
+  while (length > 0) {
+    const auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(length, piece.size()));
+    const ssize_t count = ::pread(fd, piece.data(), wanted, static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw system_error(errno, "read the object " + id.hex());
+    if (count == 0) throw Error(Errc::input_output, "the file that holds the object " + id.hex() + " is cut short");
+    append(std::span<const std::byte>(piece).first(static_cast<std::size_t>(count)));
+    offset += static_cast<std::uint64_t>(count);
+    length -= static_cast<std::uint64_t>(count);
+  }
+}
+
+void PackWriter::add_object(const ObjectId& id, ObjectType type, const std::string& content) {
+  begin(id);
+  append(encode_entry_header(type, content.size()));
+  append(deflate(kFastest, std::as_bytes(std::span(content.data(), content.size()))));
+}
+
+ObjectId PackWriter::add_blob(const session::ByteSource& source) {
+  begin({});
+  append(encode_entry_header(ObjectType::blob, source.size()));
+  Sha1 id = object_hash(ObjectType::blob, source.size());
+  Deflater deflater(worth_deflating(source) ? kFastest : kStored, [this](auto bytes) { append(bytes); });
+  for_each_piece(source, [&](std::span<const std::byte> bytes) {
+    id.update(bytes);
+    deflater.write(bytes);
+  });
+  deflater.finish();
+  entries_.back().id = id.finish();
+  return entries_.back().id;
+}
+
+void PackWriter::finish() {
+  const ObjectId checksum = hash_.finish();
+  append_id(buffer_, checksum);
+  flush();
+  if (::fsync(fd_.get()) != 0) throw system_error(errno, "sync " + stem_ + ".pack");
+  write_pack_index(stem_ + ".idx", std::move(entries_), checksum);
+  finished_ = true;
+}
+
+void write_pack_index(const std::string& path, std::vector<PackedEntry> entries, const ObjectId& checksum) {
+  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
+  std::string out("\377tOc\0\0\0\2", 8);
+  std::size_t at = 0;
+  for (unsigned first = 0; first < 256; ++first) {
+    while (at < entries.size() && entries[at].id.bytes()[0] <= first) ++at;
+    put_big_endian_32(out, static_cast<std::uint32_t>(at));
+  }
+  for (const PackedEntry& entry : entries) append_id(out, entry.id);
+  for (const PackedEntry& entry : entries) put_big_endian_32(out, entry.crc);
+  std::string large;
+  for (const PackedEntry& entry : entries) {
+    if (entry.offset < 0x80000000u) {
+      put_big_endian_32(out, static_cast<std::uint32_t>(entry.offset));
+      continue;
+    }
+    put_big_endian_32(out, 0x80000000u | static_cast<std::uint32_t>(large.size() / 8));
+    put_big_endian_32(large, static_cast<std::uint32_t>(entry.offset >> 32));
+    put_big_endian_32(large, static_cast<std::uint32_t>(entry.offset));
+  }
+  out += large;
+  append_id(out, checksum);
+  Sha1 hash;
+  hash.update(out);
+  append_id(out, hash.finish());
+  const UniqueFd fd = open_or_throw(AT_FDCWD, path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0444, "make " + path);
+  write_all(fd.get(), out, path);
+  if (::fsync(fd.get()) != 0) throw system_error(errno, "sync " + path);
+}
+
+std::string install_pack(const std::string& stem, const std::string& objects_directory, bool link) {
+  const std::string directory = objects_directory + "/pack";
+  std::error_code ignored;
+  std::filesystem::create_directory(directory, ignored);
+  std::string installed = directory + "/" + random_name();
+  const std::string keep = installed + ".keep";
+  {
+    const UniqueFd fd = open_or_throw(AT_FDCWD, keep.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0644, "make " + keep);
+    write_all(fd.get(), kKeepMark, keep);
+  }
+  for (const char* extension : {".pack", ".idx"}) {
+    const std::string from = stem + extension;
+    const std::string to = installed + extension;
+    const int code = link ? ::link(from.c_str(), to.c_str()) : ::rename(from.c_str(), to.c_str());
+    if (code == 0) continue;
+    const int error = errno;
+    remove_pack(installed);
+    throw system_error(error, "move " + from + " to " + to);
+  }
+  sync_directory(directory);
+  return installed;
+}
+
+void release_pack(const std::string& stem) noexcept { ::unlink((stem + ".keep").c_str()); }
+
+void remove_pack(const std::string& stem) noexcept {
+  // The index first: a pack without one is not seen.
+  for (const char* extension : {".idx", ".pack", ".rev", ".bitmap", ".keep"}) ::unlink((stem + extension).c_str());
+}
+
+}  // namespace escrow::storage

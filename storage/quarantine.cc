@@ -1,0 +1,292 @@
+#include "storage/quarantine.h"
+
+#include <sys/stat.h>
+
+#include <cassert>
+#include <cerrno>
+#include <filesystem>
+
+#include "session/error.h"
+#include "storage/byte_sources.h"
+#include "storage/durable_file.h"
+#include "storage/git_error.h"
+#include "storage/zlib_stream.h"
+
+#include <fcntl.h>
+
+namespace escrow::storage {
+namespace {
+
+namespace fs = std::filesystem;
+using session::ByteSource;
+using session::Commit;
+using session::Errc;
+using session::Error;
+using session::ObjectId;
+using session::Tree;
+
+constexpr int kFastest = 1;
+// A larger blob is published as a pack of its own, without another copy.
+constexpr std::uint64_t kOwnPackBytes = std::uint64_t{128} << 20;
+// A session's own large blobs are read back only to show what it did.
+constexpr std::uint64_t kLargeBlobsLimitBytes = std::uint64_t{1} << 30;
+
+void write_at(int fd, std::string_view bytes, std::uint64_t offset) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw system_error(errno, "write to the session's objects");
+    bytes.remove_prefix(static_cast<std::size_t>(count));
+    offset += static_cast<std::uint64_t>(count);
+  }
+}
+
+void copy_bytes(int from, std::uint64_t from_offset, int to, std::uint64_t to_offset, std::uint64_t length) {
+  std::string buffer(std::size_t{1} << 20, '\0');
+  while (length > 0) {
+    const ssize_t count = ::pread(from, buffer.data(), std::min<std::uint64_t>(buffer.size(), length),
+                                  static_cast<off_t>(from_offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) throw system_error(count < 0 ? errno : EIO, "read the session's objects");
+    write_at(to, std::string_view(buffer).substr(0, static_cast<std::size_t>(count)), to_offset);
+    from_offset += static_cast<std::uint64_t>(count);
+    to_offset += static_cast<std::uint64_t>(count);
+    length -= static_cast<std::uint64_t>(count);
+  }
+}
+
+std::string read_all(const ByteSource& source) {
+  std::string content;
+  content.reserve(source.size());
+  for_each_piece(source, [&](std::span<const std::byte> bytes) {
+    content.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  });
+  return content;
+}
+
+void expect_type(ObjectType found, ObjectType wanted, const ObjectId& id) {
+  if (found == wanted) return;
+  throw Error(Errc::input_output,
+              "the object " + id.hex() + " is a " + name_of(found) + " where a " + name_of(wanted) + " is expected");
+}
+
+}  // namespace
+
+GitQuarantine::GitQuarantine(GitRepositoryPool& pool, const GitObjectStore& store, std::string directory,
+                             std::string gc_lock_path)
+    : pool_(pool),
+      store_(store),
+      directory_(std::move(directory)),
+      gc_lock_path_(std::move(gc_lock_path)),
+      large_blobs_(directory_ + "/cache", kLargeBlobsLimitBytes) {
+  clear_files();
+  load_publications();
+}
+
+GitQuarantine::~GitQuarantine() { settle(false); }
+
+std::optional<GitQuarantine::Stored> GitQuarantine::find(const ObjectId& id) const {
+  auto contents = contents_.lock();
+  const auto found = contents->stored.find(id);
+  if (found == contents->stored.end()) return std::nullopt;
+  return found->second;
+}
+
+std::shared_ptr<UniqueFd> GitQuarantine::incoming_file() const { return contents_.lock()->incoming; }
+
+// Reading
+
+std::optional<std::pair<ObjectType, std::uint64_t>> GitQuarantine::own_header(const ObjectId& id) const {
+  const auto stored = find(id);
+  if (!stored) return std::nullopt;
+  return std::pair(stored->type, stored->size_bytes);
+}
+
+void GitQuarantine::stream_own(const ObjectId& id, const Stored& stored, const BlobCache::Sink& sink) const {
+  const std::shared_ptr<UniqueFd> incoming = incoming_file();
+  const int fd = stored.own_pack ? stored.own_pack->fd() : incoming->get();
+  const std::size_t header = encode_entry_header(stored.type, stored.size_bytes).size();
+  InflateReader reader(fd, stored.offset + header, "the object " + id.hex(),
+                       static_cast<std::size_t>(std::min<std::uint64_t>(stored.length, InflateReader::kBufferBytes)));
+  std::vector<std::byte> piece(
+      static_cast<std::size_t>(std::min<std::uint64_t>(stored.size_bytes + 1, std::uint64_t{1} << 20)));
+  while (const std::size_t count = reader.read(piece)) sink(std::span<const std::byte>(piece).first(count));
+}
+
+std::optional<RawObject> GitQuarantine::read_own(const ObjectId& id) const {
+  const auto stored = find(id);
+  if (!stored) return std::nullopt;
+  RawObject object{stored->type, {}};
+  object.content.reserve(stored->size_bytes);
+  stream_own(id, *stored, [&](std::span<const std::byte> bytes) {
+    object.content.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  });
+  if (hash_object(object.type, object.content) != id) {
+    throw Error(Errc::input_output, "the object " + id.hex() + " of the session is damaged on disk");
+  }
+  return object;
+}
+
+RawObject GitQuarantine::read_borrowed(const ObjectId& id) const {
+  git_odb* raw_odb = nullptr;
+  check_git(git_odb_open(&raw_odb, (directory_ + "/borrowed").c_str()), "opening the session's borrowed objects");
+  const GitOdb odb(raw_odb);
+  const git_oid oid = to_git(id);
+  git_odb_object* raw = nullptr;
+  check_git(git_odb_read(&raw, raw_odb, &oid), "reading the object " + id.hex(), Errc::input_output);
+  const GitOdbObject object(raw);
+  return {static_cast<ObjectType>(git_odb_object_type(raw)),
+          std::string(static_cast<const char*>(git_odb_object_data(raw)), git_odb_object_size(raw))};
+}
+
+RawObject GitQuarantine::read_raw(const ObjectId& id) const {
+  if (auto own = read_own(id)) return std::move(*own);
+  const bool borrowed = contents_.lock()->borrowed.contains(id);
+  if (borrowed && !store_.contains(id)) return read_borrowed(id);
+  return store_.read_object(id);
+}
+
+Tree GitQuarantine::read_tree(const ObjectId& id) const {
+  const RawObject object = read_raw(id);
+  expect_type(object.type, ObjectType::tree, id);
+  return decode_tree(object.content, id);
+}
+
+Commit GitQuarantine::read_commit(const ObjectId& id) const {
+  const RawObject object = read_raw(id);
+  expect_type(object.type, ObjectType::commit, id);
+  return decode_commit(object.content, id);
+}
+
+std::uint64_t GitQuarantine::blob_size(const ObjectId& id) const {
+  if (const auto stored = find(id)) return stored->size_bytes;
+  return store_.blob_size(id);
+}
+
+std::shared_ptr<const ByteSource> GitQuarantine::open_blob(const ObjectId& id) const {
+  const auto stored = find(id);
+  if (!stored) return store_.open_blob(id);
+  expect_type(stored->type, ObjectType::blob, id);
+  if (stored->size_bytes <= kLargeBlobBytes) return std::make_shared<MemoryBytes>(read_own(id)->content);
+  return large_blobs_.open(id, stored->size_bytes,
+                           [&](const BlobCache::Sink& sink) { stream_own(id, *stored, sink); });
+}
+
+bool GitQuarantine::contains(const ObjectId& id) const {
+  {
+    auto contents = contents_.lock();
+    if (contents->stored.contains(id) || contents->borrowed.contains(id)) return true;
+  }
+  return store_.contains(id);
+}
+
+// Putting
+
+ObjectId GitQuarantine::put_tree(const Tree& tree) { return put_small(ObjectType::tree, encode_tree(tree)); }
+
+ObjectId GitQuarantine::put_commit(const Commit& commit) {
+  return put_small(ObjectType::commit, encode_commit(commit));
+}
+
+ObjectId GitQuarantine::put_blob(const ByteSource& source) {
+  if (source.size() > kLargeBlobBytes) return put_large(source);
+  return put_small(ObjectType::blob, read_all(source));
+}
+
+bool GitQuarantine::is_known(const ObjectId& id) {
+  {
+    auto contents = contents_.lock();
+    if (contents->stored.contains(id) || contents->borrowed.contains(id)) return true;
+  }
+  return borrow(id);
+}
+
+ObjectId GitQuarantine::put_small(ObjectType type, const std::string& content) {
+  const ObjectId id = hash_object(type, content);
+  if (!is_known(id)) store(id, type, content);
+  return id;
+}
+
+std::uint64_t GitQuarantine::reserve(std::uint64_t length, std::shared_ptr<UniqueFd>& file) {
+  auto contents = contents_.lock();
+  if (!contents->incoming) {
+    std::error_code ignored;
+    fs::create_directories(directory_, ignored);
+    const std::string path = directory_ + "/incoming.pack";
+    contents->incoming = std::make_shared<UniqueFd>(
+        open_or_throw(AT_FDCWD, path.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600, "make " + path));
+    contents->end = 0;
+  }
+  file = contents->incoming;
+  const std::uint64_t offset = contents->end;
+  contents->end += length;
+  return offset;
+}
+
+void GitQuarantine::store(const ObjectId& id, ObjectType type, const std::string& content) {
+  const std::string entry = encode_entry_header(type, content.size()) +
+                            deflate(kFastest, std::as_bytes(std::span(content.data(), content.size())));
+  std::shared_ptr<UniqueFd> file;
+  const std::uint64_t offset = reserve(entry.size(), file);
+  write_at(file->get(), entry, offset);
+  contents_.lock()->stored.try_emplace(id, Stored{type, content.size(), offset, entry.size(), nullptr});
+}
+
+std::string GitQuarantine::next_path(const char* kind) {
+  std::error_code ignored;
+  fs::create_directories(directory_, ignored);
+  return directory_ + "/" + kind + std::to_string(contents_.lock()->next_file++);
+}
+
+ObjectId GitQuarantine::put_large(const ByteSource& source) {
+  auto writer = std::make_shared<PackWriter>(next_path("tmp_large_"), 1);
+  const ObjectId id = writer->add_blob(source);
+  if (!is_known(id)) store_large(std::move(writer), id, source.size());
+  return id;
+}
+
+void GitQuarantine::store_large(std::shared_ptr<PackWriter> writer, const ObjectId& id, std::uint64_t size_bytes) {
+  writer->flush();
+  const std::uint64_t length = writer->offset() - PackWriter::kFirstEntry;
+  if (length >= kOwnPackBytes) {
+    contents_.lock()->stored.try_emplace(
+        id, Stored{ObjectType::blob, size_bytes, PackWriter::kFirstEntry, length, std::move(writer)});
+    return;
+  }
+  // Many blobs of middling size must not hold a descriptor each: they join the incoming file.
+  std::shared_ptr<UniqueFd> file;
+  const std::uint64_t offset = reserve(length, file);
+  copy_bytes(writer->fd(), PackWriter::kFirstEntry, file->get(), offset, length);
+  contents_.lock()->stored.try_emplace(id, Stored{ObjectType::blob, size_bytes, offset, length, nullptr});
+}
+
+// Borrowing: the repository's own file, linked, keeps the object whatever gc does before the session is published.
+
+bool GitQuarantine::borrow(const ObjectId& id) {
+  const auto place = store_.directory().find(id, false);
+  if (!place || !link_borrowed(*place, id)) return false;
+  contents_.lock()->borrowed.insert(id);
+  return true;
+}
+
+bool GitQuarantine::link_borrowed(const ObjectDirectory::Place& place, const ObjectId& id) {
+  const std::string borrowed = directory_ + "/borrowed";
+  const auto link = [](const std::string& from, const std::string& to) {
+    return ::link(from.c_str(), to.c_str()) == 0 || errno == EEXIST;
+  };
+  std::error_code error;
+  if (!place.pack) {
+    const std::string hex = id.hex();
+    fs::create_directories(borrowed + "/" + hex.substr(0, 2), error);
+    return link(place.loose_path, borrowed + "/" + hex.substr(0, 2) + "/" + hex.substr(2));
+  }
+  const std::string& stem = place.pack->stem();
+  if (contents_.lock()->linked_packs.contains(stem)) return true;
+  fs::create_directories(borrowed + "/pack", error);
+  const std::string to = borrowed + "/pack/" + fs::path(stem).filename().string();
+  if (!link(stem + ".pack", to + ".pack") || !link(stem + ".idx", to + ".idx")) return false;
+  contents_.lock()->linked_packs.insert(stem);
+  return true;
+}
+
+}  // namespace escrow::storage

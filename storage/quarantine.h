@@ -1,0 +1,107 @@
+// A session's own new objects, in its directory, until they are published as packs of the repository.
+//
+// Small objects are appended, deflated, to one growing file in the form of pack entries, with an index in memory; huge
+// blobs get a pack of their own. Publishing copies entries without inflating them. What the repository already had when
+// an object was put is borrowed: its file is linked into <directory>/borrowed, so that no gc can take it away. Packs
+// that were published are listed in <directory>/published; they keep their .keep file until a reference holds their
+// root, and discard() removes those whose root none came to hold. Everything else here is a cache: opening an existing
+// directory empties it, for all of it can be made again from staging. Thread-safety as session::Quarantine says.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "session/object_store.h"
+#include "session/synchronized.h"
+#include "storage/git_object_store.h"
+#include "storage/pack_writer.h"
+
+namespace escrow::storage {
+
+class GitQuarantine final : public session::Quarantine {
+ public:
+  // `directory` need not exist. `pool` and `store` are the repository's and must outlive this.
+  GitQuarantine(GitRepositoryPool& pool, const GitObjectStore& store, std::string directory, std::string gc_lock_path);
+  ~GitQuarantine() override;
+
+  session::Tree read_tree(const session::ObjectId& id) const override;
+  session::Commit read_commit(const session::ObjectId& id) const override;
+  std::uint64_t blob_size(const session::ObjectId& id) const override;
+  std::shared_ptr<const session::ByteSource> open_blob(const session::ObjectId& id) const override;
+  bool contains(const session::ObjectId& id) const override;
+
+  session::ObjectId put_blob(const session::ByteSource& source) override;
+  session::ObjectId put_tree(const session::Tree& tree) override;
+  session::ObjectId put_commit(const session::Commit& commit) override;
+  std::unique_ptr<Published> publish(const session::ObjectId& root) override;
+  void discard() override;
+
+  // Type and size of an object that is here, not in the repository.
+  std::optional<std::pair<ObjectType, std::uint64_t>> own_header(const session::ObjectId& id) const;
+  // Its whole content: not for large blobs.
+  std::optional<RawObject> read_own(const session::ObjectId& id) const;
+
+ private:
+  // Where an entry lies: header at `offset`, `length` with it.
+  struct Stored {
+    ObjectType type;
+    std::uint64_t size_bytes;
+    std::uint64_t offset;
+    std::uint64_t length;
+    std::shared_ptr<PackWriter> own_pack;  // of a huge blob; null: the incoming file
+  };
+  struct Contents {
+    std::unordered_map<session::ObjectId, Stored> stored;
+    std::unordered_set<session::ObjectId> borrowed;
+    std::set<std::string> linked_packs;  // stems
+    std::shared_ptr<UniqueFd> incoming;
+    std::uint64_t end = 0;
+    std::uint64_t next_file = 1;
+  };
+  // One publish() whose root no reference is known to hold yet: the packs, all with .keep files.
+  struct Publication {
+    std::string stem;
+    session::ObjectId root;
+  };
+  class Guard;
+  struct Walk;
+
+  session::ObjectId put_small(ObjectType type, const std::string& content);
+  session::ObjectId put_large(const session::ByteSource& source);
+  bool is_known(const session::ObjectId& id);
+  bool borrow(const session::ObjectId& id);
+  bool link_borrowed(const ObjectDirectory::Place& place, const session::ObjectId& id);
+  void store(const session::ObjectId& id, ObjectType type, const std::string& content);
+  void store_large(std::shared_ptr<PackWriter> writer, const session::ObjectId& id, std::uint64_t size_bytes);
+  std::uint64_t reserve(std::uint64_t length, std::shared_ptr<UniqueFd>& file);
+  void store_again(const session::ObjectId& id);
+  RawObject read_borrowed(const session::ObjectId& id) const;
+  RawObject read_raw(const session::ObjectId& id) const;
+  std::optional<Stored> find(const session::ObjectId& id) const;
+  std::shared_ptr<UniqueFd> incoming_file() const;
+  void stream_own(const session::ObjectId& id, const Stored& stored, const BlobCache::Sink& sink) const;
+  std::string next_path(const char* kind);
+
+  std::vector<session::ObjectId> collect(const session::ObjectId& root);
+  void write_packs(const std::vector<session::ObjectId>& wanted, const session::ObjectId& root);
+  void record_publication(const std::string& stem, const session::ObjectId& root);
+  void settle(bool discarding) noexcept;
+  void load_publications();
+  void clear_files();
+
+  GitRepositoryPool& pool_;                                        // self-locking
+  const GitObjectStore& store_;                                    // self-locking
+  const std::string directory_;                                    // constant
+  const std::string gc_lock_path_;                                 // constant
+  mutable session::Synchronized<Contents> contents_;               // self-locking
+  session::Synchronized<std::vector<Publication>> publications_;  // self-locking
+  mutable BlobCache large_blobs_;                                  // self-locking
+};
+
+}  // namespace escrow::storage

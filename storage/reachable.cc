@@ -1,0 +1,119 @@
+#include "storage/reachable.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "storage/git_error.h"
+
+namespace escrow::storage {
+namespace {
+
+namespace fs = std::filesystem;
+using session::ObjectId;
+
+constexpr git_time_t kClockSkew_s = 7 * 24 * 3600;
+
+// Reflog lines begin "<old> <new> ": both keep objects alive.
+void add_reflog(const fs::path& file, std::vector<Root>& roots) {
+  std::ifstream in(file, std::ios::binary);
+  for (std::string line; std::getline(in, line);) {
+    if (line.size() < 82) continue;
+    for (const std::size_t at : {std::size_t{0}, std::size_t{41}}) {
+      const auto id = ObjectId::from_hex(std::string_view(line).substr(at, 40));
+      if (id && !id->is_null()) roots.push_back({*id, "reflog " + file.string(), false});
+    }
+  }
+}
+
+void add_reflogs(const fs::path& logs, std::vector<Root>& roots) {
+  std::error_code error;
+  for (fs::recursive_directory_iterator entry(logs, error), end; !error && entry != end; entry.increment(error)) {
+    std::error_code ignored;
+    if (entry->is_regular_file(ignored)) add_reflog(entry->path(), roots);
+  }
+}
+
+void add_index(const fs::path& file, std::vector<Root>& roots) {
+  std::error_code ignored;
+  if (!fs::exists(file, ignored)) return;
+  git_index* raw = nullptr;
+  check_git(git_index_open(&raw, file.c_str()), "reading " + file.string());
+  const GitIndex index(raw);
+  for (std::size_t i = 0; i < git_index_entrycount(raw); ++i) {
+    const git_index_entry* entry = git_index_get_byindex(raw, i);
+    if (entry->mode != GIT_FILEMODE_COMMIT) roots.push_back({from_git(entry->id), "index", false});
+  }
+}
+
+void add_head(const fs::path& file, std::vector<Root>& roots, bool required) {
+  std::ifstream in(file, std::ios::binary);
+  std::string line;
+  std::getline(in, line);
+  if (const auto id = ObjectId::from_hex(line)) roots.push_back({*id, file.filename().string(), required});
+}
+
+}  // namespace
+
+std::vector<Root> all_roots(git_repository* repository) {
+  std::vector<Root> roots;
+  git_reference_iterator* raw = nullptr;
+  check_git(git_reference_iterator_new(&raw, repository), "listing references");
+  const GitReferenceIterator iterator(raw);
+  git_reference* next = nullptr;
+  while (git_reference_next(&next, raw) == 0) {
+    const GitReference reference(next);
+    if (const git_oid* target = git_reference_target(next)) {
+      roots.push_back({from_git(*target), git_reference_name(next), true});
+    }
+  }
+  const fs::path git_directory = git_repository_commondir(repository);
+  add_reflogs(git_directory / "logs", roots);
+  add_index(git_directory / "index", roots);
+  for (const char* name : {"HEAD", "MERGE_HEAD", "ORIG_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "FETCH_HEAD"}) {
+    add_head(git_directory / name, roots, name == std::string_view("HEAD"));
+  }
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(git_directory / "worktrees", error)) {
+    add_head(entry.path() / "HEAD", roots, true);
+    add_index(entry.path() / "index", roots);
+    add_reflogs(entry.path() / "logs", roots);
+  }
+  return roots;
+}
+
+std::vector<ObjectId> reference_targets(git_repository* repository) {
+  std::vector<ObjectId> targets;
+  git_reference_iterator* raw = nullptr;
+  check_git(git_reference_iterator_new(&raw, repository), "listing references");
+  const GitReferenceIterator iterator(raw);
+  git_reference* next = nullptr;
+  while (git_reference_next(&next, raw) == 0) {
+    const GitReference reference(next);
+    if (const git_oid* target = git_reference_target(next)) targets.push_back(from_git(*target));
+  }
+  return targets;
+}
+
+bool is_referenced(git_repository* repository, const ObjectId& commit) {
+  std::vector<ObjectId> targets = reference_targets(repository);
+  if (std::find(targets.begin(), targets.end(), commit) != targets.end()) return true;
+  const git_oid oid = to_git(commit);
+  git_commit* raw = nullptr;
+  if (git_commit_lookup(&raw, repository, &oid) != 0) return false;
+  const GitCommit wanted(raw);
+  std::sort(targets.begin(), targets.end());
+  targets.erase(std::unique(targets.begin(), targets.end()), targets.end());
+  for (const ObjectId& target : targets) {
+    // One by one: a tag of a tree among the targets would make the question about all of them fail. What is much older
+    // than the commit cannot have it among its ancestors, and need not be walked.
+    const git_oid tip = to_git(target);
+    if (git_commit_lookup(&raw, repository, &tip) != 0) continue;
+    const GitCommit descendant(raw);
+    if (git_commit_time(descendant.get()) + kClockSkew_s < git_commit_time(wanted.get())) continue;
+    if (git_graph_descendant_of(repository, &tip, &oid) == 1) return true;
+  }
+  return false;
+}
+
+}  // namespace escrow::storage

@@ -1,0 +1,31 @@
+// What a repository's references reach: for gc, verify and the quarantine's tidying. Functions; thread-safe as long as
+// each caller brings its own handle. Sources: git-gc(1) and git-prune(1) on what keeps an object alive.
+#pragma once
+
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "storage/git_handle.h"
+#include "storage/object_format.h"
+
+namespace escrow::storage {
+
+// Where a walk begins, and why: "refs/heads/main", "reflog of ...", "index".
+struct Root {
+  session::ObjectId id;
+  std::string origin;
+  bool required;  // a reflog or index may name what is gone
+};
+
+// Every reference, HEAD, every reflog, the index, and those of linked work trees.
+std::vector<Root> all_roots(git_repository* repository);
+
+// The targets of all references that are not symbolic.
+std::vector<session::ObjectId> reference_targets(git_repository* repository);
+
+// Whether a reference reaches the commit. False for what is not a commit.
+bool is_referenced(git_repository* repository, const session::ObjectId& commit);
+
+}  // namespace escrow::storage
