@@ -1,0 +1,47 @@
+// A JSON object built member by member, for what commands print with --json. Not thread-safe.
+//
+// Strings are bytes: where they are not UTF-8, NAME is lossy and NAME_base64 is exact.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "session/clock.h"
+#include "session/ids.h"
+#include "session/overlay.h"
+#include "session/reconcile.h"
+#include "session/tree_changes.h"
+
+namespace escrow::api {
+
+class JsonObject {
+ public:
+  JsonObject();
+  ~JsonObject();
+  JsonObject(JsonObject&&) noexcept;
+  JsonObject& operator=(JsonObject&&) noexcept;
+
+  JsonObject& text(const std::string& name, std::string_view bytes);
+  JsonObject& number(const std::string& name, std::uint64_t value);
+  JsonObject& flag(const std::string& name, bool value);
+  JsonObject& id(const std::string& name, const std::optional<session::ObjectId>& value);
+  JsonObject& time(const std::string& name, const session::Timestamp& value);
+  JsonObject& object(const std::string& name, JsonObject value);
+  JsonObject& objects(const std::string& name, std::vector<JsonObject> values);
+  JsonObject& counts(const std::string& name, const session::ChangeCounts& value);
+  JsonObject& omissions(const std::string& name, const std::vector<session::Omission>& values);
+  JsonObject& conflicts(const std::string& name, const std::vector<session::Conflict>& values);
+
+  // One line, without a newline.
+  std::string text() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace escrow::api

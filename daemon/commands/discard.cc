@@ -1,0 +1,52 @@
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "api/json_document.h"
+#include "daemon/commands/commands.h"
+#include "daemon/exit_status.h"
+#include "daemon/repository_context.h"
+#include "daemon/session_access.h"
+#include "daemon/text_output.h"
+
+namespace escrow::daemon {
+namespace {
+
+struct DiscardArguments {
+  std::string session;
+  std::vector<std::string> paths;
+  bool json = false;
+};
+
+int discard(const GlobalOptions& options, const DiscardArguments& arguments) {
+  RepositoryContext context(options);
+  context.recover();
+  SessionAccess access(context, arguments.session);
+  const api::DiscardAnswer answer = access.discard(arguments.paths);
+  if (arguments.json) {
+    print_line(
+        api::JsonObject().text("session", access.id().text()).number("discarded", answer.discarded).text());
+  } else {
+    print_line("Took " + plural(answer.discarded, "path") + " of session " + access.id().text() +
+               " back to the base; the session stays open.");
+  }
+  return kExitSuccess;
+}
+
+}  // namespace
+
+void register_discard(CLI::App& app, const GlobalOptions& options, Action& chosen) {
+  auto arguments = std::make_shared<DiscardArguments>();
+  CLI::App* command = app.add_subcommand("discard", "Take paths of a session back to what its base has");
+  command->add_option("SESSION", arguments->session, "The session, or a unique prefix of its id")->required();
+  command->add_option("PATH", arguments->paths, "Files or directories, from the root of the mount")->required();
+  command->add_flag("--json", arguments->json, "Print one JSON object");
+  command->footer(
+      "A directory is taken back with everything below it; what was deleted comes back, what is new goes.\n"
+      "A path that neither the base nor the session has is refused before anything is changed.\n"
+      "\n"
+      "Example:\n"
+      "  escrow discard 3f9c results/old.csv logs\n");
+  command->callback([&options, &chosen, arguments] { chosen = [&options, arguments] { return discard(options, *arguments); }; });
+}
+
+}  // namespace escrow::daemon

@@ -1,0 +1,158 @@
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <cerrno>
+#include <memory>
+
+#include "api/json_document.h"
+#include "daemon/background.h"
+#include "daemon/commands/commands.h"
+#include "daemon/config.h"
+#include "daemon/exit_status.h"
+#include "daemon/file_descriptor.h"
+#include "daemon/mount_options.h"
+#include "daemon/mountpoint.h"
+#include "daemon/repository_context.h"
+#include "daemon/session_host.h"
+#include "daemon/text_output.h"
+#include "session/error.h"
+#include "session/repo_path.h"
+
+namespace escrow::daemon {
+namespace {
+
+using session::Errc;
+using session::Error;
+
+struct Arguments {
+  MountArguments mount;
+  std::vector<std::string> option_lists;
+  bool foreground = false;
+  bool json = false;
+};
+
+// SIGINT, SIGTERM and SIGHUP as a descriptor, blocked in every thread that is started from here on.
+FileDescriptor take_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, signal);
+  sigprocmask(SIG_BLOCK, &set, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  return FileDescriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+std::unique_ptr<session::Session> open_or_attach(RepositoryContext& context, const MountArguments& arguments) {
+  if (arguments.session.empty()) {
+    return context.sessions().open(session_options(arguments.opened, context.repository().references(), "manual"),
+                                   false);
+  }
+  const session::SessionId id = context.sessions().resolve(arguments.session);
+  const session::SessionRecord record = context.sessions().status(id).record;
+  if (session::is_final(record.state)) {
+    throw Error(Errc::wrong_state, "cannot mount session " + id.text() + ": it is already " + name_of(record.state));
+  }
+  return context.sessions().attach(id);
+}
+
+std::string announcement(const Arguments& arguments, const SessionHost& host, const session::SessionId& id) {
+  if (!arguments.json) return id.text() + "\n";
+  return api::JsonObject().text("session", id.text()).text("mountpoint", host.mountpoint()).text() + "\n";
+}
+
+// Until the session ends, the mount goes away, or a signal asks to leave.
+void serve(SessionHost& host, const FileDescriptor& signals) {
+  std::array<pollfd, 2> watched = {{{host.event_fd(), POLLIN, 0}, {signals.get(), POLLIN, 0}}};
+  while (!host.has_ended() && host.is_mounted()) {
+    if (poll(watched.data(), watched.size(), -1) < 0 && errno != EINTR) break;
+    if ((watched[1].revents & POLLIN) != 0) break;
+    std::uint64_t drained = 0;
+    if ((watched[0].revents & POLLIN) != 0 && read(host.event_fd(), &drained, sizeof drained) < 0) break;
+  }
+}
+
+int host_session(const GlobalOptions& options, const Arguments& arguments, const Announce& announce) {
+  const FileDescriptor signals = take_signals();
+  RepositoryContext context(options);
+  context.recover();
+  SessionHost::Options hosted;
+  hosted.mount.mountpoint = check_mountpoint(arguments.mount.mountpoint, context.repository().git_directory());
+  hosted.mount.allow_other = arguments.mount.allow_other || geteuid() == 0;
+  hosted.mount.extra_options = arguments.mount.kernel_options;
+  std::unique_ptr<session::Session> session = open_or_attach(context, arguments.mount);
+  hosted.mount.read_only = session->record().options.read_only;
+  const session::SessionId id = session->id();
+  const bool is_new = arguments.mount.session.empty();
+  std::unique_ptr<SessionHost> host;
+  try {
+    host = std::make_unique<SessionHost>(std::move(session), hosted, context.repository(), context.log());
+  } catch (...) {
+    // A session that never was seen by anybody does not stay behind.
+    if (is_new) context.sessions().attach(id)->rollback(session::Reason::not_started, {}, current_principal(), false);
+    throw;
+  }
+  announce(announcement(arguments, *host, id));
+  serve(*host, signals);
+  const bool ended = host->has_ended();
+  if (!ended) {
+    const std::string warning = host->leave();
+    if (!warning.empty()) tell("escrow: " + warning);
+  }
+  host.reset();
+  if (arguments.foreground) {
+    tell(ended ? "Session " + id.text() + " has ended: `escrow status " + id.text() + "` shows how."
+               : "Session " + id.text() + " stays open and is detached.");
+  }
+  return kExitSuccess;
+}
+
+int mount(const GlobalOptions& given, Arguments arguments) {
+  for (const std::string& list : arguments.option_lists) apply_mount_options(list, arguments.mount);
+  // The background process changes its directory: every path is made absolute first.
+  GlobalOptions options = given;
+  options.repository = repository_path(given);
+  arguments.mount.mountpoint = absolute_path(arguments.mount.mountpoint);
+  if (arguments.foreground) {
+    return host_session(options, arguments, [](const std::string& output) {
+      print(output);
+      std::fflush(stdout);
+    });
+  }
+  print(run_in_background(
+      [&](const Announce& announce) { return host_session(options, arguments, announce); }));
+  return kExitSuccess;
+}
+
+}  // namespace
+
+void register_mount(CLI::App& app, const GlobalOptions& options, Action& chosen) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("mount", "Mount a session and stay in the background; prints its id");
+  command->add_option("MOUNTPOINT", arguments->mount.mountpoint, "An empty directory")->required();
+  command->add_option("--session", arguments->mount.session, "Mount this detached session instead of a new one")
+      ->type_name("ID");
+  add_audit_options(*command, arguments->mount.opened);
+  add_view_options(*command, arguments->mount.opened);
+  command->add_flag("--allow-other", arguments->mount.allow_other, "Other users may use the mount (root: always)");
+  command->add_flag("--foreground", arguments->foreground, "Stay; SIGINT or SIGTERM detaches the session");
+  command->add_option("-o", arguments->option_lists,
+                      "As in fstab: branch= path_prefix= session= committer= issuer= uid= gid= umask= ro allow_other")
+      ->type_name("OPTIONS")
+      ->allow_extra_args(false);
+  command->add_flag("--json", arguments->json, "Print one JSON object");
+  command->footer(
+      "`umount`, `fusermount3 -u` or `escrow unmount` leaves the session open and detached; `escrow commit` and\n"
+      "`escrow rollback` end it from anywhere. .gitignore is not applied: what was written is what is committed,\n"
+      "but for --exclude.\n"
+      "\n"
+      "Examples:\n"
+      "  id=$(escrow --repo data.git mount /mnt/data)\n"
+      "  escrow mount /mnt/data --session 3f9c\n"
+      "  mount -t fuse.escrow /srv/data.git /mnt/data -o branch=main,path_prefix=models\n");
+  command->callback([&options, &chosen, arguments] { chosen = [&options, arguments] { return mount(options, *arguments); }; });
+}
+
+}  // namespace escrow::daemon

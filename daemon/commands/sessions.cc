@@ -1,0 +1,81 @@
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "api/protocol.h"
+#include "daemon/commands/commands.h"
+#include "daemon/exit_status.h"
+#include "daemon/repository_context.h"
+#include "daemon/text_output.h"
+#include "session/repo_path.h"
+
+namespace escrow::daemon {
+namespace {
+
+struct SessionsArguments {
+  bool open_only = false;
+  bool json = false;
+};
+
+std::string reason_of(const session::SessionRecord& record) {
+  if (record.reason == session::Reason::none) return record.last_error.empty() ? "" : "last commit failed";
+  std::string text = name_of(record.reason);
+  if (record.exit_code && *record.exit_code != 0) text += " " + std::to_string(*record.exit_code);
+  return text;
+}
+
+std::string attachment_of(session::Attachment attachment, const session::SessionRecord& record) {
+  if (attachment == session::Attachment::none) return "-";
+  return name_of(attachment) + (record.mountpoint.empty() ? "" : " " + session::quote_path(record.mountpoint));
+}
+
+int sessions(const GlobalOptions& options, const SessionsArguments& arguments) {
+  RepositoryContext context(options);
+  context.recover();
+  std::vector<api::SessionView> views;
+  for (const session::SessionManager::Listed& listed : context.sessions().list()) {
+    if (arguments.open_only && session::is_final(listed.record.state)) continue;
+    views.push_back({.record = listed.record,
+                     .attachment = listed.attachment,
+                     .head = context.repository().references().head(listed.record.options.branch),
+                     .counts = std::nullopt,
+                     .usage = std::nullopt,
+                     .omitted = {}});
+  }
+  if (arguments.json) {
+    print_line(api::to_json(views));
+    return kExitSuccess;
+  }
+  if (views.empty()) {
+    print_line("There are no sessions.");
+    return kExitSuccess;
+  }
+  const session::Timestamp now = context.clock().now();
+  std::vector<std::vector<std::string>> rows = {
+      {"SESSION", "STATE", "BRANCH", "OPENED", "COMMITTER", "REASON", "ATTACHED"}};
+  for (const api::SessionView& view : views) {
+    const session::SessionRecord& record = view.record;
+    rows.push_back({record.id.text(), name_of(record.state), session::quote_path(record.options.branch),
+                    human_age(record.created, now), record.options.audit.committer, reason_of(record),
+                    attachment_of(view.attachment, record)});
+  }
+  print(table(rows));
+  return kExitSuccess;
+}
+
+}  // namespace
+
+void register_sessions(CLI::App& app, const GlobalOptions& options, Action& chosen) {
+  auto arguments = std::make_shared<SessionsArguments>();
+  CLI::App* command = app.add_subcommand("sessions", "List the sessions: open, waiting, failed and done");
+  command->add_flag("--open", arguments->open_only, "Only those that are not done");
+  command->add_flag("--json", arguments->json, "Print a JSON array");
+  command->footer(
+      "ATTACHED is where a session is mounted; `lost` means that its host process died: the session is whole,\n"
+      "`escrow mount --session` or `escrow commit` goes on with it.\n"
+      "\n"
+      "Example:\n"
+      "  escrow sessions --open --json | jq -r '.[].session'\n");
+  command->callback([&options, &chosen, arguments] { chosen = [&options, arguments] { return sessions(options, *arguments); }; });
+}
+
+}  // namespace escrow::daemon

@@ -1,0 +1,56 @@
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "api/protocol.h"
+#include "daemon/commands/commands.h"
+#include "daemon/exit_status.h"
+#include "daemon/repository_context.h"
+#include "daemon/session_access.h"
+#include "daemon/text_output.h"
+
+namespace escrow::daemon {
+namespace {
+
+struct UpdateArguments {
+  std::string session;
+  bool json = false;
+};
+
+int update(const GlobalOptions& options, const UpdateArguments& arguments) {
+  RepositoryContext context(options);
+  context.recover();
+  SessionAccess access(context, arguments.session);
+  const std::string& id = access.id().text();
+  const api::UpdateAnswer answer = access.update();
+  if (arguments.json) {
+    print_line(api::to_json(answer, id));
+    return answer.conflicts.empty() ? kExitSuccess : kExitConflict;
+  }
+  const std::string base = answer.base ? short_id(*answer.base) : "an empty branch";
+  if (!answer.conflicts.empty()) {
+    tell("Both the session and the branch changed, and the session keeps its side:\n" +
+         conflict_lines(answer.conflicts) + "Took " + plural(answer.merged, "path") + " of " + base + " into session " +
+         id + "; it stays open, and `escrow discard " + id + " PATH...` takes the branch's side of a path.");
+    return kExitConflict;
+  }
+  print_line("Took " + plural(answer.merged, "path") + " of " + base + " into session " + id + "; it stays open.");
+  return kExitSuccess;
+}
+
+}  // namespace
+
+void register_update(CLI::App& app, const GlobalOptions& options, Action& chosen) {
+  auto arguments = std::make_shared<UpdateArguments>();
+  CLI::App* command = app.add_subcommand("update", "Bring a session onto the branch's new head");
+  command->add_option("SESSION", arguments->session, "The session, or a unique prefix of its id")->required();
+  command->add_flag("--json", arguments->json, "Print one JSON object");
+  command->footer(
+      "Paths that only others changed are taken in; paths that both changed are listed (exit status 122) and stay as\n"
+      "the session has them.\n"
+      "\n"
+      "Example:\n"
+      "  escrow update 3f9c && escrow commit 3f9c\n");
+  command->callback([&options, &chosen, arguments] { chosen = [&options, arguments] { return update(options, *arguments); }; });
+}
+
+}  // namespace escrow::daemon

@@ -1,0 +1,57 @@
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "api/json_document.h"
+#include "daemon/commands/commands.h"
+#include "daemon/exit_status.h"
+#include "daemon/progress_bar.h"
+#include "daemon/repository_context.h"
+#include "daemon/text_output.h"
+
+namespace escrow::daemon {
+namespace {
+
+struct VerifyArguments {
+  bool json = false;
+};
+
+std::vector<storage::Problem> check(const storage::Repository& repository) {
+  ProgressBar bar("Verifying");
+  return repository.verify([&](std::uint64_t done, std::uint64_t total) {
+    bar.update(done, total, std::to_string(done) + " of " + plural(total, "object"));
+  });
+}
+
+int verify(const GlobalOptions& options, const VerifyArguments& arguments) {
+  RepositoryContext context(options);
+  const std::vector<storage::Problem> problems = check(context.repository());
+  if (arguments.json) {
+    std::vector<api::JsonObject> list;
+    for (const storage::Problem& problem : problems) {
+      list.emplace_back().text("where", problem.where).text("what", problem.what);
+    }
+    print_line(api::JsonObject().flag("sound", problems.empty()).objects("problems", std::move(list)).text());
+  } else if (problems.empty()) {
+    print_line("Every object, session and staging file is sound.");
+  } else {
+    for (const storage::Problem& problem : problems) print_line(problem.where + ": " + problem.what);
+    tell("escrow: " + plural(problems.size(), "problem") + " found; nothing was changed");
+  }
+  return problems.empty() ? kExitSuccess : kExitRefused;
+}
+
+}  // namespace
+
+void register_verify(CLI::App& app, const GlobalOptions& options, Action& chosen) {
+  auto arguments = std::make_shared<VerifyArguments>();
+  CLI::App* command = app.add_subcommand("verify", "Check every object, session and staging file");
+  command->add_flag("--json", arguments->json, "Print one JSON object");
+  command->footer(
+      "Reads everything and changes nothing. Exit status 1 when something is wrong; each line says what and where.\n"
+      "\n"
+      "Example:\n"
+      "  escrow --repo data.git verify\n");
+  command->callback([&options, &chosen, arguments] { chosen = [&options, arguments] { return verify(options, *arguments); }; });
+}
+
+}  // namespace escrow::daemon
