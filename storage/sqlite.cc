@@ -39,8 +39,9 @@ Error Database::error(int result) const {
       return Error(Errc::access_denied, "cannot write the database " + path_ + ": it, or its directory, is read-only");
     default: break;
   }
-  if (system != 0 && errc_of(system) != Errc::invalid_argument) return system_error(system, "use the database " + path_);
-  return Error(Errc::input_output, "cannot use the database " + path_ + ": " + said);
+  const std::string doing = "use the database " + path_;
+  if (system != 0 && errc_of(system) != Errc::invalid_argument) return system_error(system, doing);
+  return Error(Errc::input_output, "cannot " + doing + ": " + said);
 }
 
 void Database::execute(const char* sql) {

@@ -96,7 +96,8 @@ JournalState SqliteSessionJournal::load() {
 
   Statement edges(database, "SELECT directory, name, node, cookie FROM edge WHERE layer = ?1 ORDER BY directory, name");
   for (auto row = edges.run(layer); row.next();)
-    state.edges.push_back({NodeId{unsigned_at(row, 0)}, row.bytes(1), NodeId{unsigned_at(row, 2)}, unsigned_at(row, 3)});
+    state.edges.push_back(
+        {NodeId{unsigned_at(row, 0)}, row.bytes(1), NodeId{unsigned_at(row, 2)}, unsigned_at(row, 3)});
 
   Statement blocks(database, "SELECT directory, first, count, tree FROM block WHERE layer = ?1 ORDER BY first");
   for (auto row = blocks.run(layer); row.next();) {
