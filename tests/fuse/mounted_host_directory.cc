@@ -1,4 +1,5 @@
 // mount_tree() over a host directory: see tests/support/mounted_tree.h.
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -12,7 +13,7 @@ namespace {
 class MountedHostDirectory final : public MountedTree {
  public:
   explicit MountedHostDirectory(const TreeOptions& options)
-      : file_system_(host_.path()), mount_(file_system_, options_of(mountpoint_.path(), options), log_) {}
+      : file_system_(filled(host_.path(), options.base)), mount_(file_system_, options_of(mountpoint_.path(), options), log_) {}
 
   const std::string& path() const override { return mountpoint_.path(); }
   fuse::Mount& mount() override { return mount_; }
@@ -23,6 +24,14 @@ class MountedHostDirectory final : public MountedTree {
   }
 
  private:
+  static const std::string& filled(const std::string& directory, const std::map<std::string, std::string>& base) {
+    for (const auto& [name, bytes] : base) {
+      const std::filesystem::path file = directory + "/" + name;
+      std::filesystem::create_directories(file.parent_path());
+      std::ofstream(file, std::ios::binary) << bytes;
+    }
+    return directory;
+  }
   static fuse::MountOptions options_of(const std::string& mountpoint, const TreeOptions& options) {
     fuse::MountOptions result;
     result.mountpoint = mountpoint;

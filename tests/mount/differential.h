@@ -31,6 +31,7 @@ class Differential : public testing::Test {
     return perform(scenario, prepared(tree_->path(), uid), uid);
   }
   static MountedTree& tree() { return *tree_; }
+  static void use(std::unique_ptr<MountedTree> tree) { tree_ = std::move(tree); }
 
  private:
   static void compare(const Scenario& scenario, const std::vector<unsigned>& users) {

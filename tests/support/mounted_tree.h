@@ -1,8 +1,9 @@
-// An empty file system on a real FUSE mount, for the tests of POSIX behaviour. Two programs run the same tests: over
+// A file system on a real FUSE mount, for the tests of POSIX behaviour. Two programs run the same tests: over
 // the overlay of a session (mounted_session.cc) and over a host directory (tests/fuse), which tells a fault of the
 // adapter from one of the overlay. Not thread-safe; unmounts when destroyed.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,6 +24,8 @@ class MountedTree {
 };
 
 struct TreeOptions {
+  // The base: paths ("a/b.txt") and contents of regular files.
+  std::map<std::string, std::string> base;
   bool allow_other = true;
   bool xattrs = false;
   bool read_only = false;

@@ -1,0 +1,368 @@
+// A mount's own life: where it may go, how it ends, what it flushes and forgets.
+#include "fuse/mount.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+
+#include "session/error.h"
+#include "session/overlay.h"
+#include "tests/support/fake_journal.h"
+#include "tests/support/fake_object_store.h"
+#include "tests/support/fake_staging.h"
+#include "tests/support/mounted_tree.h"
+#include "tests/support/temporary_directory.h"
+
+namespace escrow::support {
+namespace {
+
+using session::Errc;
+using session::Error;
+
+class Mount : public testing::Test {
+ protected:
+  void SetUp() override { ESCROW_NEEDS_FUSE(); }
+
+  fuse::MountOptions options(const std::string& mountpoint) {
+    fuse::MountOptions result;
+    result.mountpoint = mountpoint;
+    result.source = "escrow:te,st\\1";
+    return result;
+  }
+  std::unique_ptr<fuse::Mount> mounted(const std::string& mountpoint, std::function<void()> on_unmounted = {}) {
+    return std::make_unique<fuse::Mount>(overlay_, options(mountpoint), log_, std::move(on_unmounted));
+  }
+  // The code and text of the refusal.
+  std::string refusal(const fuse::MountOptions& wanted) {
+    try {
+      const fuse::Mount mount(overlay_, wanted, log_);
+      return "mounted";
+    } catch (const Error& error) {
+      return error.code() == Errc::bad_request ? error.what() : std::string("other: ") + error.what();
+    }
+  }
+
+  TemporaryDirectory directory_;
+  session::NullLog log_;
+  session::SystemClock clock_;
+  FakeObjectStore objects_;
+  FakeStaging staging_;
+  FakeJournal journal_;
+  session::Overlay overlay_{{}, objects_, staging_, journal_, clock_, log_};
+};
+
+std::string mount_table() {
+  std::ifstream file("/proc/self/mountinfo");
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+bool eventually(const std::function<bool()>& condition) {
+  for (int i = 0; i < 500; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
+
+TEST_F(Mount, IsShownWithItsSourceAndType) {
+  const auto mount = mounted(directory_.path());
+  EXPECT_TRUE(mount->is_mounted());
+  const std::string table = mount_table();
+  EXPECT_NE(std::string::npos, table.find(directory_.path() + " "));
+  EXPECT_NE(std::string::npos, table.find("fuse.escrow escrow:te,st\\1341 ")) << table;
+}
+
+TEST_F(Mount, RefusesAMissingMountpoint) {
+  EXPECT_NE(std::string::npos, refusal(options(directory_.path() + "/missing")).find("No such file or directory"));
+}
+
+TEST_F(Mount, RefusesAFileAndARelativePath) {
+  const std::string file = directory_.path() + "/file";
+  std::ofstream(file) << "x";
+  EXPECT_NE(std::string::npos, refusal(options(file)).find("is not a directory"));
+  EXPECT_NE(std::string::npos, refusal(options("relative")).find("absolute path"));
+}
+
+TEST_F(Mount, RefusesADirectoryThatIsNotEmpty) {
+  std::ofstream(directory_.path() + "/file") << "x";
+  EXPECT_NE(std::string::npos, refusal(options(directory_.path())).find("is not empty"));
+}
+
+TEST_F(Mount, RefusesToLieInsideAnotherSessionsMount) {
+  const auto mount = mounted(directory_.path());
+  ASSERT_EQ(0, mkdir((directory_.path() + "/inner").c_str(), 0755));
+  EXPECT_NE(std::string::npos, refusal(options(directory_.path() + "/inner")).find("mount of another session"));
+  EXPECT_NE(std::string::npos, refusal(options(directory_.path())).find("mount of another session"));
+}
+
+TEST_F(Mount, RefusesOptionsTheKernelDoesNotKnow) {
+  fuse::MountOptions wanted = options(directory_.path());
+  wanted.extra_options = {"no_such_option"};
+  EXPECT_NE(std::string::npos, refusal(wanted).find("options"));
+  EXPECT_EQ(std::string::npos, mount_table().find(directory_.path()));
+}
+
+TEST_F(Mount, TakesTheOptionsOfFstab) {
+  fuse::MountOptions wanted = options(directory_.path());
+  wanted.extra_options = {"rw", "noexec", "noatime", "nofail", "x-systemd.automount", "_netdev"};
+  const fuse::Mount mount(overlay_, wanted, log_);
+  const std::string table = mount_table();
+  const std::string line = table.substr(table.find(directory_.path()));
+  EXPECT_EQ(0u, line.find(directory_.path() + " rw,nosuid,nodev,noexec,noatime"));
+}
+
+TEST_F(Mount, UnmountsUnlessItIsInUse) {
+  std::atomic<int> told = 0;
+  const auto mount = mounted(directory_.path(), [&] { ++told; });
+  const int held = open(directory_.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  EXPECT_FALSE(mount->try_unmount());
+  EXPECT_TRUE(mount->is_mounted());
+  close(held);
+  EXPECT_TRUE(mount->try_unmount());
+  EXPECT_TRUE(eventually([&] { return told == 1; }));
+  EXPECT_FALSE(mount->is_mounted());
+  EXPECT_TRUE(mount->try_unmount());
+  EXPECT_EQ(1, told);
+}
+
+TEST_F(Mount, NoticesThatSomebodyElseUnmountedIt) {
+  std::atomic<int> told = 0;
+  const auto mount = mounted(directory_.path(), [&] { ++told; });
+  ASSERT_EQ(0, umount2(directory_.path().c_str(), 0));
+  EXPECT_TRUE(eventually([&] { return told == 1; }));
+  EXPECT_FALSE(mount->is_mounted());
+}
+
+TEST_F(Mount, UnmountsWhenItsWorkingDirectoryIsGone) {
+  const TemporaryDirectory elsewhere;
+  const auto mount = mounted(directory_.path());
+  const std::string here = std::filesystem::current_path();
+  const std::string gone = elsewhere.path() + "/gone";
+  ASSERT_EQ(0, mkdir(gone.c_str(), 0755));
+  ASSERT_EQ(0, chdir(gone.c_str()));
+  ASSERT_EQ(0, rmdir(gone.c_str()));
+  EXPECT_TRUE(mount->try_unmount());
+  ASSERT_EQ(0, chdir(here.c_str()));
+}
+
+TEST_F(Mount, DetachedItServesWhatHoldsIt) {
+  auto mount = mounted(directory_.path());
+  const int file = open((directory_.path() + "/f").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  ASSERT_GE(file, 0);
+  mount->detach();
+  EXPECT_EQ(std::string::npos, mount_table().find(directory_.path()));
+  EXPECT_EQ(2, write(file, "ok", 2));
+  EXPECT_TRUE(mount->is_mounted());
+  close(file);
+  EXPECT_TRUE(eventually([&] { return !mount->is_mounted(); }));
+}
+
+TEST_F(Mount, DestroyedItEndsWhatHoldsIt) {
+  auto mount = mounted(directory_.path());
+  const int file = open((directory_.path() + "/f").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  ASSERT_GE(file, 0);
+  mount.reset();
+  EXPECT_EQ(-1, write(file, "no", 2));
+  EXPECT_EQ(ENOTCONN, errno);
+  close(file);
+  EXPECT_EQ(std::string::npos, mount_table().find(directory_.path()));
+}
+
+TEST_F(Mount, UnmountsOnlyItselfWhenAnotherLiesOnTop) {
+  auto mount = mounted(directory_.path());
+  ASSERT_EQ(0, ::mount("none", directory_.path().c_str(), "tmpfs", 0, ""));
+  EXPECT_FALSE(mount->try_unmount());
+  mount.reset();
+  EXPECT_NE(std::string::npos, mount_table().find(directory_.path() + " rw")) << "the tmpfs must still be there";
+  ASSERT_EQ(0, umount2(directory_.path().c_str(), 0));
+  umount2(directory_.path().c_str(), MNT_DETACH);
+}
+
+TEST_F(Mount, UnmountWritesBackWhatAMappingDirtied) {
+  auto mount = mounted(directory_.path());
+  const int file = open((directory_.path() + "/f").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  ASSERT_EQ(0, ftruncate(file, 1 << 20));
+  void* memory = mmap(nullptr, 1 << 20, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  ASSERT_NE(MAP_FAILED, memory);
+  std::memset(memory, 'm', 1 << 20);
+  munmap(memory, 1 << 20);
+  close(file);
+  ASSERT_TRUE(mount->try_unmount());
+  std::string bytes(1 << 20, '\0');
+  overlay_.read(overlay_.lookup(session::kRootNode, "f")->node, 0, std::as_writable_bytes(std::span(bytes)));
+  EXPECT_EQ(std::string(1 << 20, 'm'), bytes);
+}
+
+// A child keeps writing through a shared mapping, without msync, for as long as the test runs.
+class MappedWriter {
+ public:
+  explicit MappedWriter(const std::string& file) {
+    int ready[2];
+    if (pipe(ready) != 0) return;
+    child_ = fork();
+    if (child_ == 0) {
+      const int opened = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+      if (ftruncate(opened, 64 * 4096) != 0) _exit(1);
+      auto* memory = static_cast<volatile std::uint64_t*>(
+          mmap(nullptr, 64 * 4096, PROT_READ | PROT_WRITE, MAP_SHARED, opened, 0));
+      for (std::uint64_t count = 1;; ++count) {
+        for (int page = 0; page < 64; ++page) memory[page * 512] = count;
+        if (count == 1 && ::write(ready[1], "r", 1) != 1) _exit(1);
+        usleep(100);
+      }
+    }
+    close(ready[1]);
+    char byte;
+    is_ready_ = ::read(ready[0], &byte, 1) == 1;
+    close(ready[0]);
+  }
+  ~MappedWriter() {
+    kill(child_, SIGKILL);
+    waitpid(child_, nullptr, 0);
+  }
+  bool is_ready() const { return is_ready_; }
+
+ private:
+  pid_t child_ = -1;
+  bool is_ready_ = false;
+};
+
+std::uint64_t first_word(const std::string& bytes, std::size_t page) {
+  std::uint64_t value = 0;
+  if (bytes.size() >= page * 4096 + sizeof value) std::memcpy(&value, bytes.data() + page * 4096, sizeof value);
+  return value;
+}
+
+TEST_F(Mount, FlushBringsInWhatAWriterMappedWhileItWrites) {
+  const auto tree = mount_tree();
+  const MappedWriter writer(tree->path() + "/f");
+  ASSERT_TRUE(writer.is_ready());
+  for (int round = 0; round < 20; ++round) {
+    // What is in the mapping now must be in the file system after the flush.
+    std::uint64_t before = 0;
+    const int file = open((tree->path() + "/f").c_str(), O_RDONLY | O_CLOEXEC);
+    ASSERT_EQ(static_cast<ssize_t>(sizeof before), pread(file, &before, sizeof before, 63 * 4096));
+    close(file);
+    tree->mount().flush(tree->files());
+    const std::string bytes = tree->stored_bytes("f");
+    ASSERT_GT(before, 0u);
+    for (std::size_t page = 0; page < 64; ++page) EXPECT_GE(first_word(bytes, page), before) << page;
+    usleep(2000);
+  }
+}
+
+TEST_F(Mount, InvalidatedNodesAreWrittenBackAndReadAnew) {
+  const auto tree = mount_tree();
+  const MappedWriter writer(tree->path() + "/f");
+  ASSERT_TRUE(writer.is_ready());
+  for (int round = 0; round < 20; ++round) {
+    std::uint64_t before = 0;
+    const int file = open((tree->path() + "/f").c_str(), O_RDONLY | O_CLOEXEC);
+    ASSERT_EQ(static_cast<ssize_t>(sizeof before), pread(file, &before, sizeof before, 0));
+    close(file);
+    for (const session::NodeId node : tree->files()) tree->mount().invalidate_node(node);
+    EXPECT_GE(first_word(tree->stored_bytes("f"), 0), before);
+    usleep(2000);
+  }
+}
+
+TEST_F(Mount, AnInvalidatedNameIsLookedUpAgain) {
+  const auto mount = mounted(directory_.path());
+  const std::string name = directory_.path() + "/f";
+  EXPECT_NE(0, access(name.c_str(), F_OK));
+  overlay_.make_node(session::kRootNode, "f", S_IFREG | 0644, 0, {});
+  EXPECT_NE(0, access(name.c_str(), F_OK)) << "the kernel remembers that it was absent";
+  mount->invalidate_entry(session::kRootNode, "f");
+  EXPECT_EQ(0, access(name.c_str(), F_OK));
+}
+
+TEST_F(Mount, WarmOpensAndStatsSendNoMessage) {
+  const auto mount = mounted(directory_.path());
+  const std::string name = directory_.path() + "/f";
+  std::ofstream(name) << "content";
+  const auto use = [&] {
+    struct stat values {};
+    char bytes[16];
+    const int file = open(name.c_str(), O_RDONLY | O_CLOEXEC);
+    EXPECT_EQ(7, read(file, bytes, sizeof bytes));
+    close(file);
+    EXPECT_EQ(0, stat(name.c_str(), &values));
+    EXPECT_NE(0, access((directory_.path() + "/absent").c_str(), F_OK));
+  };
+  const auto total = [&] {
+    std::uint64_t sum = 0;
+    for (const auto& operation : mount->counts()) {
+      if (operation.name != "forget") sum += operation.count;
+    }
+    return sum;
+  };
+  use();
+  use();
+  const std::uint64_t before = total();
+  for (int i = 0; i < 100; ++i) use();
+  EXPECT_EQ(before, total());
+}
+
+TEST_F(Mount, NodesAreReleasedWhenTheKernelForgetsThem) {
+  const auto mount = mounted(directory_.path());
+  for (int i = 0; i < 50; ++i) {
+    const std::string name = directory_.path() + "/f" + std::to_string(i);
+    std::ofstream(name) << "x";
+    ASSERT_EQ(0, unlink(name.c_str()));
+  }
+  EXPECT_TRUE(eventually([&] { return overlay_.usage().nodes <= 2; })) << overlay_.usage().nodes;
+}
+
+TEST_F(Mount, ReadOnlyAnswersEROFS) {
+  fuse::MountOptions wanted = options(directory_.path());
+  wanted.read_only = true;
+  const fuse::Mount mount(overlay_, wanted, log_);
+  EXPECT_EQ(-1, mkdir((directory_.path() + "/d").c_str(), 0755));
+  EXPECT_EQ(EROFS, errno);
+}
+
+TEST_F(Mount, WithoutAllowOtherItIsForItsOwnUserAlone) {
+  const auto mount = mounted(directory_.path());
+  ASSERT_EQ(0, chmod(directory_.path().c_str(), 0777));
+  const pid_t child = fork();
+  if (child == 0) {
+    if (setuid(65534) != 0) _exit(1);
+    _exit(access((directory_.path() + "/x").c_str(), F_OK) != 0 ? errno : 0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(EACCES, WEXITSTATUS(status));
+}
+
+TEST_F(Mount, WithoutXattrsTheyAreNotSupported) {
+  const auto mount = mounted(directory_.path());
+  const std::string name = directory_.path() + "/f";
+  std::ofstream(name) << "x";
+  char value[8];
+  EXPECT_EQ(-1, setxattr(name.c_str(), "user.a", "1", 1, 0));
+  EXPECT_EQ(EOPNOTSUPP, errno);
+  EXPECT_EQ(-1, getxattr(name.c_str(), "user.a", value, sizeof value));
+  EXPECT_EQ(EOPNOTSUPP, errno);
+  EXPECT_LE(listxattr(name.c_str(), nullptr, 0), 0);
+}
+
+}  // namespace
+}  // namespace escrow::support
