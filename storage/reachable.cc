@@ -116,4 +116,36 @@ bool is_referenced(git_repository* repository, const ObjectId& commit) {
   return false;
 }
 
+void walk_objects(std::vector<Root> roots, std::unordered_set<ObjectId>& seen,
+                  const std::function<std::optional<RawObject>(const Reached&)>& visit) {
+  // What a required root reaches is required, even if a reflog reaches it too.
+  std::stable_partition(roots.begin(), roots.end(), [](const Root& root) { return root.required; });
+  std::vector<Reached> pending;
+  for (const Root& root : roots) {
+    pending.push_back({root.id, std::nullopt, &root});
+    while (!pending.empty()) {
+      const Reached item = pending.back();
+      pending.pop_back();
+      if (!seen.insert(item.id).second) continue;
+      const std::optional<RawObject> object = visit(item);
+      if (!object) continue;
+      const auto follow = [&](const ObjectId& id, std::optional<ObjectType> type) {
+        if (!seen.contains(id)) pending.push_back({id, type, &root});
+      };
+      if (object->type == ObjectType::commit) {
+        const session::Commit commit = decode_commit(object->content, item.id);
+        for (const ObjectId& parent : commit.parents) follow(parent, ObjectType::commit);
+        follow(commit.tree, ObjectType::tree);
+      } else if (object->type == ObjectType::tree) {
+        for (const auto& entry : decode_tree(object->content, item.id)) {
+          if (entry.mode == session::GitMode::gitlink) continue;
+          follow(entry.id, entry.mode == session::GitMode::tree ? ObjectType::tree : ObjectType::blob);
+        }
+      } else if (object->type == ObjectType::tag) {
+        follow(decode_tag_target(object->content, item.id), std::nullopt);
+      }
+    }
+  }
+}
+
 }  // namespace escrow::storage

@@ -3,12 +3,13 @@
 #pragma once
 
 #include <functional>
-#include <set>
+#include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "storage/git_handle.h"
-#include "storage/object_format.h"
+#include "storage/git_object_store.h"
 
 namespace escrow::storage {
 
@@ -27,5 +28,17 @@ std::vector<session::ObjectId> reference_targets(git_repository* repository);
 
 // Whether a reference reaches the commit. False for what is not a commit.
 bool is_referenced(git_repository* repository, const session::ObjectId& commit);
+
+// An object that a walk has come to.
+struct Reached {
+  session::ObjectId id;
+  std::optional<ObjectType> expected;  // nullopt: a root may be anything
+  const Root* root;
+};
+
+// Visits each object that `roots` reach and that is not in `seen` once, required roots first, and adds it to `seen`.
+// `visit` returns the content to go on from, or nullopt: a blob, or what cannot be read. Submodules are not followed.
+void walk_objects(std::vector<Root> roots, std::unordered_set<session::ObjectId>& seen,
+                  const std::function<std::optional<RawObject>(const Reached&)>& visit);
 
 }  // namespace escrow::storage

@@ -1,0 +1,22 @@
+// Packs everything reachable into one pack and drops the rest: the work of `escrow gc`. Not thread-safe; the caller
+// holds the gc lock alone.
+//
+// Entries are copied as they lie, deltas too, checked by their CRC; memory does not grow with the objects' size. Only
+// files that were there before the references were read are removed, and the references are read again before that:
+// what a push brings meanwhile stays. Packs with a .keep file are left alone. Throws Error{damaged_repository}, and
+// has then removed nothing.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "storage/git_object_store.h"
+#include "storage/repository.h"
+
+namespace escrow::storage {
+
+// `more_roots`: what sessions need beyond references. `scratch` is a directory on the repository's file system.
+GcReport consolidate(git_repository* repository, const GitObjectStore& objects, const std::vector<session::ObjectId>&
+                     more_roots, const std::string& scratch);
+
+}  // namespace escrow::storage

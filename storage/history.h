@@ -1,0 +1,16 @@
+// A branch's commits with their audit records. Functions; thread-safe.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "storage/git_object_store.h"
+#include "storage/repository.h"
+
+namespace escrow::storage {
+
+// See Repository::log.
+void walk_history(git_repository* repository, const GitObjectStore& objects, const std::string& branch,
+                  const std::string& path, const std::function<bool(const LogEntry&)>& visit);
+
+}  // namespace escrow::storage

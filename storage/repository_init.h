@@ -1,0 +1,15 @@
+// Making, adopting and finding repositories with Escrow's state. Functions; safe between processes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace escrow::storage {
+
+// The layout of <gitdir>/escrow/ that this version reads and writes; <state>/version holds it.
+inline constexpr std::int64_t kStateVersion = 1;
+
+// Throws Error{no_repository} without state, Error{newer_state}, Error{damaged_repository}.
+void check_state_version(const std::string& git_directory);
+
+}  // namespace escrow::storage
