@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstring>
 #include <list>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -28,7 +29,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kRequestPatience = 10s;  // for one whole request to arrive
 constexpr std::chrono::milliseconds kIdlePatience = 60s;     // between requests on one connection
-constexpr std::chrono::milliseconds kAnswerPatience = 10s;   // for a client to take some of its answer
+constexpr std::chrono::milliseconds kAnswerPatience = 5s;    // for a client to take some of its answer
 constexpr std::size_t kMaxConnections = 32;
 
 ErrorAnswer error_answer(Errc code, const std::string& message) { return {.code = code, .message = message}; }
@@ -170,15 +171,16 @@ struct ControlServer::Impl {
     bool first = true;
     while (std::optional<std::string> line = reader.next(first ? kRequestPatience : kIdlePatience)) {
       first = false;
-      if (!send_line(socket, encode(answer(*line, peer, socket)), kAnswerPatience)) return;
+      const std::optional<Answer> given = answer(*line, peer, socket);
+      if (!given || !send_line(socket, encode(*given), kAnswerPatience)) return;
     }
     if (reader.end() == LineReader::End::too_long) {
       send_line(socket, encode(error_answer(Errc::bad_request, "the request is longer than 16 MiB")), 1s);
     }
   }
 
-  // The catch site of the control socket.
-  Answer answer(const std::string& line, const Peer& peer, int socket) {
+  // The catch site of the control socket. nullopt: the client took no more of a long answer.
+  std::optional<Answer> answer(const std::string& line, const Peer& peer, int socket) {
     bool gone = false;
     const SendPart send_part = [&](const Answer& part) {
       if (gone || !send_line(socket, encode(part), kAnswerPatience)) {
@@ -189,6 +191,7 @@ struct ControlServer::Impl {
     try {
       return handler(decode_request(line), peer, send_part);
     } catch (const Error& error) {
+      if (gone) return std::nullopt;
       log.write(LogLevel::debug, std::string("control request refused: ") + error.what());
       return error_answer(error.code(), error.what());
     } catch (const std::exception& error) {

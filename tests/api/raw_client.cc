@@ -1,0 +1,39 @@
+#include "tests/api/raw_client.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <stdexcept>
+
+#include "api/control_socket.h"
+
+namespace escrow::test {
+
+RawClient::RawClient(const std::string& directory) {
+  const api::ControlAddress at(directory);
+  socket_ = api::make_socket().release();
+  if (connect(socket_, reinterpret_cast<const sockaddr*>(&at.address), sizeof at.address) != 0) {
+    throw std::runtime_error("cannot connect");
+  }
+}
+
+RawClient::~RawClient() { close(socket_); }
+
+void RawClient::send(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (count < 0) return;
+    bytes.remove_prefix(static_cast<std::size_t>(count));
+  }
+}
+
+void RawClient::stop_sending() { shutdown(socket_, SHUT_WR); }
+
+std::string RawClient::read_line() {
+  std::string line;
+  char letter;
+  while (recv(socket_, &letter, 1, 0) == 1 && letter != '\n') line += letter;
+  return line;
+}
+
+}  // namespace escrow::test
