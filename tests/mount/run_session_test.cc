@@ -1,0 +1,166 @@
+// What a command sees and may do in its mount, and many runs beside one another.
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <memory>
+#include <sstream>
+
+#include "tests/mount/run_fixture.h"
+
+namespace escrow::test {
+namespace {
+
+TEST_F(EscrowRun, TheMountIsTheWorkingDirectoryAndTheEnvironmentSaysSo) {
+  const ProcessResult result =
+      run({"--env", "MARK=one two", "--env", "LIST=[a,b]"},
+          "pwd; echo $PWD; echo $ESCROW_MOUNT; echo $ESCROW_SESSION | grep -cE '^[0-9a-f]{16}$'; echo $MARK $LIST; "
+          "stat -f -c %T .; mount | grep -c \"$ESCROW_MOUNT type fuse.escrow\"");
+  EXPECT_EQ(result.status, 0) << result.err;
+  std::istringstream lines(result.out);
+  std::string directory, variable, mount, session, mark, type, mounted;
+  for (std::string* line : {&directory, &variable, &mount, &session, &mark, &type, &mounted}) {
+    std::getline(lines, *line);
+  }
+  EXPECT_EQ(directory, mount);
+  EXPECT_EQ(variable, mount);
+  EXPECT_EQ(session, "1");
+  EXPECT_EQ(mark, "one two [a,b]");
+  EXPECT_EQ(type.rfind("fuse", 0), 0u) << type;
+  EXPECT_EQ(mounted, "1");
+  EXPECT_NE(::access(mount.c_str(), F_OK), 0) << "the fresh mountpoint is gone";
+}
+
+TEST_F(EscrowRun, ArgumentsReachTheCommandAsTheyAre) {
+  const ProcessResult result = escrow({"run", "--", "printf", "<%s>", "[0-9]", "", "[a,b]", "--repo", "-x", "{}"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.out, "<[0-9]><><[a,b]><--repo><-x><{}>");
+  const ProcessResult without_dashes = escrow({"run", "printf", "<%s>", "[0-9]", "-v", "--help"});
+  EXPECT_EQ(without_dashes.out, "<[0-9]><-v><--help>") << without_dashes.err;
+}
+
+TEST_F(EscrowRun, StandardInputAndOutputPassThrough) {
+  const ProcessResult result =
+      run_process(run_command_line({}, "cat > from-stdin; echo out; echo err >&2"),
+                  {.directory = directory_.path(), .environment = {}, .input = "hello\n"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.out, "out\n");
+  EXPECT_EQ(content("from-stdin"), "hello");
+}
+
+TEST_F(EscrowRun, ASessionSeesItsSnapshotWhateverIsCommittedMeanwhile) {
+  BackgroundRun first(run_command_line({}, "cat a.txt > seen-1; touch " + file("up") + "; while [ ! -e " +
+                                               file("go") +
+                                               " ]; do sleep 0.01; done; cat a.txt > seen-2; ls > seen-3; cat "
+                                               "dir/sub/c.txt > seen-4"),
+                      file("err"));
+  ASSERT_TRUE(eventually([&] { return has("up"); }));
+  EXPECT_EQ(run("echo others > a.txt; echo others > others.txt; echo others > dir/sub/c.txt").status, 0);
+  ASSERT_EQ(run_process({"touch", file("go")}).status, 0);
+  EXPECT_EQ(first.wait(), 0) << read("err");
+  EXPECT_EQ(content("seen-1"), "a");
+  EXPECT_EQ(content("seen-2"), "a");
+  EXPECT_EQ(content("seen-3").find("others"), std::string::npos);
+  EXPECT_EQ(content("seen-4"), "c");
+  EXPECT_EQ(content("a.txt"), "others") << "and what the others did stays";
+}
+
+TEST_F(EscrowRun, EightParallelRunsAllCommitToOneBranch) {
+  const std::string before = head();
+  std::vector<std::unique_ptr<BackgroundRun>> runs;
+  for (int at = 0; at < 8; ++at) {
+    const std::string name = std::to_string(at);
+    runs.push_back(std::make_unique<BackgroundRun>(
+        run_command_line({}, "mkdir -p out/" + name + "; echo " + name + " > out/" + name + "/file"),
+        file("err-" + name)));
+  }
+  for (int at = 0; at < 8; ++at) EXPECT_EQ(runs[at]->wait(), 0) << read("err-" + std::to_string(at));
+  EXPECT_EQ(git("rev-list --count --first-parent " + before + "..main"), "8");
+  EXPECT_EQ(git("rev-list --count --merges " + before + "..main"), "0");
+  for (int at = 0; at < 8; ++at) {
+    EXPECT_EQ(content("out/" + std::to_string(at) + "/file"), std::to_string(at));
+  }
+  EXPECT_NO_THROW(git("fsck --strict"));
+}
+
+TEST_F(EscrowRun, APathPrefixIsTheRootAndNothingElseCanBeNamed) {
+  const ProcessResult result =
+      run({"--path-prefix", "dir"}, "ls -A; cat sub/c.txt; echo new > new.txt; ls $ESCROW_MOUNT/../a.txt 2> /dev/null");
+  EXPECT_NE(result.status, 0);
+  EXPECT_EQ(result.out, "b.txt\nsub\nc\n");
+  EXPECT_EQ(run({"--path-prefix", "/dir/"}, "echo new > new.txt").status, 0);
+  EXPECT_EQ(content("dir/new.txt"), "new");
+  EXPECT_EQ(content("a.txt"), "a");
+  EXPECT_EQ(run({"--path-prefix", "not/there"}, "ls -A | wc -l; echo x > made").status, 0);
+  EXPECT_EQ(content("not/there/made"), "x");
+}
+
+TEST_F(EscrowRun, WhatIsExcludedStaysOutOfTheCommitAndIsNamed) {
+  const ProcessResult result = run({"--exclude", "*.tmp", "--exclude", "[Cc]ache/", "--result", file("r")},
+                                   "echo x > a.tmp; mkdir cache; echo x > cache/y; echo x > kept; echo x > .gitignore; "
+                                   "echo kept > .gitignore; cat a.tmp");
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_FALSE(is_in_head("a.tmp"));
+  EXPECT_FALSE(is_in_head("cache"));
+  EXPECT_TRUE(is_in_head("kept")) << ".gitignore is not applied";
+  EXPECT_NE(read("r").find("\"a.tmp\""), std::string::npos) << read("r");
+  EXPECT_NE(last_line(result.err).find("not in it"), std::string::npos) << result.err;
+}
+
+TEST_F(EscrowRun, AReadOnlyRunCanChangeNothing) {
+  const std::string before = head();
+  const ProcessResult result = run({"--read-only"},
+                                   "cat a.txt; for c in 'touch n' 'rm a.txt' 'mkdir d' 'mv a.txt b' 'chmod +x a.txt' "
+                                   "'ln a.txt l' 'ln -s x y' 'truncate -s0 a.txt'; do $c 2>&1 | grep -c 'Read-only "
+                                   "file system'; done");
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.out, "a\n1\n1\n1\n1\n1\n1\n1\n1\n");
+  EXPECT_EQ(head(), before);
+}
+
+TEST_F(EscrowRun, TheFirstCommitOfAnEmptyRepositoryWorks) {
+  const std::string fresh = file("fresh.git");
+  ASSERT_EQ(run_escrow({"--repo", fresh, "init", "--branch", "trunk"}).status, 0);
+  const ProcessResult result = run_escrow({"--repo", fresh, "run", "--", "sh", "-c", "ls -A; echo first > f"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(shell("git -c safe.directory='*' --git-dir '" + fresh + "' show trunk:f"), "first");
+}
+
+TEST_F(EscrowRun, RunsAsAnotherUserWhoOwnsWhatTheRepositoryHolds) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root may";
+  const ProcessResult result = run({"--uid", "65534", "--gid", "65534", "--umask", "027"},
+                                   "id -u; stat -c %u a.txt; echo new > new.txt; stat -c '%u %a' new.txt");
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.out, "65534\n65534\n65534 640\n");
+  EXPECT_EQ(content("new.txt"), "new");
+}
+
+// /dev/fuse is root's on many machines, so the test brings a device node that everybody may open.
+TEST_F(EscrowRun, AnOrdinaryUserRunsInAUserNamespaceOrIsToldWhyNot) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root to become an ordinary user with a device of its own";
+  const std::string mine = file("mine");
+  ASSERT_EQ(::chmod(directory_.path().c_str(), 0755), 0);
+  const std::string setup = "mkdir " + mine + " && chown 65534:65534 " + mine + " && cp " + ESCROW_BINARY + " " + mine +
+                            "/escrow && chmod 755 " + mine + "/escrow";
+  ASSERT_NO_THROW(shell(setup));
+  const std::string as_nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups env HOME=" + mine;
+  const std::string script = as_nobody + " " + mine + "/escrow --repo " + mine + "/r.git init && " + as_nobody + " " +
+                             mine + "/escrow --repo " + mine +
+                             "/r.git run -- sh -c 'id -u; echo mine > f; stat -c %u f; echo $ESCROW_MOUNT'";
+  // Nothing but this test sees the device, and fusermount3 without its bit.
+  const std::string with_device = "mount -t tmpfs none /mnt && mknod /mnt/fuse c 10 229 && chmod 666 /mnt/fuse && "
+                                  "mount --bind /mnt/fuse /dev/fuse && cp /usr/bin/fusermount3 /mnt/helper && "
+                                  "mount --bind /mnt/helper /usr/bin/fusermount3 && ";
+  const ProcessResult works = run_process({"unshare", "-m", "sh", "-c", with_device + script});
+  EXPECT_EQ(works.status, 0) << works.err;
+  EXPECT_EQ(works.out.rfind("65534\n65534\n", works.out.find("65534")), works.out.find("65534")) << works.out;
+  EXPECT_EQ(shell("git -c safe.directory='*' --git-dir " + mine + "/r.git show main:f"), "mine");
+  const std::string without_device = "mount -t tmpfs none /mnt && mknod /mnt/fuse c 10 229 && chmod 600 /mnt/fuse && "
+                                     "mount --bind /mnt/fuse /dev/fuse && ";
+  const ProcessResult refused = run_process({"unshare", "-m", "sh", "-c", without_device + script});
+  EXPECT_EQ(refused.status, 125) << refused.err;
+  EXPECT_NE(last_line(refused.err).find("/dev/fuse cannot be opened by this user"), std::string::npos) << refused.err;
+}
+
+}  // namespace
+}  // namespace escrow::test
