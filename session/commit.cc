@@ -249,6 +249,7 @@ void return_to_open(const Services& services, SessionRecord& record, const std::
 void clean_up(const Services& services, const SessionId& id, SessionDirectory& directory, bool keep_result) {
   services.references.unpin_base(id);
   if (!keep_result && services.references.result(id)) services.references.drop_result(id);
+  directory.quarantine().discard();  // also what it published in vain
   directory.remove();
 }
 

@@ -51,7 +51,8 @@ void roll_back(const Services& services, SessionRecord& record, SessionDirectory
 void return_to_open(const Services& services, SessionRecord& record, const std::string& last_error,
                     const std::string& who);
 
-// Removes what a final session, or one that was never recorded, left behind: pins, then its directory. Idempotent.
+// Removes what a final session, or one that was never recorded, left behind: pins, objects that no reference holds, and
+// last its directory, by which recovery finds the rest. Idempotent.
 // Throws when something cannot be removed; recovery tries again.
 void clean_up(const Services& services, const SessionId& id, SessionDirectory& directory, bool keep_result);
 

@@ -47,7 +47,9 @@ class Merge {
     if (merged.empty()) return std::nullopt;
     if (merged == our_entries) return ours;
     if (merged == their_entries) return theirs;
-    if (!conflicts_.empty() && on_conflict_ == OnConflict::stop_writing) return std::nullopt;
+    // After a conflict only names matter any more; that this directory is not empty still does, to the file that may
+    // want its name.
+    if (!conflicts_.empty() && on_conflict_ == OnConflict::stop_writing) return ours ? ours : theirs;
     return writer_.put_tree(merged);
   }
 

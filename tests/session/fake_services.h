@@ -1,4 +1,4 @@
-// A repository in memory for tests of the core: references and session directories over FakeObjectStore.
+// A repository in memory for tests of the core: the fakes of tests/support/ with session directories over them.
 //
 // A session directory that is held cannot be opened again until its holder is destroyed, as with the lock of a process
 // that dies; what it holds outlives the holder. The references refuse to name objects that are not in the repository,
@@ -17,80 +17,11 @@
 #include "tests/support/fake_catalog.h"
 #include "tests/support/fake_journal.h"
 #include "tests/support/fake_object_store.h"
+#include "tests/support/fake_references.h"
 #include "tests/support/fake_staging.h"
 #include "tests/support/manual_clock.h"
 
 namespace escrow::support {
-
-class FakeReferences final : public session::ReferenceStore {
- public:
-  using Id = session::ObjectId;
-  using Session = session::SessionId;
-
-  explicit FakeReferences(const FakeObjectStore& objects) : objects_(objects) {}
-
-  std::string default_branch() const override { return "main"; }
-  void check_target(const std::string& branch) const override {
-    if (branch.empty() || branch.find("..") != std::string::npos)
-      throw session::Error(session::Errc::bad_request, "'" + branch + "' is not a branch name");
-  }
-  std::optional<Id> head(const std::string& branch) const override {
-    const auto state = state_.lock_shared();
-    const auto found = state->branches.find(branch);
-    return found == state->branches.end() ? std::nullopt : std::optional(found->second);
-  }
-  bool compare_and_swap(const std::string& branch, const std::optional<Id>& expected, const Id& desired,
-                        const std::string&) override {
-    if (before_swap) before_swap();
-    if (!objects_.contains(desired) || !objects_.contains(objects_.read_commit(desired).tree))
-      throw session::Error(session::Errc::damaged_repository, "the branch would point at objects that are not there");
-    if (head(branch) != expected) return false;
-    set(branch, desired);
-    if (after_swap) after_swap();
-    return true;
-  }
-  bool reflog_has(const std::string& branch, const Id& commit) const override {
-    return state_.lock_shared()->reflog.contains({branch, commit});
-  }
-  void pin_base(const Session& session, const Id& commit) override {
-    if (!objects_.contains(commit)) throw session::Error(session::Errc::damaged_repository, "pin of a missing commit");
-    state_.lock()->pins.emplace(session, commit);
-  }
-  void unpin_base(const Session& session) override { state_.lock()->pins.erase(session); }
-  void keep_result(const Session& session, const Id& commit) override {
-    if (!objects_.contains(commit)) throw session::Error(session::Errc::damaged_repository, "missing result");
-    state_.lock()->results.insert_or_assign(session, commit);
-  }
-  std::optional<Id> result(const Session& session) const override {
-    const auto state = state_.lock_shared();
-    const auto found = state->results.find(session);
-    return found == state->results.end() ? std::nullopt : std::optional(found->second);
-  }
-  void drop_result(const Session& session) override { state_.lock()->results.erase(session); }
-
-  // What others do.
-  void set(const std::string& branch, const Id& commit) {
-    auto state = state_.lock();
-    state->branches.insert_or_assign(branch, commit);
-    state->reflog.insert({branch, commit});
-  }
-  void remove(const std::string& branch) { state_.lock()->branches.erase(branch); }
-  bool is_pinned(const Session& session) const { return state_.lock_shared()->pins.contains(session); }
-  std::size_t pins() const { return state_.lock_shared()->pins.size(); }
-
-  std::function<void()> before_swap;  // set before use
-  std::function<void()> after_swap;
-
- private:
-  struct State {
-    std::map<std::string, Id> branches;
-    std::set<std::pair<std::string, Id>> reflog;
-    std::multimap<Session, Id> pins;
-    std::map<Session, Id> results;
-  };
-  const FakeObjectStore& objects_;
-  session::SharedSynchronized<State> state_;
-};
 
 // Directories in memory. What a directory holds outlives its holder.
 class FakeDirectories final : public session::SessionDirectories {
@@ -149,7 +80,11 @@ class FakeDirectories final : public session::SessionDirectories {
     session::SessionJournal& journal() override { return contents_->journal; }
     session::Quarantine& quarantine() override { return contents_->quarantine; }
     std::string path() const override { return all_.path_of(id_); }
-    void remove() override { all_.state_.lock()->erase(id_); }
+    void remove() override {
+      // What a quarantine published in vain can only be found while its directory is there.
+      if (contents_->quarantine.object_count() != 0) throw std::logic_error("removed before its objects were discarded");
+      all_.state_.lock()->erase(id_);
+    }
 
    private:
     FakeDirectories& all_;

@@ -79,6 +79,12 @@ TEST_F(Reconcile, EveryConflictingPathIsNamedInOrder) {
             "conflict a: modified/deleted; conflict d/x: modified/modified; ");
 }
 
+TEST_F(Reconcile, AFileAgainstADirectoryIsNamedAfterAnEarlierConflictToo) {
+  EXPECT_EQ(merge({{"a", "1"}, {"d/x", "1"}}, {{"a", "2"}, {"d", "file"}},
+                  {{"a", "3"}, {"d/x", "1"}, {"d/y", "9"}}),
+            "conflict a: modified/modified; conflict d: type changed/modified; ");
+}
+
 TEST_F(Reconcile, DeletedDirectoryKeepsWhatOthersAddedBelowIt) {
   EXPECT_EQ(merge({{"d/x", "1"}, {"d/y", "1"}, {"k", "1"}}, {{"k", "1"}},
                   {{"d/x", "1"}, {"d/y", "1"}, {"d/new", "9"}, {"k", "1"}}),
