@@ -51,7 +51,8 @@ Answer ControlClient::ask(const Request& request, const std::function<void(const
     return answer;
   }
   throw Error(Errc::unavailable,
-              "the process that hosts the session went away without an answer; `escrow status` shows what became of it");
+              "the process that hosts the session went away without an answer; `escrow status` "
+              "shows what became of it");
 }
 
 }  // namespace escrow::api

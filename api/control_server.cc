@@ -82,7 +82,8 @@ struct ControlServer::Impl {
       // No further request is read; an answer under way is still sent.
       for (Connection& connection : held->all) shutdown(connection.socket.get(), SHUT_RD);
     }
-    while (take_one(ending)) {}
+    while (take_one(ending)) {
+    }
     for (Connection& connection : ending) connection.thread.join();
     unlink((directory + "/control.sock").c_str());
   }
@@ -133,8 +134,8 @@ struct ControlServer::Impl {
   void start(Descriptor accepted) {
     auto held = connections.lock();
     if (held->all.size() >= kMaxConnections) {
-      send_line(accepted.get(), encode(error_answer(Errc::unavailable, "the session's host has too many clients; try again")),
-                100ms);
+      const ErrorAnswer full = error_answer(Errc::unavailable, "the session's host has too many clients; try again");
+      send_line(accepted.get(), encode(full), 100ms);
       return;
     }
     Connection& connection = held->all.emplace_back();
@@ -200,7 +201,7 @@ struct ControlServer::Impl {
     }
   }
 
-  const std::string directory;   // constant, as the next four
+  const std::string directory;  // constant, as the next four
   const Handler handler;
   session::Log& log;
   const Descriptor listener;

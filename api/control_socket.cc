@@ -59,8 +59,7 @@ int Descriptor::release() noexcept {
 ControlAddress::ControlAddress(const std::string& directory)
     : directory_fd(open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)), address{} {
   if (directory_fd.get() < 0) {
-    throw Error(Errc::unavailable,
-                "cannot reach the session's directory " + directory + ": " + std::strerror(errno));
+    throw Error(Errc::unavailable, "cannot reach the session's directory " + directory + ": " + std::strerror(errno));
   }
   address.sun_family = AF_UNIX;
   std::snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/control.sock", directory_fd.get());

@@ -20,9 +20,12 @@ struct Overloaded : Cases... {
 
 const char* format_name(DiffFormat format) {
   switch (format) {
-    case DiffFormat::name_status: return "name_status";
-    case DiffFormat::stat: return "stat";
-    case DiffFormat::patch: return "patch";
+    case DiffFormat::name_status:
+      return "name_status";
+    case DiffFormat::stat:
+      return "stat";
+    case DiffFormat::patch:
+      return "patch";
   }
   return "patch";
 }
@@ -35,75 +38,77 @@ DiffFormat diff_format_from(const std::string& name) {
 }
 
 Json request_json(const Request& request) {
-  return std::visit(
-      Overloaded{
-          [](const StatusRequest& it) {
-            return Json{{"request", "status"}, {"with_changes", it.with_changes}};
-          },
-          [](const CommitRequest& it) {
-            Json json{{"request", "commit"}};
-            set_bytes(json, "message", it.message);
-            return json;
-          },
-          [](const RollbackRequest& it) {
-            return Json{{"request", "rollback"}, {"keep_result", it.keep_result}};
-          },
-          [](const DiscardRequest& it) {
-            Json json{{"request", "discard"}, {"paths", Json::array()}};
-            for (const std::string& path : it.paths) {
-              Json entry = Json::object();
-              set_bytes(entry, "path", path);
-              json["paths"].push_back(std::move(entry));
-            }
-            return json;
-          },
-          [](const UpdateRequest&) { return Json{{"request", "update"}}; },
-          [](const DiffRequest& it) {
-            return Json{{"request", "diff"}, {"format", format_name(it.format)}};
-          },
-          [](const UnmountRequest&) { return Json{{"request", "unmount"}}; },
-      },
-      request);
+  return std::visit(Overloaded{
+                        [](const StatusRequest& it) {
+                          return Json{{"request", "status"}, {"with_changes", it.with_changes}};
+                        },
+                        [](const CommitRequest& it) {
+                          Json json{{"request", "commit"}};
+                          set_bytes(json, "message", it.message);
+                          return json;
+                        },
+                        [](const RollbackRequest& it) {
+                          return Json{{"request", "rollback"}, {"keep_result", it.keep_result}};
+                        },
+                        [](const DiscardRequest& it) {
+                          Json json{{"request", "discard"}, {"paths", Json::array()}};
+                          for (const std::string& path : it.paths) {
+                            Json entry = Json::object();
+                            set_bytes(entry, "path", path);
+                            json["paths"].push_back(std::move(entry));
+                          }
+                          return json;
+                        },
+                        [](const UpdateRequest&) {
+                          return Json{{"request", "update"}};
+                        },
+                        [](const DiffRequest& it) {
+                          return Json{{"request", "diff"}, {"format", format_name(it.format)}};
+                        },
+                        [](const UnmountRequest&) {
+                          return Json{{"request", "unmount"}};
+                        },
+                    },
+                    request);
 }
 
 Json answer_json(const Answer& answer) {
-  return std::visit(
-      Overloaded{
-          [](const SessionView& it) {
-            return Json{{"answer", "status"}, {"session", view_json(it)}};
-          },
-          [](const CommitAnswer& it) {
-            return Json{{"answer", "commit"}, {"result", commit_json(it)}};
-          },
-          [](const RollbackAnswer& it) {
-            return Json{{"answer", "rollback"}, {"result", rollback_json(it)}};
-          },
-          [](const DiscardAnswer& it) {
-            return Json{{"answer", "discard"}, {"discarded", it.discarded}};
-          },
-          [](const UpdateAnswer& it) {
-            return Json{{"answer", "update"}, {"result", update_json(it)}};
-          },
-          [](const DiffPart& it) {
-            Json json{{"answer", "diff_part"}};
-            set_bytes(json, "text", it.text);
-            return json;
-          },
-          [](const DiffEnd& it) {
-            return Json{{"answer", "diff"}, {"omitted", omissions_json(it.omitted)}};
-          },
-          [](const UnmountAnswer& it) {
-            Json json{{"answer", "unmount"}};
-            set_bytes(json, "mountpoint", it.mountpoint);
-            return json;
-          },
-          [](const ErrorAnswer& it) {
-            Json json{{"answer", "error"}, {"code", name_of(it.code)}};
-            set_bytes(json, "message", it.message);
-            return json;
-          },
-      },
-      answer);
+  return std::visit(Overloaded{
+                        [](const SessionView& it) {
+                          return Json{{"answer", "status"}, {"session", view_json(it)}};
+                        },
+                        [](const CommitAnswer& it) {
+                          return Json{{"answer", "commit"}, {"result", commit_json(it)}};
+                        },
+                        [](const RollbackAnswer& it) {
+                          return Json{{"answer", "rollback"}, {"result", rollback_json(it)}};
+                        },
+                        [](const DiscardAnswer& it) {
+                          return Json{{"answer", "discard"}, {"discarded", it.discarded}};
+                        },
+                        [](const UpdateAnswer& it) {
+                          return Json{{"answer", "update"}, {"result", update_json(it)}};
+                        },
+                        [](const DiffPart& it) {
+                          Json json{{"answer", "diff_part"}};
+                          set_bytes(json, "text", it.text);
+                          return json;
+                        },
+                        [](const DiffEnd& it) {
+                          return Json{{"answer", "diff"}, {"omitted", omissions_json(it.omitted)}};
+                        },
+                        [](const UnmountAnswer& it) {
+                          Json json{{"answer", "unmount"}};
+                          set_bytes(json, "mountpoint", it.mountpoint);
+                          return json;
+                        },
+                        [](const ErrorAnswer& it) {
+                          Json json{{"answer", "error"}, {"code", name_of(it.code)}};
+                          set_bytes(json, "message", it.message);
+                          return json;
+                        },
+                    },
+                    answer);
 }
 
 const Json& member(const Json& object, const std::string& name) {
@@ -187,39 +192,72 @@ std::string to_json(const UpdateAnswer& answer, const std::string& session) {
 
 const char* name_of(Errc code) {
   switch (code) {
-    case Errc::not_found: return "not_found";
-    case Errc::exists: return "exists";
-    case Errc::not_a_directory: return "not_a_directory";
-    case Errc::is_a_directory: return "is_a_directory";
-    case Errc::not_empty: return "not_empty";
-    case Errc::name_too_long: return "name_too_long";
-    case Errc::too_many_links: return "too_many_links";
-    case Errc::invalid_argument: return "invalid_argument";
-    case Errc::access_denied: return "access_denied";
-    case Errc::not_permitted: return "not_permitted";
-    case Errc::read_only: return "read_only";
-    case Errc::no_space: return "no_space";
-    case Errc::quota_exceeded: return "quota_exceeded";
-    case Errc::file_too_large: return "file_too_large";
-    case Errc::no_attribute: return "no_attribute";
-    case Errc::result_too_large: return "result_too_large";
-    case Errc::no_such_offset: return "no_such_offset";
-    case Errc::not_supported: return "not_supported";
-    case Errc::busy: return "busy";
-    case Errc::input_output: return "input_output";
-    case Errc::bad_request: return "bad_request";
-    case Errc::no_repository: return "no_repository";
-    case Errc::unsupported_repository: return "unsupported_repository";
-    case Errc::damaged_repository: return "damaged_repository";
-    case Errc::newer_state: return "newer_state";
-    case Errc::no_branch: return "no_branch";
-    case Errc::no_session: return "no_session";
-    case Errc::ambiguous_session: return "ambiguous_session";
-    case Errc::wrong_state: return "wrong_state";
-    case Errc::attached_elsewhere: return "attached_elsewhere";
-    case Errc::branch_moved: return "branch_moved";
-    case Errc::conflict: return "conflict";
-    case Errc::unavailable: return "unavailable";
+    case Errc::not_found:
+      return "not_found";
+    case Errc::exists:
+      return "exists";
+    case Errc::not_a_directory:
+      return "not_a_directory";
+    case Errc::is_a_directory:
+      return "is_a_directory";
+    case Errc::not_empty:
+      return "not_empty";
+    case Errc::name_too_long:
+      return "name_too_long";
+    case Errc::too_many_links:
+      return "too_many_links";
+    case Errc::invalid_argument:
+      return "invalid_argument";
+    case Errc::access_denied:
+      return "access_denied";
+    case Errc::not_permitted:
+      return "not_permitted";
+    case Errc::read_only:
+      return "read_only";
+    case Errc::no_space:
+      return "no_space";
+    case Errc::quota_exceeded:
+      return "quota_exceeded";
+    case Errc::file_too_large:
+      return "file_too_large";
+    case Errc::no_attribute:
+      return "no_attribute";
+    case Errc::result_too_large:
+      return "result_too_large";
+    case Errc::no_such_offset:
+      return "no_such_offset";
+    case Errc::not_supported:
+      return "not_supported";
+    case Errc::busy:
+      return "busy";
+    case Errc::input_output:
+      return "input_output";
+    case Errc::bad_request:
+      return "bad_request";
+    case Errc::no_repository:
+      return "no_repository";
+    case Errc::unsupported_repository:
+      return "unsupported_repository";
+    case Errc::damaged_repository:
+      return "damaged_repository";
+    case Errc::newer_state:
+      return "newer_state";
+    case Errc::no_branch:
+      return "no_branch";
+    case Errc::no_session:
+      return "no_session";
+    case Errc::ambiguous_session:
+      return "ambiguous_session";
+    case Errc::wrong_state:
+      return "wrong_state";
+    case Errc::attached_elsewhere:
+      return "attached_elsewhere";
+    case Errc::branch_moved:
+      return "branch_moved";
+    case Errc::conflict:
+      return "conflict";
+    case Errc::unavailable:
+      return "unavailable";
   }
   return "input_output";
 }

@@ -69,9 +69,12 @@ void set_audit(Json& json, const session::Audit& audit) {
 }
 
 session::Audit audit_from(const Json& json) {
-  return {.committer = get_bytes(json, "committer"), .issuer = get_bytes(json, "issuer"),
-          .source = get_bytes(json, "source"),       .image = get_bytes(json, "image"),
-          .trigger = get_bytes(json, "trigger"),     .trigger_id = get_bytes(json, "trigger_id")};
+  return {.committer = get_bytes(json, "committer"),
+          .issuer = get_bytes(json, "issuer"),
+          .source = get_bytes(json, "source"),
+          .image = get_bytes(json, "image"),
+          .trigger = get_bytes(json, "trigger"),
+          .trigger_id = get_bytes(json, "trigger_id")};
 }
 
 void set_options(Json& json, const session::SessionOptions& options) {
@@ -120,7 +123,9 @@ session::SessionRecord record_from(const Json& json) {
                                 .conflicts = strings_from(get_array(json, "conflicts"), "path"),
                                 .created = get_time(json, "created"),
                                 .changed = get_time(json, "changed")};
-  if (const std::optional<std::int64_t> code = get_integer(json, "exit_code")) record.exit_code = static_cast<int>(*code);
+  if (const std::optional<std::int64_t> code = get_integer(json, "exit_code")) {
+    record.exit_code = static_cast<int>(*code);
+  }
   return record;
 }
 
@@ -189,9 +194,8 @@ Json view_json(const SessionView& view) {
   json["changed"] = to_text(record.changed);
   if (view.counts) json["counts"] = counts_json(*view.counts);
   if (view.usage) {
-    json["staged"] = Json{{"files", view.usage->staged_files},
-                          {"bytes", view.usage->staged_bytes},
-                          {"nodes", view.usage->nodes}};
+    json["staged"] =
+        Json{{"files", view.usage->staged_files}, {"bytes", view.usage->staged_bytes}, {"nodes", view.usage->nodes}};
   }
   json["omitted"] = omissions_json(view.omitted);
   return json;

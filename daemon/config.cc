@@ -19,7 +19,8 @@ std::string absolute_path(const std::string& path) {
   std::error_code failed;
   const std::filesystem::path here = std::filesystem::current_path(failed);
   if (failed && !path.starts_with('/')) {
-    throw Error(Errc::bad_request, "cannot resolve '" + path + "': the current directory is gone; give an absolute path");
+    throw Error(Errc::bad_request,
+                "cannot resolve '" + path + "': the current directory is gone; give an absolute path");
   }
   std::string text = (here / path).lexically_normal().string();
   while (text.size() > 1 && text.ends_with('/')) text.pop_back();

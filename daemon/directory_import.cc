@@ -79,7 +79,7 @@ DirectoryImport::DirectoryImport(session::Quarantine& quarantine, const std::str
         result_.size.bytes += count;
         if (progress_) progress_(result_.size);
       }) {
-  struct stat about{};
+  struct stat about {};
   if (stat(skipped_directory.c_str(), &about) == 0) skipped_ = {about.st_dev, about.st_ino};
 }
 
@@ -110,7 +110,7 @@ std::optional<ObjectId> DirectoryImport::import_directory(FileDescriptor directo
 
 std::optional<TreeEntry> DirectoryImport::import_entry(int directory, const std::string& name, const std::string& path,
                                                        int depth) {
-  struct stat about{};
+  struct stat about {};
   if (fstatat(directory, name.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0) refuse(path, errno);
   const bool is_skipped = about.st_dev == skipped_.device && about.st_ino == skipped_.inode;
   const bool is_refused_link = S_ISLNK(about.st_mode) && session::is_gitmodules_name(name);

@@ -24,15 +24,14 @@ std::size_t FileSource::read(std::uint64_t offset, std::span<std::byte> out) con
   const std::size_t wanted = static_cast<std::size_t>(std::min<std::uint64_t>(left, out.size()));
   std::size_t done = 0;
   while (done < wanted) {
-    const ssize_t count =
-        pread(file_.get(), out.data() + done, wanted - done, static_cast<off_t>(offset + done));
+    const ssize_t count = pread(file_.get(), out.data() + done, wanted - done, static_cast<off_t>(offset + done));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) {
       throw Error(Errc::input_output, "cannot read " + session::quote_path(name_) + ": " + std::strerror(errno));
     }
     if (count == 0) {
-      throw Error(Errc::input_output,
-                  session::quote_path(name_) + " became shorter while it was read; stop what writes to it and try again");
+      throw Error(Errc::input_output, session::quote_path(name_) +
+                                          " became shorter while it was read; stop what writes to it and try again");
     }
     done += static_cast<std::size_t>(count);
   }

@@ -15,13 +15,13 @@ using session::Error;
 
 namespace {
 
-constexpr std::array<std::string_view, 11> kForKernel = {"suid",  "nosuid", "dev",   "nodev",   "exec",   "noexec",
+constexpr std::array<std::string_view, 11> kForKernel = {"suid",  "nosuid",  "dev",  "nodev",   "exec",      "noexec",
                                                          "atime", "noatime", "sync", "dirsync", "nodiratime"};
 // mount(8), "filesystem-independent mount options", and systemd.mount(5).
 constexpr std::array<std::string_view, 20> kForOthers = {
-    "rw",   "defaults", "auto",  "noauto", "nofail",        "user",     "nouser",      "users",      "owner",  "group",
-    "async", "relatime", "norelatime", "strictatime", "nostrictatime", "lazytime", "nolazytime", "_netdev", "diratime",
-    "silent"};
+    "rw",         "defaults", "auto",     "noauto",   "nofail",     "user",        "nouser",        "users",
+    "owner",      "group",    "async",    "relatime", "norelatime", "strictatime", "nostrictatime", "lazytime",
+    "nolazytime", "_netdev",  "diratime", "silent"};
 
 template <std::size_t Count>
 bool is_one_of(const std::array<std::string_view, Count>& names, std::string_view name) {
@@ -32,23 +32,32 @@ std::uint32_t parse_id(std::string_view key, std::string_view value) {
   std::uint32_t id = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), id);
   if (error != std::errc() || end != value.data() + value.size() || value.empty()) {
-    throw Error(Errc::bad_request, "the mount option " + std::string(key) + " needs a number, not '" +
-                                       std::string(value) + "'");
+    throw Error(Errc::bad_request,
+                "the mount option " + std::string(key) + " needs a number, not '" + std::string(value) + "'");
   }
   return id;
 }
 
 // One of Escrow's own; false: it is not.
 bool apply_own(std::string_view key, std::string_view value, MountArguments& arguments) {
-  if (key == "branch") arguments.opened.branch = value;
-  else if (key == "path_prefix") arguments.opened.path_prefix = value;
-  else if (key == "session") arguments.session = value;
-  else if (key == "committer") arguments.opened.committer = value;
-  else if (key == "issuer") arguments.opened.issuer = value;
-  else if (key == "uid") arguments.opened.uid = parse_id(key, value);
-  else if (key == "gid") arguments.opened.gid = parse_id(key, value);
-  else if (key == "umask") arguments.opened.umask = value;
-  else return false;
+  if (key == "branch")
+    arguments.opened.branch = value;
+  else if (key == "path_prefix")
+    arguments.opened.path_prefix = value;
+  else if (key == "session")
+    arguments.session = value;
+  else if (key == "committer")
+    arguments.opened.committer = value;
+  else if (key == "issuer")
+    arguments.opened.issuer = value;
+  else if (key == "uid")
+    arguments.opened.uid = parse_id(key, value);
+  else if (key == "gid")
+    arguments.opened.gid = parse_id(key, value);
+  else if (key == "umask")
+    arguments.opened.umask = value;
+  else
+    return false;
   if (value.empty()) throw Error(Errc::bad_request, "the mount option " + std::string(key) + " needs a value");
   return true;
 }
@@ -65,8 +74,8 @@ void apply_one(std::string_view option, MountArguments& arguments) {
   } else if (is_one_of(kForKernel, option)) {
     arguments.kernel_options.emplace_back(option);
   } else if (!apply_own(key, value, arguments)) {
-    throw Error(Errc::bad_request, "unknown mount option '" + std::string(option) +
-                                       "'; `escrow mount --help` lists those that exist");
+    throw Error(Errc::bad_request,
+                "unknown mount option '" + std::string(option) + "'; `escrow mount --help` lists those that exist");
   }
 }
 

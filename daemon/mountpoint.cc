@@ -1,5 +1,6 @@
 #include "daemon/mountpoint.h"
 
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -53,7 +54,8 @@ std::vector<MountedSession> mounted_sessions() {
     std::istringstream fields(line);
     std::string skip, mountpoint, field, type, source;
     fields >> skip >> skip >> skip >> skip >> mountpoint;
-    while (fields >> field && field != "-") {}
+    while (fields >> field && field != "-") {
+    }
     fields >> type >> source;
     if (type == "fuse.escrow") found.push_back({unescape(mountpoint), unescape(source)});
   }
@@ -87,7 +89,7 @@ bool keeps_busy(const fs::path& process, const std::string& mountpoint) {
 
 std::string check_mountpoint(const std::string& text, const std::string& git_directory) {
   const std::string wanted = absolute_path(text);
-  struct stat about{};
+  struct stat about {};
   if (stat(wanted.c_str(), &about) != 0) {
     if (errno == ENOENT) refuse(wanted, "it does not exist; create the directory first");
     if (errno == ENOTCONN) refuse(wanted, "a dead mount is there; `umount` it first");
@@ -107,6 +109,15 @@ std::string check_mountpoint(const std::string& text, const std::string& git_dir
   if (!fs::is_empty(path, failed) && !failed) refuse(path, "the directory is not empty; choose an empty one");
   if (failed) refuse(path, failed.message());
   return path;
+}
+
+void clear_dead_mount(const std::string& mountpoint, const std::string& source) {
+  for (const MountedSession& mounted : mounted_sessions()) {
+    struct stat about {};
+    if (mounted.mountpoint != mountpoint || mounted.source != source) continue;
+    if (stat(mountpoint.c_str(), &about) == 0 || errno != ENOTCONN) continue;
+    umount2(mountpoint.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW);
+  }
 }
 
 std::string holders_of(const std::string& mountpoint) {

@@ -10,6 +10,10 @@ namespace escrow::daemon {
 // `git_directory`.
 std::string check_mountpoint(const std::string& text, const std::string& git_directory);
 
+// Takes away what a dead host left behind: a mount of `source` ("escrow:ID") on `mountpoint` that nobody serves. Does
+// nothing when there is none, or when this user may not.
+void clear_dead_mount(const std::string& mountpoint, const std::string& source);
+
 // Processes that keep `mountpoint` busy (an open descriptor, a mapping, a working directory or root below it), as far
 // as /proc lets this user see: "python3 (4711)", joined by ", ". Empty: none seen.
 std::string holders_of(const std::string& mountpoint);

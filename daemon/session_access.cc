@@ -7,6 +7,7 @@
 
 #include "api/control_client.h"
 #include "daemon/config.h"
+#include "daemon/mountpoint.h"
 #include "daemon/session_verbs.h"
 
 namespace escrow::daemon {
@@ -65,7 +66,7 @@ api::Answer SessionAccess::ask(const api::Request& request, const std::function<
     if (context_.repository().directories().is_held(id_)) {
       if (std::optional<api::ControlClient> client = connect(directory)) return client->ask(request, on_part);
     } else if (std::unique_ptr<session::Session> session = try_attach(context_.sessions(), id_)) {
-      return act(*session, request, on_part);
+      return act(*session, listed.attachment, request, on_part);
     }
     if (std::chrono::steady_clock::now() > deadline) {
       throw Error(Errc::attached_elsewhere, "session " + id_.text() +
@@ -76,14 +77,12 @@ api::Answer SessionAccess::ask(const api::Request& request, const std::function<
   }
 }
 
-api::Answer SessionAccess::act(session::Session& session, const api::Request& request,
+api::Answer SessionAccess::act(session::Session& session, session::Attachment attachment, const api::Request& request,
                                const std::function<void(const api::DiffPart&)>& on_part) {
   const std::string who = current_principal();
   return std::visit(
       Overloaded{
-          [&](const api::StatusRequest& it) -> api::Answer {
-            return view_of(session, session::Attachment::none, it.with_changes);
-          },
+          [&](const api::StatusRequest& it) -> api::Answer { return view_of(session, attachment, it.with_changes); },
           [&](const api::CommitRequest& it) -> api::Answer {
             const session::CommitOutcome outcome = session.commit({.message = it.message,
                                                                    .exit_code = {},
@@ -108,7 +107,13 @@ api::Answer SessionAccess::act(session::Session& session, const api::Request& re
             });
           },
           [&](const api::UnmountRequest&) -> api::Answer {
-            throw Error(Errc::wrong_state, "session " + id_.text() + " is not mounted");
+            if (attachment != session::Attachment::lost) {
+              throw Error(Errc::wrong_state, "session " + id_.text() + " is not mounted");
+            }
+            const std::string mountpoint = session.record().mountpoint;
+            clear_dead_mount(mountpoint, "escrow:" + id_.text());
+            session.set_mountpoint("");
+            return api::UnmountAnswer{.mountpoint = mountpoint};
           },
       },
       request);
@@ -116,24 +121,24 @@ api::Answer SessionAccess::act(session::Session& session, const api::Request& re
 
 api::Answer SessionAccess::answer_ended(const session::SessionManager::Listed& listed, const api::Request& request) {
   const session::SessionRecord& record = listed.record;
-  return std::visit(
-      Overloaded{
-          [&](const api::StatusRequest&) -> api::Answer {
-            return api::SessionView{.record = record,
-                                    .attachment = listed.attachment,
-                                    .head = context_.repository().references().head(record.options.branch),
-                                    .counts = std::nullopt,
-                                    .usage = std::nullopt,
-                                    .omitted = {}};
-          },
-          [&](const api::CommitRequest&) -> api::Answer { return late_commit_answer(record); },
-          [&](const api::RollbackRequest&) -> api::Answer { return late_rollback_answer(record); },
-          [&](const api::DiscardRequest&) -> api::Answer { refuse_ended(record, "discard in"); },
-          [&](const api::UpdateRequest&) -> api::Answer { refuse_ended(record, "update"); },
-          [&](const api::DiffRequest&) -> api::Answer { refuse_ended(record, "diff"); },
-          [&](const api::UnmountRequest&) -> api::Answer { refuse_ended(record, "unmount"); },
-      },
-      request);
+  return std::visit(Overloaded{
+                        [&](const api::StatusRequest&) -> api::Answer {
+                          return api::SessionView{
+                              .record = record,
+                              .attachment = listed.attachment,
+                              .head = context_.repository().references().head(record.options.branch),
+                              .counts = std::nullopt,
+                              .usage = std::nullopt,
+                              .omitted = {}};
+                        },
+                        [&](const api::CommitRequest&) -> api::Answer { return late_commit_answer(record); },
+                        [&](const api::RollbackRequest&) -> api::Answer { return late_rollback_answer(record); },
+                        [&](const api::DiscardRequest&) -> api::Answer { refuse_ended(record, "discard in"); },
+                        [&](const api::UpdateRequest&) -> api::Answer { refuse_ended(record, "update"); },
+                        [&](const api::DiffRequest&) -> api::Answer { refuse_ended(record, "diff"); },
+                        [&](const api::UnmountRequest&) -> api::Answer { refuse_ended(record, "unmount"); },
+                    },
+                    request);
 }
 
 api::SessionView SessionAccess::status(bool with_changes) {

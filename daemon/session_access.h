@@ -33,7 +33,7 @@ class SessionAccess {
 
  private:
   api::Answer ask(const api::Request& request, const std::function<void(const api::DiffPart&)>& on_part = {});
-  api::Answer act(session::Session& session, const api::Request& request,
+  api::Answer act(session::Session& session, session::Attachment attachment, const api::Request& request,
                   const std::function<void(const api::DiffPart&)>& on_part);
   api::Answer answer_ended(const session::SessionManager::Listed& listed, const api::Request& request);
 

@@ -17,8 +17,9 @@ void add_audit_options(CLI::App& command, SessionArguments& arguments) {
       ->type_name("B");
   command.add_option("--path-prefix", arguments.path_prefix, "The directory of the repository that is the root")
       ->type_name("P");
-  command.add_option("--committer", arguments.committer,
-                     "Who the commit is by: user:NAME, agent:NAME or role:NAME (default: this user)")
+  command
+      .add_option("--committer", arguments.committer,
+                  "Who the commit is by: user:NAME, agent:NAME or role:NAME (default: this user)")
       ->type_name("N");
   command.add_option("--issuer", arguments.issuer, "Who asked for the session (default: this user)")->type_name("N");
   command.add_option("--image", arguments.image, "Recorded with the commit: the image the command ran in")
@@ -35,8 +36,9 @@ void add_view_options(CLI::App& command, SessionArguments& arguments) {
       ->type_name("OCTAL")
       ->capture_default_str();
   command.add_flag("--read-only", arguments.read_only, "Every change fails with EROFS");
-  command.add_option("--exclude", arguments.excludes,
-                     "Leave what matches out of the commit (as a line of .gitignore; may be repeated)")
+  command
+      .add_option("--exclude", arguments.excludes,
+                  "Leave what matches out of the commit (as a line of .gitignore; may be repeated)")
       ->type_name("GLOB")
       ->allow_extra_args(false);
 }

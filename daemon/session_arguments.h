@@ -16,10 +16,10 @@ class App;
 namespace escrow::daemon {
 
 struct SessionArguments {
-  std::string branch;       // empty: the repository's default branch
+  std::string branch;  // empty: the repository's default branch
   std::string path_prefix;
-  std::string committer;    // empty: the user of this process
-  std::string issuer;       // empty: the user of this process
+  std::string committer;  // empty: the user of this process
+  std::string issuer;     // empty: the user of this process
   std::string image, trigger, trigger_id;
   std::optional<std::uint32_t> uid, gid;  // nullopt: of this process
   std::string umask = "022";              // octal

@@ -129,8 +129,11 @@ struct SessionHost::Impl {
     const WriteGate::Position before = session->gate().position();
     try {
       seal();
-      const session::CommitOutcome outcome = session->commit(
-          {.message = request.message, .exit_code = {}, .reason = session::Reason::success, .by_hand = true, .who = who});
+      const session::CommitOutcome outcome = session->commit({.message = request.message,
+                                                              .exit_code = {},
+                                                              .reason = session::Reason::success,
+                                                              .by_hand = true,
+                                                              .who = who});
       api::CommitAnswer answer = commit_answer(*session, outcome);
       if (std::holds_alternative<session::Conflicts>(outcome)) {
         session->gate().move_to(before);

@@ -19,9 +19,12 @@ constexpr std::size_t kDiffPartBytes = 256 * 1024;
 
 storage::DiffFormat storage_format(api::DiffFormat format) {
   switch (format) {
-    case api::DiffFormat::name_status: return storage::DiffFormat::name_status;
-    case api::DiffFormat::stat: return storage::DiffFormat::stat;
-    case api::DiffFormat::patch: return storage::DiffFormat::patch;
+    case api::DiffFormat::name_status:
+      return storage::DiffFormat::name_status;
+    case api::DiffFormat::stat:
+      return storage::DiffFormat::stat;
+    case api::DiffFormat::patch:
+      return storage::DiffFormat::patch;
   }
   return storage::DiffFormat::patch;
 }

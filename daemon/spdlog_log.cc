@@ -8,10 +8,14 @@ namespace {
 
 spdlog::level::level_enum level_of(session::LogLevel level) {
   switch (level) {
-    case session::LogLevel::debug: return spdlog::level::debug;
-    case session::LogLevel::info: return spdlog::level::info;
-    case session::LogLevel::warning: return spdlog::level::warn;
-    case session::LogLevel::error: return spdlog::level::err;
+    case session::LogLevel::debug:
+      return spdlog::level::debug;
+    case session::LogLevel::info:
+      return spdlog::level::info;
+    case session::LogLevel::warning:
+      return spdlog::level::warn;
+    case session::LogLevel::error:
+      return spdlog::level::err;
   }
   return spdlog::level::err;
 }

@@ -15,26 +15,40 @@ constexpr std::size_t kNamesShown = 10;
 
 std::string past(session::Did did) {
   switch (did) {
-    case session::Did::nothing: return "left it alone";
-    case session::Did::added: return "added it";
-    case session::Did::modified: return "modified it";
-    case session::Did::deleted: return "deleted it";
-    case session::Did::type_changed: return "changed its type";
+    case session::Did::nothing:
+      return "left it alone";
+    case session::Did::added:
+      return "added it";
+    case session::Did::modified:
+      return "modified it";
+    case session::Did::deleted:
+      return "deleted it";
+    case session::Did::type_changed:
+      return "changed its type";
   }
   return "changed it";
 }
 
 std::string explain(session::OmissionKind kind) {
   switch (kind) {
-    case session::OmissionKind::excluded: return "excluded by --exclude";
-    case session::OmissionKind::git_name: return "names git reserves";
-    case session::OmissionKind::socket: return "sockets";
-    case session::OmissionKind::fifo: return "fifos";
-    case session::OmissionKind::device: return "devices";
-    case session::OmissionKind::empty_directory: return "empty directories";
-    case session::OmissionKind::xattrs: return "extended attributes of";
-    case session::OmissionKind::mode: return "mode bits beyond the executable bit of";
-    case session::OmissionKind::inside_submodule: return "inside a submodule";
+    case session::OmissionKind::excluded:
+      return "excluded by --exclude";
+    case session::OmissionKind::git_name:
+      return "names git reserves";
+    case session::OmissionKind::socket:
+      return "sockets";
+    case session::OmissionKind::fifo:
+      return "fifos";
+    case session::OmissionKind::device:
+      return "devices";
+    case session::OmissionKind::empty_directory:
+      return "empty directories";
+    case session::OmissionKind::xattrs:
+      return "extended attributes of";
+    case session::OmissionKind::mode:
+      return "mode bits beyond the executable bit of";
+    case session::OmissionKind::inside_submodule:
+      return "inside a submodule";
   }
   return "others";
 }

@@ -2,7 +2,8 @@
 //
 // A register_* function adds its sub-command, options and help to `app`. Parsing does nothing by itself: the
 // sub-command's callback stores in `chosen` what is to be done, and cli.cc does it after everything was parsed, inside
-// the one catch site. An action returns the exit status (exit_status.h) or throws Error. `options` outlives it. Pattern:
+// the one catch site. An action returns the exit status (exit_status.h) or throws Error. `options` outlives it.
+// Pattern:
 //
 //   void register_gc(CLI::App& app, const GlobalOptions& options, Action& chosen) {
 //     auto arguments = std::make_shared<GcArguments>();

@@ -21,8 +21,8 @@ int report(const api::CommitAnswer& answer, const std::string& id) {
   if (!answer.warning.empty()) tell("escrow: " + answer.warning);
   if (!answer.conflicts.empty()) {
     tell("Both the session and the branch changed:\n" + conflict_lines(answer.conflicts) + "Session " + id +
-         " was not committed and stays open: `escrow update " + id + "` takes in what does not conflict, `escrow discard " +
-         id + " PATH...` gives up the session's side of a path.");
+         " was not committed and stays open: `escrow update " + id + "` takes in what does not conflict, " +
+         "`escrow discard " + id + " PATH...` gives up the session's side of a path.");
     return kExitConflict;
   }
   if (answer.commit) {
@@ -63,7 +63,8 @@ void register_commit(CLI::App& app, const GlobalOptions& options, Action& chosen
       "\n"
       "Example:\n"
       "  escrow commit 3f9c -m \"Retrain with more data\"\n");
-  command->callback([&options, &chosen, arguments] { chosen = [&options, arguments] { return commit(options, *arguments); }; });
+  command->callback(
+      [&options, &chosen, arguments] { chosen = [&options, arguments] { return commit(options, *arguments); }; });
 }
 
 }  // namespace escrow::daemon

@@ -60,7 +60,8 @@ void register_diff(CLI::App& app, const GlobalOptions& options, Action& chosen) 
       "Examples:\n"
       "  escrow diff 3f9c --stat\n"
       "  escrow diff 3f9c > changes.patch\n");
-  command->callback([&options, &chosen, arguments] { chosen = [&options, arguments] { return diff(options, *arguments); }; });
+  command->callback(
+      [&options, &chosen, arguments] { chosen = [&options, arguments] { return diff(options, *arguments); }; });
 }
 
 }  // namespace escrow::daemon

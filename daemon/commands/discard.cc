@@ -23,8 +23,7 @@ int discard(const GlobalOptions& options, const DiscardArguments& arguments) {
   SessionAccess access(context, arguments.session);
   const api::DiscardAnswer answer = access.discard(arguments.paths);
   if (arguments.json) {
-    print_line(
-        api::JsonObject().text("session", access.id().text()).number("discarded", answer.discarded).text());
+    print_line(api::JsonObject().text("session", access.id().text()).number("discarded", answer.discarded).text());
   } else {
     print_line("Took " + plural(answer.discarded, "path") + " of session " + access.id().text() +
                " back to the base; the session stays open.");
@@ -46,7 +45,8 @@ void register_discard(CLI::App& app, const GlobalOptions& options, Action& chose
       "\n"
       "Example:\n"
       "  escrow discard 3f9c results/old.csv logs\n");
-  command->callback([&options, &chosen, arguments] { chosen = [&options, arguments] { return discard(options, *arguments); }; });
+  command->callback(
+      [&options, &chosen, arguments] { chosen = [&options, arguments] { return discard(options, *arguments); }; });
 }
 
 }  // namespace escrow::daemon

@@ -47,7 +47,8 @@ void register_gc(CLI::App& app, const GlobalOptions& options, Action& chosen) {
       "\n"
       "Example:\n"
       "  escrow --repo data.git gc\n");
-  command->callback([&options, &chosen, arguments] { chosen = [&options, arguments] { return gc(options, *arguments); }; });
+  command->callback(
+      [&options, &chosen, arguments] { chosen = [&options, arguments] { return gc(options, *arguments); }; });
 }
 
 }  // namespace escrow::daemon

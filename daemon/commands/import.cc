@@ -34,7 +34,7 @@ struct ImportArguments {
 };
 
 void check_directory(const std::string& directory) {
-  struct stat about{};
+  struct stat about {};
   if (stat(directory.c_str(), &about) != 0) {
     throw Error(Errc::bad_request, "cannot import " + session::quote_path(directory) + ": " + std::strerror(errno));
   }
@@ -51,8 +51,7 @@ void allow_many_descriptors() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-ImportedTree read_directory(session::Session& session, const std::string& directory,
-                            const std::string& git_directory) {
+ImportedTree read_directory(session::Session& session, const std::string& directory, const std::string& git_directory) {
   ProgressBar bar("Importing");
   const DirectorySize total = bar.is_shown() ? measure_directory(directory) : DirectorySize{};
   DirectoryImport import(session.quarantine(), git_directory, [&](const DirectorySize& done) {
@@ -84,8 +83,7 @@ int report(const ImportArguments& arguments, const api::CommitAnswer& answer, co
          "Nothing was committed; what was imported is kept as refs/sessions/" + record.id.text() + ".");
     return kExitConflict;
   }
-  const std::string what =
-      plural(imported.size.files, "file") + ", " + human_size(imported.size.bytes) + ", ";
+  const std::string what = plural(imported.size.files, "file") + ", " + human_size(imported.size.bytes) + ", ";
   if (answer.commit) {
     print_line("Imported " + what + "as commit " + answer.commit->hex() + " on " + record.options.branch + " (" +
                human_counts(answer.counts) + ").");
@@ -106,14 +104,11 @@ int import_into(const GlobalOptions& options, const ImportArguments& arguments) 
   const std::unique_ptr<session::Session> session = context.sessions().open(opened, true);
   const std::string who = current_principal();
   try {
-    const ImportedTree imported =
-        read_directory(*session, directory, context.repository().git_directory());
+    const ImportedTree imported = read_directory(*session, directory, context.repository().git_directory());
     const session::TreeRoot before = session::tree_of_commit(session->quarantine(), session->record().base);
-    const session::TreeRoot after =
-        session::graft_tree(session->quarantine(), before, opened.prefix, imported.tree);
+    const session::TreeRoot after = session::graft_tree(session->quarantine(), before, opened.prefix, imported.tree);
     const std::string name = std::filesystem::path(directory).filename().string();
-    const std::string message =
-        arguments.message.empty() ? "Import " + session::quote_path(name) : arguments.message;
+    const std::string message = arguments.message.empty() ? "Import " + session::quote_path(name) : arguments.message;
     const session::CommitOutcome outcome = session->commit_tree(
         after, {.message = message, .exit_code = {}, .reason = session::Reason::success, .by_hand = false, .who = who});
     return report(arguments, commit_answer(*session, outcome), imported, session->record());
@@ -145,7 +140,8 @@ void register_import(CLI::App& app, const GlobalOptions& options, Action& chosen
       "Examples:\n"
       "  escrow --repo data.git import ./dataset --message \"first import\"\n"
       "  escrow import ./model --branch experiments --path-prefix models/v2\n");
-  command->callback([&options, &chosen, arguments] { chosen = [&options, arguments] { return import_into(options, *arguments); }; });
+  command->callback(
+      [&options, &chosen, arguments] { chosen = [&options, arguments] { return import_into(options, *arguments); }; });
 }
 
 }  // namespace escrow::daemon

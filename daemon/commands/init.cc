@@ -25,7 +25,8 @@ int init(const GlobalOptions& options, const InitArguments& arguments) {
   } else if (created) {
     print_line("Created the bare repository " + session::quote_path(path) + " on branch " + arguments.branch + ".");
   } else {
-    print_line("The git repository " + session::quote_path(path) + " is ready for sessions; its branches are as they were.");
+    print_line("The git repository " + session::quote_path(path) +
+               " is ready for sessions; its branches are as they were.");
   }
   return kExitSuccess;
 }
@@ -46,7 +47,8 @@ void register_init(CLI::App& app, const GlobalOptions& options, Action& chosen) 
       "Examples:\n"
       "  escrow --repo data.git init\n"
       "  escrow --repo ~/src/project init      # adopt; sessions commit to branches that are not checked out\n");
-  command->callback([&options, &chosen, arguments] { chosen = [&options, arguments] { return init(options, *arguments); }; });
+  command->callback(
+      [&options, &chosen, arguments] { chosen = [&options, arguments] { return init(options, *arguments); }; });
 }
 
 }  // namespace escrow::daemon

@@ -23,8 +23,10 @@ std::string printable(std::string_view text) {
   std::string out;
   for (const char letter : text) {
     const unsigned char byte = static_cast<unsigned char>(letter);
-    if (letter == '\n' || letter == '\t' || (byte >= 0x20 && byte != 0x7f)) out += letter;
-    else out += '?';
+    if (letter == '\n' || letter == '\t' || (byte >= 0x20 && byte != 0x7f))
+      out += letter;
+    else
+      out += '?';
   }
   return out;
 }
@@ -90,8 +92,10 @@ int log(const GlobalOptions& options, const LogArguments& arguments) {
   std::uint64_t shown = 0;
   if (arguments.json) print("[");
   repository.log(branch, path, [&](const storage::LogEntry& entry) {
-    if (arguments.json) print((shown == 0 ? "" : ",\n") + json_entry(entry).text());
-    else print_entry(entry);
+    if (arguments.json)
+      print((shown == 0 ? "" : ",\n") + json_entry(entry).text());
+    else
+      print_entry(entry);
     ++shown;
     return arguments.limit == 0 || shown < arguments.limit;
   });
@@ -114,7 +118,8 @@ void register_log(CLI::App& app, const GlobalOptions& options, Action& chosen) {
       "Examples:\n"
       "  escrow log -n 5\n"
       "  escrow log --branch experiments models/v2 --json\n");
-  command->callback([&options, &chosen, arguments] { chosen = [&options, arguments] { return log(options, *arguments); }; });
+  command->callback(
+      [&options, &chosen, arguments] { chosen = [&options, arguments] { return log(options, *arguments); }; });
 }
 
 }  // namespace escrow::daemon

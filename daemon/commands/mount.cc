@@ -74,12 +74,24 @@ void serve(SessionHost& host, const FileDescriptor& signals) {
   }
 }
 
+// The mountpoint, checked; what a dead host of the same session left there is taken away first.
+std::string free_mountpoint(RepositoryContext& context, const MountArguments& arguments) {
+  if (!arguments.session.empty()) {
+    const session::SessionId id = context.sessions().resolve(arguments.session);
+    const session::SessionManager::Listed listed = context.sessions().status(id);
+    if (listed.attachment == session::Attachment::lost) {
+      clear_dead_mount(listed.record.mountpoint, "escrow:" + id.text());
+    }
+  }
+  return check_mountpoint(arguments.mountpoint, context.repository().git_directory());
+}
+
 int host_session(const GlobalOptions& options, const Arguments& arguments, const Announce& announce) {
   const FileDescriptor signals = take_signals();
   RepositoryContext context(options);
   context.recover();
   SessionHost::Options hosted;
-  hosted.mount.mountpoint = check_mountpoint(arguments.mount.mountpoint, context.repository().git_directory());
+  hosted.mount.mountpoint = free_mountpoint(context, arguments.mount);
   hosted.mount.allow_other = arguments.mount.allow_other || geteuid() == 0;
   hosted.mount.extra_options = arguments.mount.kernel_options;
   std::unique_ptr<session::Session> session = open_or_attach(context, arguments.mount);
@@ -121,8 +133,7 @@ int mount(const GlobalOptions& given, Arguments arguments) {
       std::fflush(stdout);
     });
   }
-  print(run_in_background(
-      [&](const Announce& announce) { return host_session(options, arguments, announce); }));
+  print(run_in_background([&](const Announce& announce) { return host_session(options, arguments, announce); }));
   return kExitSuccess;
 }
 
@@ -138,8 +149,9 @@ void register_mount(CLI::App& app, const GlobalOptions& options, Action& chosen)
   add_view_options(*command, arguments->mount.opened);
   command->add_flag("--allow-other", arguments->mount.allow_other, "Other users may use the mount (root: always)");
   command->add_flag("--foreground", arguments->foreground, "Stay; SIGINT or SIGTERM detaches the session");
-  command->add_option("-o", arguments->option_lists,
-                      "As in fstab: branch= path_prefix= session= committer= issuer= uid= gid= umask= ro allow_other")
+  command
+      ->add_option("-o", arguments->option_lists,
+                   "As in fstab: branch= path_prefix= session= committer= issuer= uid= gid= umask= ro allow_other")
       ->type_name("OPTIONS")
       ->allow_extra_args(false);
   command->add_flag("--json", arguments->json, "Print one JSON object");
@@ -152,7 +164,8 @@ void register_mount(CLI::App& app, const GlobalOptions& options, Action& chosen)
       "  id=$(escrow --repo data.git mount /mnt/data)\n"
       "  escrow mount /mnt/data --session 3f9c\n"
       "  mount -t fuse.escrow /srv/data.git /mnt/data -o branch=main,path_prefix=models\n");
-  command->callback([&options, &chosen, arguments] { chosen = [&options, arguments] { return mount(options, *arguments); }; });
+  command->callback(
+      [&options, &chosen, arguments] { chosen = [&options, arguments] { return mount(options, *arguments); }; });
 }
 
 }  // namespace escrow::daemon

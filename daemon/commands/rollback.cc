@@ -28,8 +28,9 @@ int rollback(const GlobalOptions& options, const RollbackArguments& arguments) {
     return kExitSuccess;
   }
   if (!answer.warning.empty()) tell("escrow: " + answer.warning);
-  print_line("Session " + id + " was rolled back" +
-             (arguments.keep ? "; what it held can be fetched as refs/sessions/" + id + "." : "; nothing of it remains."));
+  print_line(
+      "Session " + id + " was rolled back" +
+      (arguments.keep ? "; what it held can be fetched as refs/sessions/" + id + "." : "; nothing of it remains."));
   return kExitSuccess;
 }
 
@@ -46,7 +47,8 @@ void register_rollback(CLI::App& app, const GlobalOptions& options, Action& chos
       "\n"
       "Example:\n"
       "  escrow rollback 3f9c\n");
-  command->callback([&options, &chosen, arguments] { chosen = [&options, arguments] { return rollback(options, *arguments); }; });
+  command->callback(
+      [&options, &chosen, arguments] { chosen = [&options, arguments] { return rollback(options, *arguments); }; });
 }
 
 }  // namespace escrow::daemon

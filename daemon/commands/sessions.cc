@@ -75,7 +75,8 @@ void register_sessions(CLI::App& app, const GlobalOptions& options, Action& chos
       "\n"
       "Example:\n"
       "  escrow sessions --open --json | jq -r '.[].session'\n");
-  command->callback([&options, &chosen, arguments] { chosen = [&options, arguments] { return sessions(options, *arguments); }; });
+  command->callback(
+      [&options, &chosen, arguments] { chosen = [&options, arguments] { return sessions(options, *arguments); }; });
 }
 
 }  // namespace escrow::daemon

@@ -29,7 +29,8 @@ std::vector<std::vector<std::string>> rows_of(const api::SessionView& view, cons
       {"attachment:", name_of(view.attachment)},
       {"branch:", session::quote_path(record.options.branch)},
       {"base:", id_or(record.base, "none, the branch did not exist")},
-      {"head:", id_or(view.head, "none, the branch does not exist yet") + (view.head == record.base ? " (unchanged)" : "")},
+      {"head:",
+       id_or(view.head, "none, the branch does not exist yet") + (view.head == record.base ? " (unchanged)" : "")},
       {"opened:", human_age(record.created, now) + " for " + record.options.audit.committer},
   };
   const auto add = [&](const char* name, const std::string& value) {
@@ -73,7 +74,8 @@ void register_status(CLI::App& app, const GlobalOptions& options, Action& chosen
   command->add_option("SESSION", arguments->session, "The session, or a unique prefix of its id")->required();
   command->add_flag("--json", arguments->json, "Print one JSON object");
   command->footer("Example:\n  escrow status 3f9c\n");
-  command->callback([&options, &chosen, arguments] { chosen = [&options, arguments] { return status(options, *arguments); }; });
+  command->callback(
+      [&options, &chosen, arguments] { chosen = [&options, arguments] { return status(options, *arguments); }; });
 }
 
 }  // namespace escrow::daemon

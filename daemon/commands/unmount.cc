@@ -53,7 +53,8 @@ int unmount(const GlobalOptions& options, const UnmountArguments& arguments) {
 void register_unmount(CLI::App& app, const GlobalOptions& options, Action& chosen) {
   auto arguments = std::make_shared<UnmountArguments>();
   CLI::App* command = app.add_subcommand("unmount", "Unmount a session and leave it open");
-  command->add_option("SESSION", arguments->what, "The session, a unique prefix of its id, or its mountpoint")->required();
+  command->add_option("SESSION", arguments->what, "The session, a unique prefix of its id, or its mountpoint")
+      ->required();
   command->add_flag("--json", arguments->json, "Print one JSON object");
   command->footer(
       "Refused while something uses the mount, which is then named.\n"
@@ -61,7 +62,8 @@ void register_unmount(CLI::App& app, const GlobalOptions& options, Action& chose
       "Examples:\n"
       "  escrow unmount 3f9c\n"
       "  escrow unmount /mnt/data\n");
-  command->callback([&options, &chosen, arguments] { chosen = [&options, arguments] { return unmount(options, *arguments); }; });
+  command->callback(
+      [&options, &chosen, arguments] { chosen = [&options, arguments] { return unmount(options, *arguments); }; });
 }
 
 }  // namespace escrow::daemon

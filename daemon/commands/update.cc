@@ -50,7 +50,8 @@ void register_update(CLI::App& app, const GlobalOptions& options, Action& chosen
       "\n"
       "Example:\n"
       "  escrow update 3f9c && escrow commit 3f9c\n");
-  command->callback([&options, &chosen, arguments] { chosen = [&options, arguments] { return update(options, *arguments); }; });
+  command->callback(
+      [&options, &chosen, arguments] { chosen = [&options, arguments] { return update(options, *arguments); }; });
 }
 
 }  // namespace escrow::daemon

@@ -51,7 +51,8 @@ void register_verify(CLI::App& app, const GlobalOptions& options, Action& chosen
       "\n"
       "Example:\n"
       "  escrow --repo data.git verify\n");
-  command->callback([&options, &chosen, arguments] { chosen = [&options, arguments] { return verify(options, *arguments); }; });
+  command->callback(
+      [&options, &chosen, arguments] { chosen = [&options, arguments] { return verify(options, *arguments); }; });
 }
 
 }  // namespace escrow::daemon

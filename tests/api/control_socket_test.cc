@@ -57,7 +57,7 @@ void expect_code(Errc code, const std::function<void()>& work) {
 }
 
 TEST_F(ControlSocket, OnlyItsOwnerMayConnect) {
-  struct stat about{};
+  struct stat about {};
   ASSERT_EQ(stat((directory_.path() + "/control.sock").c_str(), &about), 0);
   EXPECT_EQ(about.st_mode & 07777, 0600u);
 }

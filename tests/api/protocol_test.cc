@@ -11,8 +11,9 @@ namespace {
 using session::Errc;
 using session::Error;
 
-const std::vector<std::string> kHardNames = {"plain", "caf\xc3\xa9", "raw\xff\xfe", "new\nline", "esc\x1b[31m", "tab\t\"quote\\",
-                                             "cut\xe2\x82", "over\xc0\xaf", "surrogate\xed\xa0\x80", " "};
+const std::vector<std::string> kHardNames = {
+    "plain",       "caf\xc3\xa9",  "raw\xff\xfe",           "new\nline", "esc\x1b[31m", "tab\t\"quote\\",
+    "cut\xe2\x82", "over\xc0\xaf", "surrogate\xed\xa0\x80", " "};
 
 template <typename Part, typename Whole>
 Part through_the_wire(const Part& part, Whole (*decode)(std::string_view)) {
@@ -100,13 +101,14 @@ TEST(Protocol, EveryErrorCodeHasANameOfItsOwn) {
 }
 
 TEST(Protocol, MalformedRequestsAreRefused) {
-  for (const char* line : {"", "{", "null", "[]", "3", "\"commit\"", "{}", R"({"request":7})", R"({"request":"launch"})",
-                           R"({"request":"commit","message":[]})", R"({"request":"rollback","keep_result":"yes"})",
-                           R"({"request":"diff","format":"colour"})", R"({"request":"discard","paths":"a"})",
-                           R"({"request":"discard","paths":["a"]})", R"({"request":"discard","paths":[{"path":1}]})",
-                           R"({"request":"discard","paths":[{"path":"a","path_base64":"%%%%"}]})",
-                           R"({"request":"commit","message_base64":"abc"})", R"({"request":"status"} trailing)",
-                           "{\"request\":\"com\xff\"}"}) {
+  for (const char* line :
+       {"", "{", "null", "[]", "3", "\"commit\"", "{}", R"({"request":7})", R"({"request":"launch"})",
+        R"({"request":"commit","message":[]})", R"({"request":"rollback","keep_result":"yes"})",
+        R"({"request":"diff","format":"colour"})", R"({"request":"discard","paths":"a"})",
+        R"({"request":"discard","paths":["a"]})", R"({"request":"discard","paths":[{"path":1}]})",
+        R"({"request":"discard","paths":[{"path":"a","path_base64":"%%%%"}]})",
+        R"({"request":"commit","message_base64":"abc"})", R"({"request":"status"} trailing)",
+        "{\"request\":\"com\xff\"}"}) {
     expect_refused(line);
   }
   expect_refused(std::string(100'000, '['));
