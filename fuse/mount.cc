@@ -97,6 +97,7 @@ struct Mount::Impl {
         service(file_system, log_in, options_in.xattrs) {}
 
   void start();
+  void start_threads();
   void serve();
   void thread_ended();
   // The kernel has let go: nothing will come from the device any more.
@@ -122,13 +123,28 @@ void Mount::Impl::start() {
   mountpoint = checked_mountpoint(options.mountpoint);
   session = new_session(service, options);
   attach(session.get(), mountpoint, options);
-  running = std::max(options.threads, 1u);
-  {
-    const SignalsBlocked signals_blocked;
-    for (unsigned i = 0, count = running; i < count; ++i) threads.emplace_back([this] { serve(); });
+  try {
+    start_threads();
+  } catch (...) {
+    unmount(mountpoint, UnmountMode::detach);
+    stop_threads();
+    throw;
   }
   if (const auto device = device_of(mountpoint)) device_number = *device;
   raise_readahead();
+}
+
+void Mount::Impl::start_threads() {
+  const SignalsBlocked signals_blocked;
+  for (unsigned i = 0; i < std::max(options.threads, 1u); ++i) {
+    ++running;
+    try {
+      threads.emplace_back([this] { serve(); });
+    } catch (...) {
+      --running;
+      throw;
+    }
+  }
 }
 
 void Mount::Impl::serve() {
@@ -155,9 +171,8 @@ void Mount::Impl::serve() {
 }
 
 void Mount::Impl::thread_ended() {
-  if (running.fetch_sub(1) != 1) return;
+  if (running.fetch_sub(1) != 1 || let_go.exchange(true)) return;
   service.inodes.forget_all();
-  let_go = true;
   if (on_unmounted) on_unmounted();
 }
 
@@ -190,13 +205,7 @@ void Mount::Impl::stop_threads() {
 Mount::Mount(session::FileSystem& file_system, const MountOptions& options, session::Log& log,
              std::function<void()> on_unmounted)
     : impl_(std::make_unique<Impl>(file_system, options, log, std::move(on_unmounted))) {
-  try {
-    impl_->start();
-  } catch (...) {
-    if (!impl_->threads.empty()) detach();
-    impl_->stop_threads();
-    throw;
-  }
+  impl_->start();
 }
 
 Mount::~Mount() {

@@ -37,11 +37,14 @@ std::string_view user_xattr(const char* name) {
   return result;
 }
 
-session::XattrMode xattr_mode_of(int flags) {
+session::XattrMode xattr_mode_of(FileSystem& file_system, NodeId node, std::string_view name, int flags) {
   switch (flags) {
     case 0: return session::XattrMode::any;
     case XATTR_CREATE: return session::XattrMode::create;
     case XATTR_REPLACE: return session::XattrMode::replace;
+    // Never possible; as on ext4 the answer tells why.
+    case XATTR_CREATE | XATTR_REPLACE:
+      return file_system.xattr(node, name) ? session::XattrMode::create : session::XattrMode::replace;
     default: throw session::Error(session::Errc::invalid_argument, "setxattr(2) with unknown flags");
   }
 }
@@ -83,7 +86,9 @@ void statfs(fuse_req_t request, fuse_ino_t) {
 
 void setxattr(fuse_req_t request, fuse_ino_t node, const char* name, const char* value, std::size_t size, int flags) {
   answer_xattr(request, Operation::setxattr, [&](FileSystem& file_system) {
-    file_system.set_xattr(NodeId{node}, user_xattr(name), std::string_view(value, size), xattr_mode_of(flags));
+    const std::string_view attribute = user_xattr(name);
+    file_system.set_xattr(NodeId{node}, attribute, std::string_view(value, size),
+                          xattr_mode_of(file_system, NodeId{node}, attribute, flags));
     return Done{};
   });
 }

@@ -196,15 +196,21 @@ TEST_F(Mount, UnmountsOnlyItselfWhenAnotherLiesOnTop) {
   umount2(directory_.path().c_str(), MNT_DETACH);
 }
 
+// In a child: a page fault holds its process's memory lock while it waits for the mount, whose threads need theirs.
 TEST_F(Mount, UnmountWritesBackWhatAMappingDirtied) {
   auto mount = mounted(directory_.path());
-  const int file = open((directory_.path() + "/f").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  ASSERT_EQ(0, ftruncate(file, 1 << 20));
-  void* memory = mmap(nullptr, 1 << 20, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  ASSERT_NE(MAP_FAILED, memory);
-  std::memset(memory, 'm', 1 << 20);
-  munmap(memory, 1 << 20);
-  close(file);
+  const pid_t child = fork();
+  if (child == 0) {
+    const int file = open((directory_.path() + "/f").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (ftruncate(file, 1 << 20) != 0) _exit(1);
+    void* memory = mmap(nullptr, 1 << 20, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (memory == MAP_FAILED) _exit(2);
+    std::memset(memory, 'm', 1 << 20);
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  ASSERT_EQ(0, status);
   ASSERT_TRUE(mount->try_unmount());
   std::string bytes(1 << 20, '\0');
   overlay_.read(overlay_.lookup(session::kRootNode, "f")->node, 0, std::as_writable_bytes(std::span(bytes)));

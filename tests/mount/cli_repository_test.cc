@@ -1,0 +1,134 @@
+// init, import, log, gc, verify, version: the repository as the commands leave it.
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "tests/mount/cli_fixture.h"
+
+namespace escrow::test {
+namespace {
+
+using Repository = EscrowCommands;
+
+TEST_F(Repository, ImportKeepsLinksAndExecutableBitsAndIgnoresGitignore) {
+  shell(
+      "cd in && ln -s ../a.txt dir/link && echo '#!/bin/sh' > tool && chmod 755 tool && echo '*' > .gitignore && "
+      "mkdir -p .git empty && echo x > .git/config && mkfifo pipe",
+      {.directory = directory_.path(), .environment = {}, .input = {}});
+  const std::string said = done({"import", file("in"), "-m", "second"});
+  for (const char* named : {".git", "empty", "pipe"}) EXPECT_NE(said.find(named), std::string::npos) << said;
+  EXPECT_EQ(git("ls-tree main tool | cut -c1-6"), "100755");
+  EXPECT_EQ(content("dir/link"), "../a.txt");
+  EXPECT_EQ(git("ls-tree -r --name-only main"), ".gitignore\na.txt\ndir/b.txt\ndir/link\ndir/sub/c.txt\ntool");
+  EXPECT_NE(git("log -1 --format=%B main").find("Escrow-Source: import"), std::string::npos);
+  git("fsck --strict");
+}
+
+TEST_F(Repository, ImportMakesThePrefixExactlyTheDirectory) {
+  shell("mkdir -p other && echo n > other/n.txt", {.directory = directory_.path(), .environment = {}, .input = {}});
+  done({"import", file("other"), "--path-prefix", "dir", "-m", "replace"});
+  EXPECT_EQ(git("ls-tree -r --name-only main"), "a.txt\ndir/n.txt");
+}
+
+TEST_F(Repository, ImportOntoABranchThatDoesNotExistCreatesIt) {
+  done({"import", file("in"), "--branch", "fresh"});
+  EXPECT_EQ(git("rev-parse fresh^{tree}"), git("rev-parse main^{tree}"));
+}
+
+TEST_F(Repository, ImportingTheSameAgainMakesNoCommit) {
+  const std::string before = head();
+  EXPECT_NE(done({"import", file("in")}).find("already"), std::string::npos);
+  EXPECT_EQ(head(), before);
+}
+
+TEST_F(Repository, ImportTakesNamesOfAnyBytes) {
+  shell(
+      "printf n > \"$(printf 'in/new\\nline')\"; printf r > \"$(printf 'in/raw\\377')\"; "
+      "printf e > \"$(printf 'in/esc\\033')\"",
+      {.directory = directory_.path(), .environment = {}, .input = {}});
+  done({"import", file("in")});
+  EXPECT_EQ(git("ls-tree --name-only main | sort"), "\"esc\\033\"\n\"new\\nline\"\n\"raw\\377\"\na.txt\ndir");
+}
+
+TEST_F(Repository, LogShowsTheAuditRecordAndOnlyCommitsOfThePath) {
+  write(file("in/dir/b.txt"), "changed");
+  done({"import", file("in"), "-m", "touch b", "--committer", "agent:trainer", "--trigger", "cron", "--trigger-id",
+        "7"});
+  const std::string all = done({"log"});
+  for (const char* part : {"first import", "touch b", "agent:trainer", "cron", "import"}) {
+    EXPECT_NE(all.find(part), std::string::npos) << all;
+  }
+  EXPECT_EQ(done({"log", "a.txt"}).find("touch b"), std::string::npos);
+  EXPECT_EQ(done({"log", "-n", "1"}).find("first import"), std::string::npos);
+  EXPECT_NE(done({"log", "--json"}).find("\"Escrow-Trigger-Id\":\"7\""), std::string::npos);
+  refused(1, "nowhere", {"log", "--branch", "nowhere"});
+}
+
+TEST_F(Repository, GcKeepsWhatAnOpenSessionNeeds) {
+  const std::string id = mount();
+  write(in_mount("new"), "new");
+  EXPECT_NE(done({"gc"}).find("objects"), std::string::npos);
+  git("gc --prune=now --quiet");
+  EXPECT_EQ(read(in_mount("dir/sub/c.txt")), "c\n");
+  done({"commit", id});
+  EXPECT_EQ(content("new"), "new");
+  EXPECT_EQ(done({"verify", "--json"}), "{\"sound\":true,\"problems\":[]}");
+}
+
+TEST_F(Repository, VerifyNamesADamagedObject) {
+  const std::string blob = git("rev-parse main:a.txt");
+  git("unpack-objects -q < /dev/null || true");
+  shell("cd '" + repository_ +
+        "' && for p in objects/pack/*.pack; do mv \"$p\" objects/p; rm -f objects/pack/*; "
+        "git -c safe.directory='*' unpack-objects -q < objects/p; done; f=objects/" +
+        blob.substr(0, 2) + "/" + blob.substr(2) + "; test -f $f && chmod u+w $f && printf broken > $f");
+  const ProcessResult result = escrow({"verify"});
+  EXPECT_EQ(result.status, 1) << result.err;
+  EXPECT_NE(result.out.find(blob), std::string::npos) << result.out;
+}
+
+TEST_F(Repository, AnExistingNonBareRepositoryIsAdopted) {
+  const std::string work = file("work");
+  shell("git init -q -b main '" + work + "' && cd '" + work +
+        "' && echo w > w.txt && git add . && git -c user.name=n -c user.email=e commit -q -m w");
+  const auto in_work = [&](std::vector<std::string> arguments) {
+    return run_escrow(std::move(arguments), {.directory = work, .environment = {}, .input = {}});
+  };
+  EXPECT_EQ(in_work({"init"}).status, 0);
+  const ProcessResult refused_branch = in_work({"mount", mountpoint_});
+  EXPECT_EQ(refused_branch.status, 1) << refused_branch.err;
+  EXPECT_NE(refused_branch.err.find("main"), std::string::npos);
+  shell("git -C '" + work + "' branch side");
+  const ProcessResult mounted = in_work({"mount", mountpoint_, "--branch", "side"});
+  ASSERT_EQ(mounted.status, 0) << mounted.err;
+  EXPECT_EQ(read(in_mount("w.txt")), "w\n");
+  write(in_mount("s.txt"), "s");
+  EXPECT_EQ(in_work({"commit", mounted.out.substr(0, 8)}).status, 0);
+  EXPECT_EQ(shell("git -C '" + work + "' show side:s.txt"), "s");
+}
+
+TEST_F(Repository, InitTwiceChangesNothing) {
+  const std::string before = head();
+  EXPECT_NE(done({"init"}).find("ready"), std::string::npos);
+  EXPECT_EQ(head(), before);
+}
+
+TEST_F(Repository, VersionIsForPeopleAndForPrograms) {
+  EXPECT_TRUE(run_escrow({"version"}).out.starts_with("escrow "));
+  EXPECT_TRUE(run_escrow({"version", "--json"}).out.starts_with("{\"version\":\""));
+}
+
+TEST_F(Repository, EveryCommandHasHelpWithItsOptions) {
+  for (const char* command : {"init", "import", "run", "mount", "unmount", "sessions", "status", "diff", "commit",
+                              "rollback", "discard", "update", "log", "gc", "verify", "version"}) {
+    const ProcessResult help = run_escrow({command, "--help"});
+    EXPECT_EQ(help.status, 0) << command;
+    EXPECT_NE(help.out.find(command), std::string::npos) << help.out;
+    EXPECT_EQ(help.err, "") << command;
+  }
+}
+
+}  // namespace
+}  // namespace escrow::test
