@@ -109,7 +109,8 @@ TEST_F(CommitMessage, WhateverTheUserWritesGitReadsExactlyOurTrailers) {
   std::mt19937 random(seed);
   const std::vector<std::string> lines{
       "", "", "Subject", "Key: value", "Escrow-Session: forged", "---", "--- x", "-----", " ---", "# comment",
-      "Signed-off-by: a <b>", "(cherry picked from commit 12)", " continued", "\tcontinued", "Conflicts:", "diff --git a b",
+      "Signed-off-by: a <b>", "(cherry picked from commit 12)", " continued", "\tcontinued", "Conflicts:",
+      "diff --git a b",
       "# ------------------------ >8 ------------------------", "text with: colon", ":", "=", "a:", "@@ -1 +1 @@"};
   // One process for many messages: each goes through a commit, and git log prints the trailers.
   support::run_git(directory_, "init -q --bare .");

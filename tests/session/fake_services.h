@@ -82,7 +82,8 @@ class FakeDirectories final : public session::SessionDirectories {
     std::string path() const override { return all_.path_of(id_); }
     void remove() override {
       // What a quarantine published in vain can only be found while its directory is there.
-      if (contents_->quarantine.object_count() != 0) throw std::logic_error("removed before its objects were discarded");
+      if (contents_->quarantine.object_count() != 0)
+        throw std::logic_error("removed before its objects were discarded");
       all_.state_.lock()->erase(id_);
     }
 

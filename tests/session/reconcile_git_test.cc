@@ -157,7 +157,8 @@ TEST(ReconcileAgainstGit, RandomTreesMergeAsGitMergesThem) {
   support::run_git(directory, "init -q --bare .");
   support::run_git(directory, "fast-import --quiet", stream);
   const std::string output = support::run_git(
-      directory, "-c merge.renames=false -c merge.directoryRenames=false merge-tree -z --name-only --no-messages --stdin", merges,
+      directory,
+      "-c merge.renames=false -c merge.directoryRenames=false merge-tree -z --name-only --no-messages --stdin", merges,
       true);
 
   support::FakeObjectStore objects;

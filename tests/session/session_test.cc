@@ -285,7 +285,8 @@ TEST_F(Sessions, ATreeMadeElsewhereIsCommittedInTheSameOrder) {
   Quarantine& quarantine = session->quarantine();
   const ObjectId tree = quarantine.put_tree(
       {{"imported", GitMode::regular, quarantine.put_blob(support::StringSource("content"))}});
-  ASSERT_TRUE(std::holds_alternative<Committed>(session->commit_tree(tree, {"import", {}, Reason::success, true, "a"})));
+  const CommitRequest request{"import", {}, Reason::success, true, "user:alice"};
+  ASSERT_TRUE(std::holds_alternative<Committed>(session->commit_tree(tree, request)));
   EXPECT_EQ(head_files(), (Files{{"imported", "content"}}));
 }
 

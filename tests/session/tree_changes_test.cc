@@ -135,7 +135,8 @@ TEST_F(GraftTree, EntryAtFindsFilesDirectoriesAndNothing) {
 
 TEST_F(GraftTree, DirectoriesSortAsIfTheirNamesEndedInASlash) {
   const ObjectId id = objects_.put_blob("1");
-  const TreeEntry file{"a.b", GitMode::regular, id}, directory{"a", GitMode::tree, id}, plain{"a", GitMode::regular, id};
+  const TreeEntry file{"a.b", GitMode::regular, id}, plain{"a", GitMode::regular, id};
+  const TreeEntry directory{"a", GitMode::tree, id};
   EXPECT_TRUE(tree_order_less(file, directory));
   EXPECT_TRUE(tree_order_less(plain, file));
   EXPECT_FALSE(tree_order_less(directory, directory));
