@@ -1,5 +1,8 @@
 #include "storage/git_directory.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -43,7 +46,12 @@ bool is_there(const fs::path& path) {
   return fs::symlink_status(path, ignored).type() != fs::file_type::not_found;
 }
 
-// Two of git's three marks: enough to call a directory a repository that has lost the third.
+bool belongs_to_us(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 && status.st_uid == ::geteuid();
+}
+
+// Three of git's four marks: enough to call a directory a repository that has lost one.
 bool looks_like_git_directory(const fs::path& path) {
   const int marks = is_there(path / "HEAD") + has_directory(path / "objects") + has_directory(path / "refs") +
                     is_there(path / "config");
@@ -146,7 +154,8 @@ GitRepository open_git_repository(const std::string& git_directory) {
   git_repository* raw = nullptr;
   const int code = git_repository_open_ext(&raw, git_directory.c_str(), GIT_REPOSITORY_OPEN_NO_SEARCH, nullptr);
   GitRepository repository(raw);
-  if (code == GIT_EOWNER) {
+  // libgit2 1.5 says "not found" instead where the user has no git configuration at all.
+  if (code == GIT_EOWNER || (code == GIT_ENOTFOUND && !belongs_to_us(git_directory))) {
     throw Error(Errc::unsupported_repository, "the repository " + git_directory +
                                                   " belongs to another user; if you trust it, run: git config --global "
                                                   "--add safe.directory " + git_directory);

@@ -56,13 +56,14 @@ void walk_history(git_repository* repository, const GitObjectStore& objects, con
   check_git(git_revwalk_new(&raw, repository), "walking the history");
   const GitRevwalk walk(raw);
   git_revwalk_sorting(raw, GIT_SORT_TOPOLOGICAL | GIT_SORT_TIME);
-  const std::string name = "refs/heads/" + branch;
-  const int code = git_revwalk_push_ref(raw, name.c_str());
+  git_oid head;
+  const int code = git_reference_name_to_id(&head, repository, ("refs/heads/" + branch).c_str());
   if (code == GIT_ENOTFOUND || code == GIT_EINVALIDSPEC) {
     throw session::Error(session::Errc::no_branch, "there is no branch '" + branch +
                                                        "', or nothing has been committed to it yet");
   }
   check_git(code, "reading the branch '" + branch + "'");
+  check_git(git_revwalk_push(raw, &head), "reading the branch '" + branch + "'", session::Errc::input_output);
   for (git_oid oid; git_revwalk_next(&oid, raw) == 0;) {
     LogEntry entry{from_git(oid), objects.read_commit(from_git(oid)), {}};
     if (!wanted.is_root() && !changes_path(objects, entry.commit, wanted)) continue;

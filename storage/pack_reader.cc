@@ -133,7 +133,7 @@ std::vector<std::string> ObjectDirectory::directories() const {
 }
 
 void ObjectDirectory::scan(Packs& packs) const {
-  packs.scanned = true;
+  packs.stamp = stamp();
   std::set<std::string> stems;
   for (const std::string& directory : directories()) {
     std::error_code error;
@@ -156,31 +156,30 @@ void ObjectDirectory::scan(Packs& packs) const {
   packs.open = std::move(open);
 }
 
-std::optional<ObjectDirectory::Place> ObjectDirectory::find(const ObjectId& id, bool refresh) const {
-  const auto in_packs = [&](const Packs& packs) -> std::optional<Place> {
-    for (const auto& pack : packs.open) {
-      if (const auto index = pack->find(id)) return Place{pack, *index, {}};
-    }
-    return std::nullopt;
-  };
-  bool fresh = false;
+std::vector<std::int64_t> ObjectDirectory::stamp() const {
+  std::vector<std::int64_t> times;
+  for (const std::string& directory : directories()) {
+    struct stat status {};
+    ::stat((directory + "/pack").c_str(), &status);
+    times.push_back(std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec);
+  }
+  return times;
+}
+
+std::optional<ObjectDirectory::Place> ObjectDirectory::find(const ObjectId& id) const {
   {
     auto packs = packs_.lock();
-    if (!packs->scanned) {
-      scan(*packs);
-      fresh = true;
+    if (packs->stamp != stamp()) scan(*packs);
+    for (const auto& pack : packs->open) {
+      if (const auto index = pack->find(id)) return Place{pack, *index, {}};
     }
-    if (auto place = in_packs(*packs)) return place;
   }
   const std::string hex = id.hex();
   for (const std::string& directory : directories()) {
     std::string path = directory + "/" + hex.substr(0, 2) + "/" + hex.substr(2);
     if (::access(path.c_str(), F_OK) == 0) return Place{nullptr, 0, std::move(path)};
   }
-  if (!refresh || fresh) return std::nullopt;
-  auto packs = packs_.lock();
-  scan(*packs);
-  return in_packs(*packs);
+  return std::nullopt;
 }
 
 std::vector<std::shared_ptr<const PackFile>> ObjectDirectory::packs() const {

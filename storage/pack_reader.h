@@ -66,8 +66,8 @@ class ObjectDirectory {
     std::uint32_t index = 0;               // in the pack
     std::string loose_path;
   };
-  // Packs that appeared meanwhile are found; `refresh` false looks only at packs already known, and loose files.
-  std::optional<Place> find(const session::ObjectId& id, bool refresh = true) const;
+  // Packs that appeared meanwhile are found, but for one in the same clock tick as the last scan.
+  std::optional<Place> find(const session::ObjectId& id) const;
   std::vector<std::shared_ptr<const PackFile>> packs() const;
   const std::string& path() const noexcept { return path_; }
   // Every object directory: this one and its alternates, theirs too.
@@ -75,9 +75,10 @@ class ObjectDirectory {
 
  private:
   struct Packs {
-    bool scanned = false;
+    std::vector<std::int64_t> stamp;  // of the pack directories when they were scanned
     std::vector<std::shared_ptr<const PackFile>> open;
   };
+  std::vector<std::int64_t> stamp() const;
   void scan(Packs& packs) const;
 
   const std::string path_;                      // constant

@@ -263,7 +263,7 @@ void GitQuarantine::store_large(std::shared_ptr<PackWriter> writer, const Object
 // Borrowing: the repository's own file, linked, keeps the object whatever gc does before the session is published.
 
 bool GitQuarantine::borrow(const ObjectId& id) {
-  const auto place = store_.directory().find(id, false);
+  const auto place = store_.directory().find(id);
   if (!place || !link_borrowed(*place, id)) return false;
   contents_.lock()->borrowed.insert(id);
   return true;

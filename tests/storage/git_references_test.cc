@@ -1,0 +1,234 @@
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "tests/storage/git_test_repository.h"
+
+namespace escrow::storage {
+namespace {
+
+namespace fs = std::filesystem;
+using session::Errc;
+using session::ObjectId;
+using session::SessionId;
+
+// A published commit that no reference holds; packs stay because `keep` does.
+struct Commits {
+  GitTestRepository repository;
+  std::unique_ptr<GitQuarantine> quarantine = repository.quarantine();
+  std::vector<std::unique_ptr<session::Quarantine::Published>> keep;
+
+  ObjectId make(const std::string& content, std::vector<ObjectId> parents = {}) {
+    const ObjectId id = GitTestRepository::put_file(*quarantine, "f", content, std::move(parents));
+    keep.push_back(quarantine->publish(id));
+    return id;
+  }
+  GitReferences& references() { return *repository.references; }
+};
+
+TEST(GitReferences, ABranchIsCreatedOnlyWhenItIsAbsent) {
+  Commits commits;
+  const ObjectId a = commits.make("a"), b = commits.make("b");
+  EXPECT_EQ(commits.references().head("main"), std::nullopt);
+  EXPECT_TRUE(commits.references().compare_and_swap("main", std::nullopt, a, "first"));
+  EXPECT_FALSE(commits.references().compare_and_swap("main", std::nullopt, b, "second"));
+  EXPECT_EQ(commits.references().head("main"), a);
+  EXPECT_EQ(commits.repository.git("rev-parse main"), a.hex());
+}
+
+TEST(GitReferences, ABranchMovesOnlyFromWhereItIsExpected) {
+  Commits commits;
+  const ObjectId a = commits.make("a"), b = commits.make("b", {a}), c = commits.make("c", {a});
+  ASSERT_TRUE(commits.references().compare_and_swap("main", std::nullopt, a, "first"));
+  commits.repository.git("pack-refs --all");
+  EXPECT_TRUE(commits.references().compare_and_swap("main", a, b, "second"));
+  EXPECT_FALSE(commits.references().compare_and_swap("main", a, c, "third"));
+  EXPECT_FALSE(commits.references().compare_and_swap("gone", a, c, "third"));
+  EXPECT_EQ(commits.references().head("main"), b);
+  EXPECT_FALSE(fs::exists(commits.repository.path + "/refs/heads/main.lock"));
+  EXPECT_FALSE(fs::exists(commits.repository.path + "/refs/heads/gone"));
+}
+
+TEST(GitReferences, TheReflogNamesTheCommitterAndTheReason) {
+  Commits commits;
+  const ObjectId a = commits.make("a"), b = commits.make("b", {a});
+  commits.references().compare_and_swap("main", std::nullopt, a, "escrow: session 1");
+  commits.references().compare_and_swap("main", a, b, "escrow: session 2");
+  EXPECT_TRUE(commits.references().reflog_has("main", a));
+  EXPECT_TRUE(commits.references().reflog_has("main", b));
+  EXPECT_FALSE(commits.references().reflog_has("main", commits.make("c")));
+  EXPECT_FALSE(commits.references().reflog_has("absent", a));
+  EXPECT_EQ(commits.repository.git("log -g --format='%gn %gs' main"), "Ann escrow: session 2\nAnn escrow: session 1");
+}
+
+TEST(GitReferences, ALockThatGitHoldsIsWaitedFor) {
+  Commits commits;
+  const ObjectId a = commits.make("a");
+  const std::string lock = commits.repository.path + "/refs/heads/main.lock";
+  std::ofstream(lock).flush();
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    fs::remove(lock);
+  });
+  EXPECT_TRUE(commits.references().compare_and_swap("main", std::nullopt, a, "waited"));
+  other.join();
+  EXPECT_EQ(commits.references().head("main"), a);
+}
+
+TEST(GitReferences, ALockThatNobodyGivesBackIsNamed) {
+  Commits commits;
+  const ObjectId a = commits.make("a");
+  std::ofstream(commits.repository.path + "/refs/heads/main.lock").flush();
+  const auto error =
+      error_of([&] { commits.references().compare_and_swap("main", std::nullopt, a, "never"); });
+  EXPECT_EQ(error.code(), Errc::busy);
+  EXPECT_NE(std::string(error.what()).find("main.lock"), std::string::npos) << error.what();
+}
+
+TEST(GitReferences, ABranchBelowAnotherIsRefusedInOneSentence) {
+  Commits commits;
+  const ObjectId a = commits.make("a");
+  commits.references().compare_and_swap("x", std::nullopt, a, "x");
+  commits.repository.git("pack-refs --all");
+  auto error = error_of([&] { commits.references().compare_and_swap("x/y", std::nullopt, a, "x/y"); });
+  EXPECT_EQ(error.code(), Errc::bad_request);
+  EXPECT_NE(std::string(error.what()).find("'x'"), std::string::npos) << error.what();
+  commits.references().compare_and_swap("p/q", std::nullopt, a, "p/q");
+  commits.repository.git("pack-refs --all");
+  error = error_of([&] { commits.references().compare_and_swap("p", std::nullopt, a, "p"); });
+  EXPECT_EQ(error.code(), Errc::bad_request);
+}
+
+TEST(GitReferences, NamesThatGitRefusesAreRefused) {
+  GitTestRepository repository;
+  for (const char* name : {"", "-x", "a..b", "a b", "a~", "HEAD", "x.lock", "a\nb", "/a", "a/"}) {
+    EXPECT_EQ(error_of([&] { repository.references->check_target(name); }).code(), Errc::bad_request) << name;
+  }
+  repository.references->check_target("feature/one");
+}
+
+TEST(GitReferences, ABranchThatIsCheckedOutIsNoTarget) {
+  support::TemporaryDirectory directory;
+  const std::string work = directory.path() + "/work";
+  run("git init -q -b main " + work + " && cd " + work + " && git commit -q --allow-empty -m x && git branch free && "
+      "git worktree add -q " + directory.path() + "/linked -b linked");
+  GitRepositoryPool pool(work + "/.git");
+  const GitReferences references(pool);
+  EXPECT_EQ(error_of([&] { references.check_target("main"); }).code(), Errc::wrong_state);
+  EXPECT_EQ(error_of([&] { references.check_target("linked"); }).code(), Errc::wrong_state);
+  references.check_target("free");
+}
+
+TEST(GitReferences, TwoProcessesNeverLoseEachOthersCommit) {
+  GitTestRepository repository;
+  constexpr int kProcesses = 3, kEach = 15;
+  std::vector<pid_t> children;
+  for (int p = 0; p < kProcesses; ++p) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      GitRepositoryPool pool(repository.path);
+      const GitObjectStore store(pool, repository.path + "/escrow/cache");
+      GitReferences references(pool);
+      GitQuarantine quarantine(pool, store, repository.quarantine_path("q" + std::to_string(p)),
+                               repository.path + "/escrow/gc.lock");
+      for (int i = 0; i < kEach;) {
+        const auto head = references.head("main");
+        const auto parents = head ? std::vector<ObjectId>{*head} : std::vector<ObjectId>{};
+        const ObjectId commit =
+            GitTestRepository::put_file(quarantine, "f", std::to_string(p) + "/" + std::to_string(i), parents);
+        const auto published = quarantine.publish(commit);
+        if (references.compare_and_swap("main", head, commit, "race")) ++i;
+      }
+      ::_exit(0);
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  EXPECT_EQ(repository.git("rev-list --count main"), std::to_string(kProcesses * kEach));
+  EXPECT_EQ(repository.git("fsck --strict --full --no-dangling"), "");
+}
+
+TEST(GitReferences, APushAndACompareAndSwapNeverLoseEachOthersCommit) {
+  Commits commits;
+  const ObjectId first = commits.make("first");
+  ASSERT_TRUE(commits.references().compare_and_swap("main", std::nullopt, first, "first"));
+  const std::string clone = commits.repository.scratch("clone");
+  run("git clone -q " + commits.repository.path + " " + clone);
+  constexpr int kEach = 15;
+  std::thread pusher([&] {
+    run("cd " + clone + " && for i in $(seq " + std::to_string(kEach) + "); do until git pull -q --rebase && git commit "
+        "-q --allow-empty -m push$i && git push -q; do git reset -q --hard @{u}; done; done 2>/dev/null");
+  });
+  for (int i = 0; i < kEach;) {
+    const auto head = commits.references().head("main");
+    const ObjectId commit = commits.make("swap " + std::to_string(i), {*head});
+    if (commits.references().compare_and_swap("main", head, commit, "swap")) ++i;
+  }
+  pusher.join();
+  EXPECT_EQ(commits.repository.git("rev-list --count main"), std::to_string(1 + 2 * kEach));
+}
+
+TEST(GitReferences, PinsAndResultsAreHiddenFromClonesAndProtectFromGc) {
+  Commits commits;
+  const ObjectId base = commits.make("base"), result = commits.make("result"), main = commits.make("main");
+  const SessionId session = SessionId::generate();
+  commits.references().compare_and_swap("main", std::nullopt, main, "main");
+  commits.references().pin_base(session, base);
+  commits.references().pin_base(session, base);
+  commits.references().keep_result(session, result);
+  commits.keep.clear();
+  commits.quarantine.reset();
+  commits.repository.git("gc -q --prune=now");
+  EXPECT_EQ(commits.references().result(session), result);
+  EXPECT_EQ(commits.repository.git("log --format=%H refs/sessions/" + session.text()), result.hex());
+  EXPECT_EQ(commits.repository.git("cat-file -t " + base.hex()), "commit");
+  const std::string remote = run("git ls-remote " + commits.repository.path);
+  EXPECT_EQ(remote.find(session.text()), std::string::npos) << remote;
+  const std::string clone = commits.repository.scratch("clone");
+  run("git clone -q --bare file://" + commits.repository.path + " " + clone);
+  EXPECT_NE(shell("git -C " + clone + " cat-file -e " + result.hex()).status, 0);
+  run("git -C " + clone + " fetch -q file://" + commits.repository.path + " " + result.hex());
+  run("git -C " + clone + " cat-file -e " + result.hex());
+}
+
+TEST(GitReferences, UnpinningDropsEveryPinOfThatSessionOnly) {
+  Commits commits;
+  const ObjectId a = commits.make("a"), b = commits.make("b");
+  const SessionId mine = SessionId::generate(), other = SessionId::generate();
+  commits.references().pin_base(mine, a);
+  commits.references().pin_base(mine, b);
+  commits.references().pin_base(other, a);
+  commits.repository.git("pack-refs --all");
+  commits.references().unpin_base(mine);
+  commits.references().unpin_base(mine);
+  EXPECT_EQ(commits.repository.git("for-each-ref --format='%(refname)' refs/escrow"),
+            "refs/escrow/base/" + other.text() + "/" + a.hex());
+  commits.references().drop_result(mine);
+  EXPECT_EQ(commits.references().result(mine), std::nullopt);
+}
+
+TEST(GitReferences, TheDefaultBranchMayBeUnbornButNotDetached) {
+  Commits commits;
+  EXPECT_EQ(commits.references().default_branch(), "main");
+  const ObjectId a = commits.make("a");
+  commits.references().compare_and_swap("main", std::nullopt, a, "a");
+  commits.repository.git("update-ref --no-deref HEAD " + a.hex());
+  EXPECT_EQ(error_of([&] { commits.references().default_branch(); }).code(), Errc::no_branch);
+}
+
+TEST(GitReferences, ADamagedBranchIsNamed) {
+  Commits commits;
+  std::ofstream(commits.repository.path + "/refs/heads/main") << "not an id\n";
+  const auto error = error_of([&] { commits.references().head("main"); });
+  EXPECT_EQ(error.code(), Errc::damaged_repository);
+  EXPECT_NE(std::string(error.what()).find("refs/heads/main"), std::string::npos) << error.what();
+}
+
+}  // namespace
+}  // namespace escrow::storage
