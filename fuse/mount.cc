@@ -55,8 +55,8 @@ FuseSession new_session(Service& service, const MountOptions& options) {
   const fuse_lowlevel_ops operations = operation_table();
   FuseSession session(fuse_session_new(&arguments, &operations, sizeof operations, &service));
   if (!session) {
-    throw Error(Errc::bad_request, "cannot mount at " + options.mountpoint + ": libfuse does not accept the options \"" +
-                                       list + "\"; see mount.fuse3(8)");
+    throw Error(Errc::bad_request, "cannot mount at " + options.mountpoint + ": libfuse does not accept the " +
+                                       "options \"" + list + "\"; see mount.fuse3(8)");
   }
   return session;
 }
@@ -93,7 +93,9 @@ ssize_t receive(int device, std::byte* buffer) {
 struct Mount::Impl {
   Impl(session::FileSystem& file_system, const MountOptions& options_in, session::Log& log_in,
        std::function<void()> on_unmounted_in)
-      : options(options_in), log(log_in), on_unmounted(std::move(on_unmounted_in)),
+      : options(options_in),
+        log(log_in),
+        on_unmounted(std::move(on_unmounted_in)),
         service(file_system, log_in, options_in.xattrs) {}
 
   void start();
@@ -107,14 +109,14 @@ struct Mount::Impl {
   void raise_readahead() const;
   void stop_threads();
 
-  const MountOptions options;                     // constant
-  session::Log& log;                              // constant
-  const std::function<void()> on_unmounted;       // constant
-  std::string mountpoint;                         // constant once started
-  dev_t device_number = 0;                        // constant once started
-  Service service;                                // self-locking
-  FuseSession session;                            // constant once started; libfuse's calls are thread-safe
-  std::vector<std::thread> threads;               // owned by the constructing and destroying thread
+  const MountOptions options;                // constant
+  session::Log& log;                         // constant
+  const std::function<void()> on_unmounted;  // constant
+  std::string mountpoint;                    // constant once started
+  dev_t device_number = 0;                   // constant once started
+  Service service;                           // self-locking
+  FuseSession session;                       // constant once started; libfuse's calls are thread-safe
+  std::vector<std::thread> threads;          // owned by the constructing and destroying thread
   std::atomic<unsigned> running = 0;
   std::atomic<bool> let_go = false;
 };
@@ -157,8 +159,8 @@ void Mount::Impl::serve() {
       // ENOENT: the request was interrupted before it was read.
       if (errno == EINTR || errno == EAGAIN || errno == ENOENT) continue;
       if (errno != ENODEV) {
-        log.write(LogLevel::error, "the mount at " + mountpoint + " ends: reading /dev/fuse failed: " +
-                                       std::strerror(errno));
+        log.write(LogLevel::error,
+                  "the mount at " + mountpoint + " ends: reading /dev/fuse failed: " + std::strerror(errno));
       }
       break;
     }
@@ -233,9 +235,7 @@ void Mount::invalidate_entry(NodeId directory, const std::string& name) {
   fuse_lowlevel_notify_inval_entry(impl_->session.get(), directory.value, name.c_str(), name.size());
 }
 
-void Mount::invalidate_node(NodeId node) {
-  fuse_lowlevel_notify_inval_inode(impl_->session.get(), node.value, 0, 0);
-}
+void Mount::invalidate_node(NodeId node) { fuse_lowlevel_notify_inval_inode(impl_->session.get(), node.value, 0, 0); }
 
 std::vector<OperationCount> Mount::counts() const {
   std::vector<OperationCount> result;

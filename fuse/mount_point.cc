@@ -33,12 +33,23 @@ struct FlagOption {
   bool sets;
 };
 constexpr FlagOption kFlagOptions[] = {
-    {"ro", MS_RDONLY, true},       {"rw", MS_RDONLY, false},        {"nosuid", MS_NOSUID, true},
-    {"suid", MS_NOSUID, false},    {"nodev", MS_NODEV, true},       {"dev", MS_NODEV, false},
-    {"noexec", MS_NOEXEC, true},   {"exec", MS_NOEXEC, false},      {"sync", MS_SYNCHRONOUS, true},
-    {"async", MS_SYNCHRONOUS, false}, {"dirsync", MS_DIRSYNC, true}, {"noatime", MS_NOATIME, true},
-    {"atime", MS_NOATIME, false},  {"nodiratime", MS_NODIRATIME, true}, {"diratime", MS_NODIRATIME, false},
-    {"relatime", MS_RELATIME, true}, {"strictatime", MS_STRICTATIME, true},
+    {"ro", MS_RDONLY, true},
+    {"rw", MS_RDONLY, false},
+    {"nosuid", MS_NOSUID, true},
+    {"suid", MS_NOSUID, false},
+    {"nodev", MS_NODEV, true},
+    {"dev", MS_NODEV, false},
+    {"noexec", MS_NOEXEC, true},
+    {"exec", MS_NOEXEC, false},
+    {"sync", MS_SYNCHRONOUS, true},
+    {"async", MS_SYNCHRONOUS, false},
+    {"dirsync", MS_DIRSYNC, true},
+    {"noatime", MS_NOATIME, true},
+    {"atime", MS_NOATIME, false},
+    {"nodiratime", MS_NODIRATIME, true},
+    {"diratime", MS_NODIRATIME, false},
+    {"relatime", MS_RELATIME, true},
+    {"strictatime", MS_STRICTATIME, true},
 };
 
 // Words of fstab that concern mount(8) and not the kernel.
@@ -153,7 +164,8 @@ KernelOptions kernel_options(const MountOptions& options, int device) {
     case EACCES:
       throw Error(Errc::unavailable, what + "mounting is not permitted (" + std::strerror(error) +
                                          "); it takes root, CAP_SYS_ADMIN or the fusermount3 program");
-    default: throw Error(Errc::unavailable, what + std::strerror(error));
+    default:
+      throw Error(Errc::unavailable, what + std::strerror(error));
   }
 }
 
@@ -205,8 +217,8 @@ std::string checked_mountpoint(const std::string& mountpoint) {
   }
   const std::unique_ptr<char, void (*)(void*)> resolved(realpath(mountpoint.c_str(), nullptr), std::free);
   if (!resolved) {
-    throw Error(Errc::bad_request, "cannot mount at " + mountpoint + ": " + std::strerror(errno) +
-                                       "; name an existing empty directory");
+    throw Error(Errc::bad_request,
+                "cannot mount at " + mountpoint + ": " + std::strerror(errno) + "; name an existing empty directory");
   }
   std::string result = resolved.get();
   if (const auto enclosing = enclosing_escrow_mount(result)) {

@@ -28,24 +28,29 @@ void answer_xattr(fuse_req_t request, Operation operation, Compute compute) noex
   }
 }
 
-// Only the user's own name space is served. Throws Error{not_supported} for the others, as ext4 does without them.
+// Only the user's own name space is served. Throws Error{not_supported} for the others.
 std::string_view user_xattr(const char* name) {
   const std::string_view result(name);
   if (!result.starts_with("user.")) {
     throw session::Error(session::Errc::not_supported, "an extended attribute outside of user.*");
   }
+  if (result == "user.") throw session::Error(session::Errc::invalid_argument, "an extended attribute without a name");
   return result;
 }
 
 session::XattrMode xattr_mode_of(FileSystem& file_system, NodeId node, std::string_view name, int flags) {
   switch (flags) {
-    case 0: return session::XattrMode::any;
-    case XATTR_CREATE: return session::XattrMode::create;
-    case XATTR_REPLACE: return session::XattrMode::replace;
+    case 0:
+      return session::XattrMode::any;
+    case XATTR_CREATE:
+      return session::XattrMode::create;
+    case XATTR_REPLACE:
+      return session::XattrMode::replace;
     // Never possible; as on ext4 the answer tells why.
     case XATTR_CREATE | XATTR_REPLACE:
       return file_system.xattr(node, name) ? session::XattrMode::create : session::XattrMode::replace;
-    default: throw session::Error(session::Errc::invalid_argument, "setxattr(2) with unknown flags");
+    default:
+      throw session::Error(session::Errc::invalid_argument, "setxattr(2) with unknown flags");
   }
 }
 

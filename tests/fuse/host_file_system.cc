@@ -24,21 +24,36 @@ using namespace session;
 [[noreturn]] void fail(int error) {
   const std::string what = std::strerror(error);
   switch (error) {
-    case ENOENT: throw Error(Errc::not_found, what);
-    case EEXIST: throw Error(Errc::exists, what);
-    case ENOTDIR: throw Error(Errc::not_a_directory, what);
-    case EISDIR: throw Error(Errc::is_a_directory, what);
-    case ENOTEMPTY: throw Error(Errc::not_empty, what);
-    case ENAMETOOLONG: throw Error(Errc::name_too_long, what);
-    case EMLINK: throw Error(Errc::too_many_links, what);
-    case EINVAL: throw Error(Errc::invalid_argument, what);
-    case EPERM: throw Error(Errc::not_permitted, what);
-    case ENOSPC: throw Error(Errc::no_space, what);
-    case EFBIG: throw Error(Errc::file_too_large, what);
-    case ENODATA: throw Error(Errc::no_attribute, what);
-    case ENXIO: throw Error(Errc::no_such_offset, what);
-    case EOPNOTSUPP: throw Error(Errc::not_supported, what);
-    default: throw Error(Errc::input_output, what);
+    case ENOENT:
+      throw Error(Errc::not_found, what);
+    case EEXIST:
+      throw Error(Errc::exists, what);
+    case ENOTDIR:
+      throw Error(Errc::not_a_directory, what);
+    case EISDIR:
+      throw Error(Errc::is_a_directory, what);
+    case ENOTEMPTY:
+      throw Error(Errc::not_empty, what);
+    case ENAMETOOLONG:
+      throw Error(Errc::name_too_long, what);
+    case EMLINK:
+      throw Error(Errc::too_many_links, what);
+    case EINVAL:
+      throw Error(Errc::invalid_argument, what);
+    case EPERM:
+      throw Error(Errc::not_permitted, what);
+    case ENOSPC:
+      throw Error(Errc::no_space, what);
+    case EFBIG:
+      throw Error(Errc::file_too_large, what);
+    case ENODATA:
+      throw Error(Errc::no_attribute, what);
+    case ENXIO:
+      throw Error(Errc::no_such_offset, what);
+    case EOPNOTSUPP:
+      throw Error(Errc::not_supported, what);
+    default:
+      throw Error(Errc::input_output, what);
   }
 }
 
@@ -211,11 +226,21 @@ void HostFileSystem::write(NodeId node, std::uint64_t offset, std::span<const st
 void HostFileSystem::allocate(NodeId node, AllocateMode mode, std::uint64_t offset, std::uint64_t length) {
   int flags = 0;
   switch (mode) {
-    case AllocateMode::reserve: flags = 0; break;
-    case AllocateMode::reserve_keep_size: flags = FALLOC_FL_KEEP_SIZE; break;
-    case AllocateMode::punch_hole: flags = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE; break;
-    case AllocateMode::zero_range: flags = FALLOC_FL_ZERO_RANGE; break;
-    case AllocateMode::zero_range_keep_size: flags = FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE; break;
+    case AllocateMode::reserve:
+      flags = 0;
+      break;
+    case AllocateMode::reserve_keep_size:
+      flags = FALLOC_FL_KEEP_SIZE;
+      break;
+    case AllocateMode::punch_hole:
+      flags = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+      break;
+    case AllocateMode::zero_range:
+      flags = FALLOC_FL_ZERO_RANGE;
+      break;
+    case AllocateMode::zero_range_keep_size:
+      flags = FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE;
+      break;
   }
   const Descriptor file(path(node), O_WRONLY);
   require(fallocate(file.number, flags, static_cast<off_t>(offset), static_cast<off_t>(length)));
@@ -223,7 +248,8 @@ void HostFileSystem::allocate(NodeId node, AllocateMode mode, std::uint64_t offs
 
 std::optional<std::uint64_t> HostFileSystem::seek(NodeId node, std::uint64_t offset, SeekTarget target) {
   const Descriptor file(path(node), O_RDONLY);
-  const off_t result = lseek(file.number, static_cast<off_t>(offset), target == SeekTarget::data ? SEEK_DATA : SEEK_HOLE);
+  const off_t result =
+      lseek(file.number, static_cast<off_t>(offset), target == SeekTarget::data ? SEEK_DATA : SEEK_HOLE);
   if (result < 0 && errno == ENXIO) return std::nullopt;
   return static_cast<std::uint64_t>(require(result));
 }
@@ -303,8 +329,6 @@ std::vector<NodeId> HostFileSystem::files() {
 
 std::size_t HostFileSystem::retained() const { return state_.lock()->retained.size(); }
 
-std::uint64_t HostFileSystem::page_cache_writes() const {
-  return state_.lock()->page_cache_writes;
-}
+std::uint64_t HostFileSystem::page_cache_writes() const { return state_.lock()->page_cache_writes; }
 
 }  // namespace escrow::support

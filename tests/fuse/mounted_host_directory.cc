@@ -13,7 +13,8 @@ namespace {
 class MountedHostDirectory final : public MountedTree {
  public:
   explicit MountedHostDirectory(const TreeOptions& options)
-      : file_system_(filled(host_.path(), options.base)), mount_(file_system_, options_of(mountpoint_.path(), options), log_) {}
+      : file_system_(filled(host_.path(), options.base)),
+        mount_(file_system_, options_of(mountpoint_.path(), options), log_) {}
 
   const std::string& path() const override { return mountpoint_.path(); }
   fuse::Mount& mount() override { return mount_; }

@@ -227,8 +227,8 @@ class MappedWriter {
     if (child_ == 0) {
       const int opened = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
       if (ftruncate(opened, 64 * 4096) != 0) _exit(1);
-      auto* memory = static_cast<volatile std::uint64_t*>(
-          mmap(nullptr, 64 * 4096, PROT_READ | PROT_WRITE, MAP_SHARED, opened, 0));
+      auto* memory =
+          static_cast<volatile std::uint64_t*>(mmap(nullptr, 64 * 4096, PROT_READ | PROT_WRITE, MAP_SHARED, opened, 0));
       for (std::uint64_t count = 1;; ++count) {
         for (int page = 0; page < 64; ++page) memory[page * 512] = count;
         if (count == 1 && ::write(ready[1], "r", 1) != 1) _exit(1);

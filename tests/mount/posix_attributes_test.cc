@@ -86,10 +86,13 @@ TEST_F(PosixAttributes, SetattrOfSeveralThingsAtOnceKeepsTheOthers) {
 TEST_F(PosixAttributes, UtimensSetsOmitsAndTakesNow) {
   compare([](Scene& s) {
     s.write("f", "x");
-    const std::vector<std::pair<timespec, timespec>> cases = {
-        {{12345, 678}, {54321, 876}}, {{0, UTIME_OMIT}, {7, 8}}, {{9, 10}, {0, UTIME_OMIT}},
-        {{0, 0}, {0, 0}},             {{-1, 5}, {-2000, 6}},     {{4000000000, 1}, {4294967296, 2}},
-        {{0, UTIME_OMIT}, {0, UTIME_OMIT}}};
+    const std::vector<std::pair<timespec, timespec>> cases = {{{12345, 678}, {54321, 876}},
+                                                              {{0, UTIME_OMIT}, {7, 8}},
+                                                              {{9, 10}, {0, UTIME_OMIT}},
+                                                              {{0, 0}, {0, 0}},
+                                                              {{-1, 5}, {-2000, 6}},
+                                                              {{4000000000, 1}, {4294967296, 2}},
+                                                              {{0, UTIME_OMIT}, {0, UTIME_OMIT}}};
     for (const auto& [accessed, modified] : cases) {
       const timespec times[2] = {accessed, modified};
       s.times("utimensat changes ctime", "f", [&] { s.check("utimensat", utimensat(AT_FDCWD, "f", times, 0)); });
@@ -360,7 +363,8 @@ TEST_F(PosixAttributes, InodeNumbersAreStableAndDistinct) {
   compare([](Scene& s) {
     s.write("a", "");
     s.write("b", "");
-    struct stat a {}, b {}, c {}, d {};
+    struct stat a {
+    }, b{}, c{}, d{};
     stat("a", &a);
     stat("b", &b);
     s.note(a.st_ino != b.st_ino ? "distinct" : "same");

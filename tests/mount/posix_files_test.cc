@@ -141,8 +141,8 @@ TEST_F(PosixFiles, AnUnlinkedFileLivesWhileItIsOpen) {
     s.write("f", "another");
     s.note(summary(file));
     s.content("f");
-    s.check("linkat", linkat(AT_FDCWD, ("/proc/self/fd/" + std::to_string(file)).c_str(), AT_FDCWD, "g",
-                             AT_SYMLINK_FOLLOW));
+    s.check("linkat",
+            linkat(AT_FDCWD, ("/proc/self/fd/" + std::to_string(file)).c_str(), AT_FDCWD, "g", AT_SYMLINK_FOLLOW));
     s.check("rename over", (s.write("h", "h"), rename("f", "h")));
     s.content("h");
     close(file);
@@ -197,7 +197,8 @@ TEST_F(PosixFiles, HolesReadAsZeroesAndAreFound) {
     s.check("extend", ftruncate(file, 20 * kMiB));
     s.check("fsync", fsync(file));
     s.note(summary(file));
-    for (const off_t offset : {off_t{0}, off_t{8192}, off_t{5 * kMiB}, off_t{10 * kMiB}, off_t{10 * kMiB + 8192}, off_t{20 * kMiB - 1}, off_t{20 * kMiB}, off_t{-1}}) {
+    for (const off_t offset : {off_t{0}, off_t{8192}, off_t{5 * kMiB}, off_t{10 * kMiB}, off_t{10 * kMiB + 8192},
+                               off_t{20 * kMiB - 1}, off_t{20 * kMiB}, off_t{-1}}) {
       s.value("SEEK_DATA from " + std::to_string(offset), lseek(file, offset, SEEK_DATA));
       s.value("SEEK_HOLE from " + std::to_string(offset), lseek(file, offset, SEEK_HOLE));
     }
@@ -233,17 +234,18 @@ TEST_F(PosixFiles, FallocateReservesPunchesAndZeroes) {
     s.check("of a reader", fallocate(reader, 0, 0, 10));
     s.check("posix_fallocate", posix_fallocate(file, 0, 300000) == 0 ? 0 : -1);
     s.stat("f");
-    s.times("fallocate", "f", [&] { s.check("punch", fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096)); });
+    s.times("fallocate", "f",
+            [&] { s.check("punch", fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096)); });
   });
 }
 
 TEST_F(PosixFiles, FallocateModesThatShiftBytesAreRefused) {
   EXPECT_EQ("collapse -> EOPNOTSUPP\ninsert -> EOPNOTSUPP\n", on_mount([](Scene& s) {
-    s.write("f", pattern(16384));
-    const int file = open("f", O_RDWR | O_CLOEXEC);
-    s.check("collapse", fallocate(file, FALLOC_FL_COLLAPSE_RANGE, 0, 4096));
-    s.check("insert", fallocate(file, FALLOC_FL_INSERT_RANGE, 0, 4096));
-  }));
+              s.write("f", pattern(16384));
+              const int file = open("f", O_RDWR | O_CLOEXEC);
+              s.check("collapse", fallocate(file, FALLOC_FL_COLLAPSE_RANGE, 0, 4096));
+              s.check("insert", fallocate(file, FALLOC_FL_INSERT_RANGE, 0, 4096));
+            }));
 }
 
 TEST_F(PosixFiles, CopyFileRangeCopiesBetweenAndWithinFiles) {
@@ -329,9 +331,9 @@ TEST_F(PosixFiles, ARunningProgramIsETXTBSYForWriters) {
 
 TEST_F(PosixFiles, UnnamedTemporaryFilesAreRefused) {
   EXPECT_EQ("O_TMPFILE -> EOPNOTSUPP\nagain -> EOPNOTSUPP\n", on_mount([](Scene& s) {
-    s.check("O_TMPFILE", open(".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
-    s.check("again", open(".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
-  }));
+              s.check("O_TMPFILE", open(".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+              s.check("again", open(".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+            }));
 }
 
 TEST_F(PosixFiles, SyncCallsSucceed) {

@@ -235,9 +235,9 @@ TEST_F(PosixNames, RenameFlagsNoReplaceAndExchange) {
 
 TEST_F(PosixNames, RenameWithWhiteoutIsEINVAL) {
   EXPECT_EQ("whiteout -> EINVAL\n", on_mount([](Scene& s) {
-    s.write("a", "A");
-    s.check("whiteout", rename_with("a", "b", RENAME_WHITEOUT));
-  }));
+              s.write("a", "A");
+              s.check("whiteout", rename_with("a", "b", RENAME_WHITEOUT));
+            }));
 }
 
 TEST_F(PosixNames, RenameAndLinkToAnotherFileSystemAreEXDEV) {
@@ -331,8 +331,14 @@ TEST_F(PosixNames, DirectoriesTakeNewTimesWhenNamesComeAndGo) {
     s.times("rename within", "d", [&] { s.check("rename", rename("d/g", "d/h")); });
     s.times("rename out, of the old parent", "d", [&] { s.check("rename", rename("d/h", "e/h")); });
     s.times("rename in, of the new parent", "e", [&] { s.check("rename", rename("d/f", "e/f")); });
-    s.times("rename of a file", "e/f", [&] { s.check("rename", rename("e/f", "e/k")); s.check("back", rename("e/k", "e/f")); });
-    s.times("rename of a directory", "d/sub", [&] { s.check("rename", rename("d/sub", "e/sub")); s.check("back", rename("e/sub", "d/sub")); });
+    s.times("rename of a file", "e/f", [&] {
+      s.check("rename", rename("e/f", "e/k"));
+      s.check("back", rename("e/k", "e/f"));
+    });
+    s.times("rename of a directory", "d/sub", [&] {
+      s.check("rename", rename("d/sub", "e/sub"));
+      s.check("back", rename("e/sub", "d/sub"));
+    });
     s.times("unlink", "d", [&] { s.check("unlink", unlink("d/l")); });
     s.times("rmdir", "d", [&] { s.check("rmdir", rmdir("d/sub")); });
     s.times("write in a file", "d", [&] { s.write("d/old", "y"); });

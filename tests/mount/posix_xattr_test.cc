@@ -83,11 +83,11 @@ TEST_F(PosixXattrs, TheyFollowTheFileAndItsPermissions) {
 
 TEST_F(PosixXattrs, OtherNameSpacesAreNotSupported) {
   EXPECT_EQ("trusted -> EOPNOTSUPP\nsecurity -> EOPNOTSUPP\nacl -> EOPNOTSUPP\n", on_mount([](Scene& s) {
-    s.write("f", "x");
-    s.check("trusted", setxattr("f", "trusted.a", "1", 1, 0));
-    s.check("security", setxattr("f", "security.a", "1", 1, 0));
-    s.check("acl", getxattr("f", "system.posix_acl_access", nullptr, 0));
-  }));
+              s.write("f", "x");
+              s.check("trusted", setxattr("f", "trusted.a", "1", 1, 0));
+              s.check("security", setxattr("f", "security.a", "1", 1, 0));
+              s.check("acl", getxattr("f", "system.posix_acl_access", nullptr, 0));
+            }));
 }
 
 }  // namespace

@@ -22,14 +22,22 @@ constexpr std::chrono::milliseconds kTick{15};
 
 const char* type_name(unsigned mode) {
   switch (mode & S_IFMT) {
-    case S_IFREG: return "file";
-    case S_IFDIR: return "directory";
-    case S_IFLNK: return "symlink";
-    case S_IFIFO: return "fifo";
-    case S_IFSOCK: return "socket";
-    case S_IFCHR: return "character device";
-    case S_IFBLK: return "block device";
-    default: return "unknown";
+    case S_IFREG:
+      return "file";
+    case S_IFDIR:
+      return "directory";
+    case S_IFLNK:
+      return "symlink";
+    case S_IFIFO:
+      return "fifo";
+    case S_IFSOCK:
+      return "socket";
+    case S_IFCHR:
+      return "character device";
+    case S_IFBLK:
+      return "block device";
+    default:
+      return "unknown";
   }
 }
 
@@ -74,7 +82,8 @@ std::string in_child(const std::function<std::string()>& body) {
 
 void become(unsigned uid) {
   if (uid == 0) return;
-  if (setgroups(0, nullptr) != 0 || setgid(uid) != 0 || setuid(uid) != 0) throw std::runtime_error("cannot switch user");
+  if (setgroups(0, nullptr) != 0 || setgid(uid) != 0 || setuid(uid) != 0)
+    throw std::runtime_error("cannot switch user");
 }
 
 }  // namespace
@@ -172,7 +181,8 @@ void Scene::list(const std::string& directory) {
 }
 
 void Scene::times(const std::string& what, const std::string& name, const std::function<void()>& action) {
-  struct stat before {}, after {};
+  struct stat before {
+  }, after{};
   lstat(name.c_str(), &before);
   std::this_thread::sleep_for(kTick);
   action();
