@@ -29,7 +29,7 @@ struct RollbackRequest {
   bool keep_result = false;
 };
 struct DiscardRequest {
-  std::vector<std::string> paths;  // below the mount's root
+  std::vector<std::string> paths;  // from the repository's root, as a diff shows them
 };
 struct UpdateRequest {};
 enum class DiffFormat { name_status, stat, patch };

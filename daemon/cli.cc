@@ -11,6 +11,7 @@
 #include "daemon/commands/commands.h"
 #include "daemon/exit_status.h"
 #include "session/error.h"
+#include "session/repo_path.h"
 
 namespace escrow::daemon {
 namespace {
@@ -59,6 +60,18 @@ void complain(const std::string& sentence) {
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
+// The first word that is neither an option nor the value of --repo, when no command has that name.
+std::optional<std::string> unknown_command(const CLI::App& app, int argc, char** argv) {
+  for (int at = 1; at < argc; ++at) {
+    const std::string word = argv[at];
+    if (word == "--repo") ++at;
+    if (word.starts_with('-')) continue;
+    if (app.get_subcommand_no_throw(word) != nullptr) return std::nullopt;
+    return word;
+  }
+  return std::nullopt;
+}
+
 // Reads the arguments; nullopt when `chosen` is set and to be done.
 std::optional<int> parse(CLI::App& app, int argc, char** argv) {
   try {
@@ -71,6 +84,10 @@ std::optional<int> parse(CLI::App& app, int argc, char** argv) {
   } catch (const CLI::CallForAllHelp& request) {
     return app.exit(request, std::cout, std::cerr);
   } catch (const CLI::ParseError& error) {
+    if (const std::optional<std::string> word = unknown_command(app, argc, argv)) {
+      complain("there is no command " + session::quote_path(*word) + "; `escrow --help` lists them");
+      return kExitUsage;
+    }
     const std::vector<CLI::App*> parsed = app.get_subcommands();
     const std::string command = parsed.empty() ? std::string() : parsed.front()->get_name() + " ";
     complain(std::string(error.what()) + "; `escrow " + command + "--help` lists what it takes");

@@ -37,7 +37,7 @@ void register_discard(CLI::App& app, const GlobalOptions& options, Action& chose
   auto arguments = std::make_shared<DiscardArguments>();
   CLI::App* command = app.add_subcommand("discard", "Take paths of a session back to what its base has");
   command->add_option("SESSION", arguments->session, "The session, or a unique prefix of its id")->required();
-  command->add_option("PATH", arguments->paths, "Files or directories, from the root of the mount")->required();
+  command->add_option("PATH", arguments->paths, "Files or directories, as `escrow diff` shows them")->required();
   command->add_flag("--json", arguments->json, "Print one JSON object");
   command->footer(
       "A directory is taken back with everything below it; what was deleted comes back, what is new goes.\n"

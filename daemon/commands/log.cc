@@ -6,6 +6,7 @@
 #include "daemon/exit_status.h"
 #include "daemon/repository_context.h"
 #include "daemon/text_output.h"
+#include "session/error.h"
 #include "session/repo_path.h"
 
 namespace escrow::daemon {
@@ -88,6 +89,10 @@ int log(const GlobalOptions& options, const LogArguments& arguments) {
   RepositoryContext context(options);
   storage::Repository& repository = context.repository();
   const std::string branch = arguments.branch.empty() ? repository.references().default_branch() : arguments.branch;
+  if (!repository.references().head(branch)) {
+    throw session::Error(session::Errc::no_branch,
+                         "there is no branch " + session::quote_path(branch) + ", or it has no commit yet");
+  }
   const std::string path = session::RepoPath::parse(arguments.path, "PATH").text();
   std::uint64_t shown = 0;
   if (arguments.json) print("[");

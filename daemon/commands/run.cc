@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "daemon/ballast.h"
 #include "daemon/commands/commands.h"
 #include "daemon/config.h"
 #include "daemon/duration.h"
@@ -131,6 +132,7 @@ class Run {
   std::unique_ptr<RepositoryContext> context_;
   std::unique_ptr<RunMountpoint> mountpoint_;
   std::optional<session::SessionId> id_;
+  std::optional<Ballast> ballast_;
   std::unique_ptr<SessionHost> host_;
   api::RunResult result_;
 };
@@ -168,6 +170,7 @@ void Run::open_session() {
   std::unique_ptr<session::Session> session =
       context_->sessions().open(session_options, arguments_.session.branch.empty());
   id_ = session->id();
+  ballast_.emplace(session->directory());
   SessionHost::Options host_options;
   host_options.mount.mountpoint = mountpoint_->path();
   host_options.mount.allow_other = ::geteuid() == 0;
@@ -214,9 +217,18 @@ void Run::end_session(const CommandEnd& end) {
 }
 
 void Run::commit() {
-  const session::CommitOutcome outcome =
-      host_->finish_commit({.message = arguments_.message, .exit_code = 0, .reason = session::Reason::success,
-                            .by_hand = false, .who = current_principal()});
+  const session::CommitRequest request{.message = arguments_.message, .exit_code = 0,
+                                       .reason = session::Reason::success, .by_hand = false,
+                                       .who = current_principal()};
+  session::CommitOutcome outcome;
+  try {
+    outcome = host_->finish_commit(request);
+  } catch (const Error& error) {
+    // With the ballast gone a small commit may fit; a large one fails again, but that it did can be recorded.
+    if (host_->session().record().state != session::State::open || !ballast_->release()) throw;
+    context_->log().write(LogLevel::warning, std::string("trying the commit once more: ") + error.what());
+    outcome = host_->finish_commit(request);
+  }
   if (const auto* committed = std::get_if<session::Committed>(&outcome)) result_.counts = committed->counts;
   if (const auto* conflicts = std::get_if<session::Conflicts>(&outcome)) result_.conflicts = conflicts->paths;
 }
@@ -228,18 +240,17 @@ void Run::roll_back(session::Reason reason, std::optional<int> status) {
 // Escrow itself failed on the way. What was to be rolled back is; a commit that failed for an outside reason has left
 // the session open, to be tried again by hand.
 void Run::abandon(const CommandEnd& end) {
+  if (ballast_) ballast_->release();
   host_.reset();
-  std::unique_ptr<session::Session> session;
   try {
     result_.record = context_->sessions().status(*id_).record;
     if (result_.record->state != session::State::open || !result_.record->last_error.empty()) return;
-    session = context_->sessions().attach(*id_);
+    const std::unique_ptr<session::Session> session = context_->sessions().attach(*id_);
     session->rollback(rollback_reason(end).value_or(session::Reason::not_started), end.command_status,
                       current_principal(), arguments_.keep_on_failure);
     result_.record = session->record();
   } catch (const Error& error) {
-    context_->log().write(LogLevel::warning, "session " + id_->text() + " could not be rolled back now, the next " +
-                                                 "escrow command will do it: " + error.what());
+    if (result_.error != error.what()) result_.error += std::string("; ") + error.what();
   }
 }
 
@@ -265,7 +276,11 @@ int Run::report_failure(const Error& error) {
     result_.exit_code = kExitEscrowFailed;
     result_.error = error.what();
     result_.summary = error.what();
-    write_result(arguments_.result, result_);
+    try {
+      write_result(arguments_.result, result_);
+    } catch (const Error& second) {
+      say(second.what());
+    }
   }
   throw error;
 }

@@ -26,13 +26,14 @@ int update(const GlobalOptions& options, const UpdateArguments& arguments) {
     print_line(api::to_json(answer, id));
     return answer.conflicts.empty() ? kExitSuccess : kExitConflict;
   }
-  const std::string base = answer.base ? short_id(*answer.base) : "an empty branch";
   if (!answer.conflicts.empty()) {
     tell("Both the session and the branch changed, and the session keeps its side:\n" +
-         conflict_lines(answer.conflicts) + "Took " + plural(answer.merged, "path") + " of " + base + " into session " +
-         id + "; it stays open, and `escrow discard " + id + " PATH...` takes the branch's side of a path.");
+         conflict_lines(answer.conflicts) + "Took " + plural(answer.merged, "path") +
+         " of the branch's head into session " + id + "; it stays open, and `escrow discard " + id +
+         " PATH...` gives up its side of a path.");
     return kExitConflict;
   }
+  const std::string base = answer.base ? short_id(*answer.base) : "an empty branch";
   print_line("Took " + plural(answer.merged, "path") + " of " + base + " into session " + id + "; it stays open.");
   return kExitSuccess;
 }

@@ -95,6 +95,8 @@ TEST_F(Commands, AConflictLeavesTheSessionMountedAndWritable) {
   EXPECT_EQ(read(in_mount("more.txt")), "more");
   EXPECT_EQ(read(in_mount("a.txt")), "mine");
   done({"discard", id, "a.txt"});
+  EXPECT_EQ(read(in_mount("a.txt")), "a\n");
+  done({"update", id});
   EXPECT_EQ(read(in_mount("a.txt")), "theirs");
   done({"commit", id});
   EXPECT_EQ(content("a.txt"), "theirs");
@@ -159,6 +161,42 @@ TEST_F(Commands, SessionsListsOpenAndEndedOnes) {
   EXPECT_EQ(done({"sessions", "--open"}), "There are no sessions.");
   EXPECT_EQ(done({"sessions", "--open", "--json"}), "[]");
   EXPECT_NE(done({"sessions", "--json"}).find("\"rolled_back\""), std::string::npos);
+}
+
+TEST_F(Commands, ARunIsNotCommittedFromOutsideButCanBeRolledBack) {
+  const std::string before = head();
+  shell("'" ESCROW_BINARY "' --repo '" + repository_ + "' run --result '" + file("result") + "' -- sh -c 'touch x; > " +
+        file("started") + "; exec sleep 100' > /dev/null 2>&1 &");
+  ASSERT_TRUE(eventually([&] { return std::filesystem::exists(file("started")); }));
+  const std::string listed = done({"sessions", "--open", "--json"});
+  const std::string id = listed.substr(listed.find(":\"") + 2, 16);
+  refused(1, "a command still runs in it", {"commit", id});
+  refused(1, "a command still runs in it", {"unmount", id});
+  EXPECT_EQ(status_of(id, "state"), "open");
+  done({"rollback", id});
+  EXPECT_EQ(status_of(id, "reason"), "cancelled");
+  EXPECT_EQ(head(), before);
+  EXPECT_TRUE(eventually([&] { return read(file("result")).find("cancelled") != std::string::npos; }));
+}
+
+TEST_F(Commands, ASessionThatAnotherCommandHoldsForAMomentIsWaitedFor) {
+  const std::string id = mount();
+  write(in_mount("x"), "x");
+  unmount_outside(id);
+  shell("for n in 1 2 3 4 5 6; do '" ESCROW_BINARY "' --repo '" + repository_ + "' diff " + id +
+            " --name-status >> out & done; wait",
+        {.directory = directory_.path(), .environment = {}, .input = {}});
+  EXPECT_EQ(shell("grep -c x '" + file("out") + "'"), "6");
+  done({"rollback", id});
+}
+
+TEST_F(Commands, NamesThatLookLikeListsAreTakenAsTheyAre) {
+  const std::string id = mount();
+  write(in_mount("[a,b]"), "x");
+  write(in_mount("a"), "x");
+  done({"discard", id, "[a,b]"});
+  EXPECT_EQ(done({"diff", id, "--name-status"}), "A\ta");
+  done({"rollback", id});
 }
 
 TEST_F(Commands, AKilledHostLosesNothingThatWasFsynced) {
