@@ -1,0 +1,95 @@
+// Branches, pins and results in memory. Thread-safe. The references refuse to name objects that are not in the
+// repository, so that a branch moved before its objects are durable fails a test; a test can act just before and after
+// a swap.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "session/error.h"
+#include "session/object_store.h"
+#include "session/synchronized.h"
+#include "tests/support/fake_object_store.h"
+
+namespace escrow::support {
+
+class FakeReferences final : public session::ReferenceStore {
+ public:
+  using Id = session::ObjectId;
+  using Session = session::SessionId;
+
+  explicit FakeReferences(const FakeObjectStore& objects) : objects_(objects) {}
+
+  std::string default_branch() const override { return "main"; }
+  void check_target(const std::string& branch) const override {
+    if (branch.empty() || branch.find("..") != std::string::npos)
+      throw session::Error(session::Errc::bad_request, "'" + branch + "' is not a branch name");
+  }
+  std::optional<Id> head(const std::string& branch) const override {
+    const auto state = state_.lock_shared();
+    const auto found = state->branches.find(branch);
+    return found == state->branches.end() ? std::nullopt : std::optional(found->second);
+  }
+  bool compare_and_swap(const std::string& branch, const std::optional<Id>& expected, const Id& desired,
+                        const std::string&) override {
+    if (before_swap) before_swap();
+    if (!objects_.contains(desired) || !objects_.contains(objects_.read_commit(desired).tree))
+      throw session::Error(session::Errc::damaged_repository, "the branch would point at objects that are not there");
+    {
+      auto state = state_.lock();
+      const auto found = state->branches.find(branch);
+      if ((found == state->branches.end() ? std::nullopt : std::optional(found->second)) != expected) return false;
+      state->branches.insert_or_assign(branch, desired);
+      state->reflog.insert({branch, desired});
+    }
+    if (after_swap) after_swap();
+    return true;
+  }
+  bool reflog_has(const std::string& branch, const Id& commit) const override {
+    return state_.lock_shared()->reflog.contains({branch, commit});
+  }
+  void pin_base(const Session& session, const Id& commit) override {
+    if (!objects_.contains(commit)) throw session::Error(session::Errc::damaged_repository, "pin of a missing commit");
+    state_.lock()->pins.emplace(session, commit);
+  }
+  void unpin_base(const Session& session) override { state_.lock()->pins.erase(session); }
+  void keep_result(const Session& session, const Id& commit) override {
+    if (!objects_.contains(commit)) throw session::Error(session::Errc::damaged_repository, "missing result");
+    state_.lock()->results.insert_or_assign(session, commit);
+  }
+  std::optional<Id> result(const Session& session) const override {
+    const auto state = state_.lock_shared();
+    const auto found = state->results.find(session);
+    return found == state->results.end() ? std::nullopt : std::optional(found->second);
+  }
+  void drop_result(const Session& session) override { state_.lock()->results.erase(session); }
+
+  // What others do.
+  void set(const std::string& branch, const Id& commit) {
+    auto state = state_.lock();
+    state->branches.insert_or_assign(branch, commit);
+    state->reflog.insert({branch, commit});
+  }
+  void remove(const std::string& branch) { state_.lock()->branches.erase(branch); }
+  bool is_pinned(const Session& session) const { return state_.lock_shared()->pins.contains(session); }
+  std::size_t pins() const { return state_.lock_shared()->pins.size(); }
+
+  std::function<void()> before_swap;  // set before use
+  std::function<void()> after_swap;
+
+ private:
+  struct State {
+    std::map<std::string, Id> branches;
+    std::set<std::pair<std::string, Id>> reflog;
+    std::multimap<Session, Id> pins;
+    std::map<Session, Id> results;
+  };
+  const FakeObjectStore& objects_;             // self-locking
+  session::SharedSynchronized<State> state_;  // self-locking
+};
+
+}  // namespace escrow::support
