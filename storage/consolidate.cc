@@ -182,8 +182,8 @@ class Consolidation {
 
   // Each object comes from the first pack that has it, so that deltas cannot form a ring: a base that comes from an
   // earlier pack never leads back to this one.
-  void copy_from(const PackFile& pack, const std::unordered_set<ObjectId>& chosen, std::unordered_set<ObjectId>& written,
-                 PackWriter& writer) const {
+  void copy_from(const PackFile& pack, const std::unordered_set<ObjectId>& chosen,
+                 std::unordered_set<ObjectId>& written, PackWriter& writer) const {
     const Layout layout(pack);
     std::vector<std::pair<std::uint64_t, std::uint32_t>> order;
     for (std::uint32_t i = 0; i < pack.count(); ++i) {

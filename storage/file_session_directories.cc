@@ -73,6 +73,8 @@ class FileSessionDirectory final : public session::SessionDirectory {
 
 void FileSessionDirectory::remove() {
   journal_.abandon();
+  // What the session published in vain lies in the repository: only its quarantine knows which packs that is.
+  if (std::filesystem::exists(path_ + "/objects/published")) quarantine().discard();
   // The lock's name goes last: until then nobody takes the rest for a session of their own.
   std::error_code error;
   for (std::filesystem::directory_iterator entry(path_, error), end; !error && entry != end; entry.increment(error))

@@ -6,7 +6,8 @@
 namespace escrow::storage {
 namespace {
 
-// Resident memory stays below 256 MB whatever the packs' size: libgit2's defaults are a 1 GiB window and a 256 MB cache.
+// Resident memory stays below 256 MB whatever the packs' size: libgit2's defaults are a 1 GiB window and a 256 MB
+// cache.
 constexpr std::size_t kMapWindowBytes = std::size_t{8} << 20;
 constexpr std::size_t kMapLimitBytes = std::size_t{64} << 20;
 constexpr ssize_t kObjectCacheBytes = ssize_t{16} << 20;

@@ -1,7 +1,7 @@
 // Writes a pack (version 2) and its index, and moves both into a repository so that git sees all of it or nothing.
 //
-// Not thread-safe. The pack is on disk when finish() returns. Throws Error{no_space} and the like; an unfinished pack is
-// removed with its writer. Source: gitformat-pack(5).
+// Not thread-safe. The pack is on disk when finish() returns. Throws Error{no_space} and the like; an unfinished pack
+// is removed with its writer. Source: gitformat-pack(5).
 #pragma once
 
 #include <cstdint>

@@ -58,7 +58,8 @@ TEST(Diff, PatchesApplyWithGit) {
 
 TEST(Diff, StatCountsLinesAndNamesBinaryFiles) {
   Scene scene;
-  const auto after = scene.staged->put_tree({scene.file("binary", std::string("a\0b", 3)), scene.file("text", "1\n2\n")});
+  const auto after =
+      scene.staged->put_tree({scene.file("binary", std::string("a\0b", 3)), scene.file("text", "1\n2\n")});
   EXPECT_EQ(scene.diff(std::nullopt, after, DiffFormat::stat),
             " binary | Bin\n text   | 2 ++\n 2 files changed, 2 insertions(+)\n");
 }

@@ -154,7 +154,9 @@ TEST(GitObjectStore, ReadersFindTheirObjectsWhileGitRepacks) {
   std::vector<ObjectId> blobs;
   for (int i = 0; i < 200; ++i) blobs.push_back(write_blob(repository, "blob " + std::to_string(i)));
   std::string listing;
-  for (std::size_t i = 0; i < blobs.size(); ++i) listing += "100644 blob " + blobs[i].hex() + "\\tf" + std::to_string(i) + "\\n";
+  for (std::size_t i = 0; i < blobs.size(); ++i) {
+    listing += "100644 blob " + blobs[i].hex() + "\\tf" + std::to_string(i) + "\\n";
+  }
   const std::string tree = run("printf '" + listing + "' | git -C " + repository.path + " mktree");
   repository.git("update-ref refs/heads/main $(git -C " + repository.path + " commit-tree -m x " + tree + ")");
   std::atomic<bool> done = false;

@@ -162,8 +162,8 @@ TEST(GitReferences, APushAndACompareAndSwapNeverLoseEachOthersCommit) {
   run("git clone -q " + commits.repository.path + " " + clone);
   constexpr int kEach = 15;
   std::thread pusher([&] {
-    run("cd " + clone + " && for i in $(seq " + std::to_string(kEach) + "); do until git pull -q --rebase && git commit "
-        "-q --allow-empty -m push$i && git push -q; do git reset -q --hard @{u}; done; done 2>/dev/null");
+    run("cd " + clone + " && for i in $(seq " + std::to_string(kEach) + "); do until git pull -q --rebase && "
+        "git commit -q --allow-empty -m push$i && git push -q; do git reset -q --hard @{u}; done; done 2>/dev/null");
   });
   for (int i = 0; i < kEach;) {
     const auto head = commits.references().head("main");

@@ -135,6 +135,23 @@ TEST(Repository, InitRefusesNamesAndPlacesThatCannotWork) {
   EXPECT_EQ(run("ls " + scene.at("full")), "x");
 }
 
+TEST(Repository, ASessionThatIsRemovedTakesAlongWhatItPublishedInVain) {
+  GitTestRepository scene;
+  commit_file(scene, "main", "one");
+  const auto id = session::SessionId::generate();
+  const std::string before = run("find " + scene.path + "/objects -type f | sort");
+  {
+    const auto repository = Repository::open(scene.path, silent);
+    const auto held = repository->directories().create(id);
+    const auto commit = GitTestRepository::put_file(held->quarantine(), "f", "in vain");
+    held->quarantine().publish(commit);
+  }
+  const auto repository = Repository::open(scene.path, silent);
+  EXPECT_NE(run("find " + scene.path + "/objects -type f | sort"), before);
+  repository->directories().try_open(id)->remove();
+  EXPECT_EQ(run("find " + scene.path + "/objects -type f | sort"), before);
+}
+
 TEST(Repository, GcPacksWhatIsReachableAndDropsTheRest) {
   GitTestRepository scene;
   ObjectId head;
@@ -193,7 +210,8 @@ TEST(Repository, GcRefusesADamagedRepositoryAndRemovesNothing) {
 TEST(Repository, GcGivesUpPacksThatACrashLeftProtected) {
   GitTestRepository scene;
   commit_file(scene, "main", "one");
-  run("cd " + scene.path + "/objects/pack && f=$(ls *.pack) && echo 'escrow is publishing this pack' > ${f%.pack}.keep");
+  run("cd " + scene.path + "/objects/pack && f=$(ls *.pack) && "
+      "echo 'escrow is publishing this pack' > ${f%.pack}.keep");
   const auto repository = Repository::open(scene.path, silent);
   repository->gc();
   EXPECT_EQ(run("find " + scene.path + "/objects -name '*.keep'"), "");
@@ -216,7 +234,9 @@ TEST(Repository, VerifyNamesDamagedAndMissingObjects) {
   run("cd " + scene.path + " && git update-ref refs/tags/a $(echo a | git hash-object -w --stdin) && git update-ref "
       "refs/tags/b $(echo b | git hash-object -w --stdin)");
   const std::string a = scene.git("rev-parse refs/tags/a"), b = scene.git("rev-parse refs/tags/b");
-  const auto path = [&](const std::string& id) { return scene.path + "/objects/" + id.substr(0, 2) + "/" + id.substr(2); };
+  const auto path = [&](const std::string& id) {
+    return scene.path + "/objects/" + id.substr(0, 2) + "/" + id.substr(2);
+  };
   run("chmod u+w " + path(a) + " && cp " + path(b) + " " + path(a) + " && rm -f " + path(b));
   const auto problems = Repository::open(scene.path, silent)->verify(nullptr);
   ASSERT_EQ(problems.size(), 2u);

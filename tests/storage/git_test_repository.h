@@ -30,12 +30,14 @@ struct Shell {
 };
 
 inline Shell shell(const std::string& command) {
-  const std::string whole = "export GIT_AUTHOR_NAME=t GIT_AUTHOR_EMAIL=t@x GIT_COMMITTER_NAME=t GIT_COMMITTER_EMAIL=t@x "
-                            "GIT_CONFIG_GLOBAL=/dev/null; (" + command + ") 2>&1";
+  const std::string whole = "export GIT_AUTHOR_NAME=t GIT_AUTHOR_EMAIL=t@x GIT_COMMITTER_NAME=t "
+                            "GIT_COMMITTER_EMAIL=t@x GIT_CONFIG_GLOBAL=/dev/null; (" + command + ") 2>&1";
   FILE* pipe = ::popen(whole.c_str(), "r");
   Shell result{};
   char buffer[4096];
-  for (std::size_t count; (count = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;) result.output.append(buffer, count);
+  for (std::size_t count; (count = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;) {
+    result.output.append(buffer, count);
+  }
   const int status = ::pclose(pipe);
   result.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   while (!result.output.empty() && result.output.back() == '\n') result.output.pop_back();
