@@ -66,7 +66,8 @@ std::optional<std::string> unknown_command(const CLI::App& app, int argc, char**
     const std::string word = argv[at];
     if (word == "--repo") ++at;
     if (word.starts_with('-')) continue;
-    if (app.get_subcommand_no_throw(word) != nullptr) return std::nullopt;
+    const auto has_that_name = [&](const CLI::App* command) { return command->get_name() == word; };
+    if (!app.get_subcommands(has_that_name).empty()) return std::nullopt;
     return word;
   }
   return std::nullopt;

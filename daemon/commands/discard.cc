@@ -17,11 +17,20 @@ struct DiscardArguments {
   bool json = false;
 };
 
+// What was typed: CLI11 takes a name such as "[a,b]" for a list. Flags may follow the paths.
+std::vector<std::string> paths_as_given(const GlobalOptions& options, const std::vector<std::string>& paths) {
+  std::vector<std::string> words = options.arguments;
+  while (!words.empty() && (words.back() == "--json" || words.back() == "-v" || words.back() == "--verbose")) {
+    words.pop_back();
+  }
+  return words_as_given(words, paths);
+}
+
 int discard(const GlobalOptions& options, const DiscardArguments& arguments) {
   RepositoryContext context(options);
   context.recover();
   SessionAccess access(context, arguments.session);
-  const api::DiscardAnswer answer = access.discard(arguments.paths);
+  const api::DiscardAnswer answer = access.discard(paths_as_given(options, arguments.paths));
   if (arguments.json) {
     print_line(api::JsonObject().text("session", access.id().text()).number("discarded", answer.discarded).text());
   } else {
