@@ -169,6 +169,10 @@ std::string summary_of(const RunSummary& run) {
       return name + " was rolled back: " + (run.result.error.empty() ? what_ended_it(record, run) : run.result.error) +
              (record.options.keep_on_failure ? kept : "");
     case State::open:
+      if (record.last_error.empty()) {
+        return name + " is still open, and the next escrow command rolls it back: " + run.result.error;
+      }
+      [[fallthrough]];
     case State::awaiting_approval:
     case State::committing:
       return name + " is " + session::name_of(record.state) + " with all that was written: " + run.result.error +

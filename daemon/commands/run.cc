@@ -120,6 +120,7 @@ class Run {
   void commit();
   void roll_back(session::Reason reason, std::optional<int> status);
   void abandon(const CommandEnd& end);
+  void keep_open();
   int report(const CommandEnd& end);
   int report_failure(const Error& error);
 
@@ -220,15 +221,7 @@ void Run::commit() {
   const session::CommitRequest request{.message = arguments_.message, .exit_code = 0,
                                        .reason = session::Reason::success, .by_hand = false,
                                        .who = current_principal()};
-  session::CommitOutcome outcome;
-  try {
-    outcome = host_->finish_commit(request);
-  } catch (const Error& error) {
-    // With the ballast gone a small commit may fit; a large one fails again, but that it did can be recorded.
-    if (host_->session().record().state != session::State::open || !ballast_->release()) throw;
-    context_->log().write(LogLevel::warning, std::string("trying the commit once more: ") + error.what());
-    outcome = host_->finish_commit(request);
-  }
+  const session::CommitOutcome outcome = host_->finish_commit(request);
   if (const auto* committed = std::get_if<session::Committed>(&outcome)) result_.counts = committed->counts;
   if (const auto* conflicts = std::get_if<session::Conflicts>(&outcome)) result_.conflicts = conflicts->paths;
 }
@@ -245,6 +238,7 @@ void Run::abandon(const CommandEnd& end) {
   try {
     result_.record = context_->sessions().status(*id_).record;
     if (result_.record->state != session::State::open || !result_.record->last_error.empty()) return;
+    if (!rollback_reason(end)) return keep_open();
     const std::unique_ptr<session::Session> session = context_->sessions().attach(*id_);
     session->rollback(rollback_reason(end).value_or(session::Reason::not_started), end.command_status,
                       current_principal(), arguments_.keep_on_failure);
@@ -252,6 +246,15 @@ void Run::abandon(const CommandEnd& end) {
   } catch (const Error& error) {
     if (result_.error != error.what()) result_.error += std::string("; ") + error.what();
   }
+}
+
+// The commit failed and had no room to say so: without this, recovery would take the session for an orphan's.
+void Run::keep_open() {
+  session::SessionRecord record = *result_.record;
+  record.last_error = result_.error;
+  context_->repository().catalog().transition(session::State::open, record, current_principal(),
+                                              "the commit failed: the session stays open");
+  result_.record = record;
 }
 
 int Run::report(const CommandEnd& end) {

@@ -112,6 +112,7 @@ TEST(RunResult, AFailedCommitSaysHowToTryAgain) {
   api::RunResult result;
   result.record = record_in(State::open, Reason::none);
   result.error = "the disk is full";
+  result.record->last_error = result.error;
   const std::string text = summary(result, end_of(EndCause::exited));
   EXPECT_NE(text.find("the disk is full"), std::string::npos);
   EXPECT_NE(text.find("`escrow commit 0123456789abcdef`"), std::string::npos);
