@@ -105,6 +105,7 @@ std::unique_ptr<session::SessionDirectory> FileSessionDirectories::create(const 
   // A recovery in another process takes a directory that nobody holds for an orphan: it may be faster than our lock,
   // and then we begin again.
   for (int attempt = 0; attempt < 100; ++attempt) {
+    if (attempt > 0) ::usleep(2'000);  // it holds the directory until it has removed it
     if (::mkdir(path.c_str(), 0700) != 0) {
       if (errno == EEXIST && attempt > 0) continue;
       throw system_error(errno, "create the session's directory " + path);
