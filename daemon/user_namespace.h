@@ -1,4 +1,4 @@
-// How this process can mount a FUSE file system: as it is, through the setuid helper, or in a user namespace of its own.
+// How this process can mount a FUSE file system: as it is, through the setuid helper, or in a user namespace.
 //
 // Decided by looking at the machine. Throws Error{unavailable} with one sentence when no way is open. Sources:
 // user_namespaces(7), mount_namespaces(7), fusermount3(1), the kernel's fs/fuse/inode.c (FS_USERNS_MOUNT).

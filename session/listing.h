@@ -1,7 +1,8 @@
 // One directory of the snapshot as it was first read: its base entries and the node ids reserved for them.
 //
-// Constant after construction but for two caches: entry sizes (atomic) and which entries the kernel holds (guarded by
-// the overlay's lock). Entry i has the id first + i and the readdir cookie kFirstBaseCookie + i, for the session's life.
+// Constant after construction but for two caches: entry sizes (atomic) and which entries the kernel holds (guarded
+// by the overlay's lock). Entry i has the id first + i and the readdir cookie kFirstBaseCookie + i, for the
+// session's life.
 #pragma once
 
 #include <atomic>

@@ -67,7 +67,8 @@ class Overlay::Impl::TreeBuilder {
 
   std::optional<ObjectId> build(NodeId directory, const std::string& path, std::size_t depth) {
     if (depth > kDepthLimit)
-      throw Error(Errc::name_too_long, "directories are nested more than 2048 deep at " + quote_path(path).substr(0, 80) +
+      throw Error(Errc::name_too_long, "directories are nested more than 2048 deep at " +
+                                           quote_path(path).substr(0, 80) +
                                            "...; remove some levels before committing");
     Tree entries;
     std::vector<Changed> changed;

@@ -8,7 +8,8 @@ namespace {
 
 TEST_F(EscrowRun, ExitZeroCommitsEverythingAsOneCommit) {
   const std::string before = head();
-  const ProcessResult result = run("echo new > new.txt; echo more >> a.txt; rm dir/b.txt; mkdir -p x/y; echo z > x/y/z");
+  const ProcessResult result =
+      run("echo new > new.txt; echo more >> a.txt; rm dir/b.txt; mkdir -p x/y; echo z > x/y/z");
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_EQ(git("rev-parse main^"), before);
   EXPECT_EQ(content("a.txt"), "a\nmore");

@@ -276,8 +276,8 @@ TEST_F(OverlayTest, WhatGitCannotHoldIsLeftOutByName) {
   EXPECT_EQ(built.tree, options.base_tree);
   std::map<std::string, std::string> omitted;
   for (const auto& item : built.omitted) omitted[item.path] = name_of(item.kind);
-  const std::map<std::string, std::string> expected{{"pipe", "fifo"},        {"sock", "socket"}, {"empty", "empty_directory"},
-                                                    {"a/.git", "git_name"}, {"b.txt", "mode"}};
+  const std::map<std::string, std::string> expected{
+      {"pipe", "fifo"}, {"sock", "socket"}, {"empty", "empty_directory"}, {"a/.git", "git_name"}, {"b.txt", "mode"}};
   EXPECT_EQ(omitted, expected);
 }
 
