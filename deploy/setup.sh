@@ -10,7 +10,7 @@ packages=(
   # run
   fuse3 git
   # test and measure: the tools that run inside mounts, and the file systems compared with
-  sqlite3 rsync attr python3 fuse-overlayfs man-db procps util-linux tar
+  sqlite3 rsync attr python3 fuse-overlayfs man-db procps util-linux tar strace
 )
 
 missing=()
