@@ -8,6 +8,7 @@ names the mutants that no test caught. An edit whose old text is not found exact
 moved on, and the mutant has to follow. Takes a build of the tests and some seconds for each mutant.
 """
 import argparse
+import filecmp
 import os
 import shutil
 import subprocess
@@ -87,7 +88,7 @@ class Laboratory:
     def __init__(self, source, work):
         self.work, self.copy, self.build = work, os.path.join(work, 'source'), os.path.join(work, 'build')
         skipped = shutil.ignore_patterns('build', '.git')
-        shutil.copytree(source, self.copy, symlinks=True, ignore=skipped, dirs_exist_ok=True)
+        shutil.copytree(source, self.copy, ignore=skipped, dirs_exist_ok=True, copy_function=copy_changed)
         # The compiler's cache then knows the copy again, wherever it lies.
         self.environment = dict(os.environ, CCACHE_BASEDIR=work, CCACHE_NOHASHDIR='1')
 
@@ -139,6 +140,13 @@ class Laboratory:
     def restore(originals):
         for path, text in originals.items():
             write(path, text)
+
+
+# A file that is as it was keeps its time, and a changed one gets a new one: what an earlier run built from a mutant is
+# never taken for what the source says.
+def copy_changed(source, target):
+    if not os.path.exists(target) or not filecmp.cmp(source, target, shallow=False):
+        shutil.copy(source, target)
 
 
 def write(path, text):
