@@ -2,6 +2,7 @@
 
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -46,6 +47,13 @@ std::string unescape(const std::string& text) {
 struct MountedSession {
   std::string mountpoint, source;
 };
+
+// As run_mountpoint.cc names them (mkdtemp(3)).
+bool is_run_directory(const std::string& mountpoint) {
+  constexpr std::string_view kPrefix = "escrow-";
+  const std::string name = mountpoint.substr(mountpoint.rfind('/') + 1);
+  return name.starts_with(kPrefix) && name.size() == kPrefix.size() + 6;
+}
 
 std::vector<MountedSession> mounted_sessions() {
   std::vector<MountedSession> found;
@@ -111,11 +119,21 @@ std::string check_mountpoint(const std::string& text, const std::string& git_dir
   return path;
 }
 
+void clear_dead_mounts(const std::function<bool(const std::string&)>& is_ours) {
+  for (const MountedSession& mounted : mounted_sessions()) {
+    if (!mounted.source.starts_with("escrow:") || !is_ours(mounted.source.substr(7))) continue;
+    clear_dead_mount(mounted.mountpoint, mounted.source);
+    // Only an empty directory goes, and only one that a run made for itself.
+    if (is_run_directory(mounted.mountpoint)) ::rmdir(mounted.mountpoint.c_str());
+  }
+}
+
 void clear_dead_mount(const std::string& mountpoint, const std::string& source) {
   for (const MountedSession& mounted : mounted_sessions()) {
-    struct stat about {};
+    // Not stat(2): the kernel may answer it from its cache, which outlives the host.
+    struct statfs about {};
     if (mounted.mountpoint != mountpoint || mounted.source != source) continue;
-    if (stat(mountpoint.c_str(), &about) == 0 || errno != ENOTCONN) continue;
+    if (statfs(mountpoint.c_str(), &about) == 0 || errno != ENOTCONN) continue;
     umount2(mountpoint.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW);
   }
 }

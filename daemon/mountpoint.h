@@ -1,6 +1,7 @@
 // Whether a directory can become a mountpoint, before anything is opened for it.
 #pragma once
 
+#include <functional>
 #include <string>
 
 namespace escrow::daemon {
@@ -13,6 +14,9 @@ std::string check_mountpoint(const std::string& text, const std::string& git_dir
 // Takes away what a dead host left behind: a mount of `source` ("escrow:ID") on `mountpoint` that nobody serves. Does
 // nothing when there is none, or when this user may not.
 void clear_dead_mount(const std::string& mountpoint, const std::string& source);
+
+// The same for every session id that `is_ours` accepts, wherever it is mounted, with the directory when a run made it.
+void clear_dead_mounts(const std::function<bool(const std::string&)>& is_ours);
 
 // Processes that keep `mountpoint` busy (an open descriptor, a mapping, a working directory or root below it), as far
 // as /proc lets this user see: "python3 (4711)", joined by ", ". Empty: none seen.

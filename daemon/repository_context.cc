@@ -1,6 +1,7 @@
 #include "daemon/repository_context.h"
 
 #include "daemon/config.h"
+#include "daemon/mountpoint.h"
 #include "daemon/spdlog_log.h"
 
 namespace escrow::daemon {
@@ -17,6 +18,10 @@ RepositoryContext::RepositoryContext(const GlobalOptions& options)
       sessions_(services_) {}
 
 void RepositoryContext::recover() {
+  clear_dead_mounts([this](const std::string& text) {
+    const auto id = session::SessionId::parse(text);
+    return id && services_.catalog.find(*id);
+  });
   for (const std::string& sentence : sessions_.recover()) log_->write(session::LogLevel::info, sentence);
 }
 

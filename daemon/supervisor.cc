@@ -5,7 +5,7 @@
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,10 +29,11 @@ FileDescriptor watch_signals() {
   return FileDescriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
-// Only a mount whose server is gone answers like this (ENOTCONN, or ECONNABORTED once aborted).
+// Only a mount whose server is gone answers like this (ENOTCONN, or ECONNABORTED once aborted). Not stat(2): the kernel
+// may answer that from its cache, which outlives the server.
 bool is_dead_mount(const std::string& path) {
-  struct stat status;
-  return ::stat(path.c_str(), &status) != 0 && (errno == ENOTCONN || errno == ECONNABORTED);
+  struct statfs about;
+  return ::statfs(path.c_str(), &about) != 0 && (errno == ENOTCONN || errno == ECONNABORTED);
 }
 
 void detach_dead_mount(const std::string& mountpoint) {
@@ -69,6 +70,8 @@ class Supervisor {
   void send_to_command(int signal_number) const { ::kill(-child_, signal_number); }
   void finish();
   void clean_up_after_host();
+  // What is left of it when the host was killed.
+  void take_away_mountpoint();
 
   MessageChannel channel_;
   const SignalState& signals_;
@@ -98,10 +101,10 @@ void Supervisor::serve() {
     if (!step()) return clean_up_after_host();
   }
   finish();
-  // Until the host closes its end: if it is killed now, its mount is still ours to take away.
+  // Until the host closes its end: if it is killed now, its mount and directory are still ours to take away.
   channel_.receive();
   containment_.reset();
-  if (is_dead_mount(spec_.mountpoint)) clean_up_after_host();
+  take_away_mountpoint();
 }
 
 bool Supervisor::start(const CommandSpec& spec) {
@@ -257,8 +260,12 @@ void Supervisor::clean_up_after_host() {
     terminal_.take_back_from(child_);
     terminal_.restore_modes();
   }
-  if (spec_.mountpoint.empty() || !is_dead_mount(spec_.mountpoint)) return;
-  detach_dead_mount(spec_.mountpoint);
+  take_away_mountpoint();
+}
+
+void Supervisor::take_away_mountpoint() {
+  if (spec_.mountpoint.empty()) return;
+  if (is_dead_mount(spec_.mountpoint)) detach_dead_mount(spec_.mountpoint);
   if (spec_.remove_mountpoint) ::rmdir(spec_.mountpoint.c_str());
 }
 

@@ -21,7 +21,6 @@ using GitOdbObject = std::unique_ptr<git_odb_object, FreeWith<git_odb_object_fre
 using GitReference = std::unique_ptr<git_reference, FreeWith<git_reference_free>>;
 using GitReferenceIterator = std::unique_ptr<git_reference_iterator, FreeWith<git_reference_iterator_free>>;
 using GitReflog = std::unique_ptr<git_reflog, FreeWith<git_reflog_free>>;
-using GitTransaction = std::unique_ptr<git_transaction, FreeWith<git_transaction_free>>;
 using GitSignature = std::unique_ptr<git_signature, FreeWith<git_signature_free>>;
 using GitConfig = std::unique_ptr<git_config, FreeWith<git_config_free>>;
 using GitConfigIterator = std::unique_ptr<git_config_iterator, FreeWith<git_config_iterator_free>>;

@@ -2,7 +2,10 @@
 
 #include <fcntl.h>
 
+#include <cerrno>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -11,6 +14,7 @@
 #include "session/error.h"
 #include "storage/durable_file.h"
 #include "storage/git_error.h"
+#include "storage/reference_lock.h"
 
 namespace escrow::storage {
 namespace {
@@ -92,6 +96,23 @@ void sync_names(const std::string& git_directory, const std::string& name) {
   }
 }
 
+// One line, as git appends it (refs/files-backend.c, log_ref_write_fd()).
+void append_reflog(const std::string& git_directory, const std::string& name, const ObjectId& before,
+                   const ObjectId& after, const git_signature& who, const std::string& message) {
+  const std::string path = git_directory + "/logs/" + name;
+  std::error_code error;
+  fs::create_directories(fs::path(path).parent_path(), error);
+  const int offset = std::abs(who.when.offset);
+  char when[64];
+  std::snprintf(when, sizeof when, "%lld %c%02d%02d", static_cast<long long>(who.when.time),
+                who.when.offset < 0 ? '-' : '+', offset / 60, offset % 60);
+  const std::string line = before.hex() + " " + after.hex() + " " + who.name + " <" + who.email + "> " + when + "\t" +
+                           message + "\n";
+  const UniqueFd fd = open_or_throw(AT_FDCWD, path.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0666, "open " + path);
+  if (::write(fd.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size()))
+    throw system_error(errno == 0 ? ENOSPC : errno, "write " + path);
+}
+
 // The reflog says who committed.
 GitSignature reflog_identity(git_repository* repository, const ObjectId& commit) {
   const git_oid id = to_git(commit);
@@ -166,22 +187,16 @@ std::optional<ObjectId> GitReferences::head(const std::string& branch) const {
 bool GitReferences::compare_and_swap(const std::string& branch, const std::optional<ObjectId>& expected,
                                      const ObjectId& desired, const std::string& reflog_message) {
   const std::string name = branch_reference(branch);
-  const std::string doing = "moving the branch '" + branch + "'";
-  const std::string path = pool_.git_directory() + "/" + name;
   const auto repository = pool_.borrow();
   if (!expected) check_no_directory_conflict(repository.get(), branch);
-  git_transaction* raw = nullptr;
-  check_git(git_transaction_new(&raw, repository.get()), doing);
-  const GitTransaction transaction(raw);
-  const int locked = patiently([&] { return git_transaction_lock_ref(raw, name.c_str()); });
-  if (locked < 0) throw_reference_error(locked, doing, path);
+  ReferenceLock lock(pool_.git_directory(), name, desired);
   // Under the lock: nobody moves it between this look and the commit.
   if (read_target(repository.get(), name) != expected) return false;
   if (!expected) check_no_directory_conflict(repository.get(), branch);
-  const git_oid id = to_git(desired);
   const GitSignature identity = reflog_identity(repository.get(), desired);
-  check_git(git_transaction_set_target(raw, name.c_str(), &id, identity.get(), reflog_message.c_str()), doing);
-  check_git(git_transaction_commit(raw), doing);
+  lock.land();
+  // After the move: a log entry says that the branch was there, and recovery believes it.
+  append_reflog(pool_.git_directory(), name, expected.value_or(ObjectId{}), desired, *identity, reflog_message);
   sync_names(pool_.git_directory(), name);
   return true;
 }
@@ -223,7 +238,16 @@ void GitReferences::pin_base(const SessionId& session, const ObjectId& commit) {
   set(pins_of(session) + commit.hex(), commit);
 }
 
+// Only the process that holds a session's directory writes its references: a lock file there is a dead one's.
+void GitReferences::sweep_locks(const SessionId& session) {
+  std::error_code error;
+  fs::remove(pool_.git_directory() + "/" + result_name(session) + ".lock", error);
+  for (const auto& entry : fs::directory_iterator(pool_.git_directory() + "/" + pins_of(session), error))
+    if (entry.path().extension() == ".lock") fs::remove(entry.path(), error);
+}
+
 void GitReferences::unpin_base(const SessionId& session) {
+  sweep_locks(session);
   std::vector<std::string> names;
   {
     const auto repository = pool_.borrow();
@@ -237,11 +261,15 @@ void GitReferences::unpin_base(const SessionId& session) {
 }
 
 void GitReferences::keep_result(const SessionId& session, const ObjectId& commit) {
+  sweep_locks(session);
   set(result_name(session), commit);
 }
 
 std::optional<ObjectId> GitReferences::result(const SessionId& session) const { return target(result_name(session)); }
 
-void GitReferences::drop_result(const SessionId& session) { remove(result_name(session)); }
+void GitReferences::drop_result(const SessionId& session) {
+  sweep_locks(session);
+  remove(result_name(session));
+}
 
 }  // namespace escrow::storage

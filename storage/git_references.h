@@ -33,6 +33,7 @@ class GitReferences final : public session::ReferenceStore {
  private:
   std::optional<session::ObjectId> target(const std::string& name) const;
   void set(const std::string& name, const session::ObjectId& id);
+  void sweep_locks(const session::SessionId& session);
   void remove(const std::string& name);
 
   GitRepositoryPool& pool_;  // self-locking

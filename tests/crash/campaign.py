@@ -11,6 +11,7 @@ first broken promise and keeps the repository.
 """
 import argparse
 import hashlib
+import json
 import os
 import random
 import shutil
@@ -153,7 +154,10 @@ class Campaign:
             os.kill(run.pid, signal.SIGKILL)
         run.stderr.read()
         status = run.wait()
+        begin = time.time()
         self.run('sessions')  # recovers
+        if time.time() - begin > 5:
+            raise Broken(f'recovering after {token} took {time.time() - begin:.1f} s')
         after = self.git('rev-parse', 'main').strip()
         landed = after != before
         if status == 0 and not landed:
@@ -182,7 +186,9 @@ class Campaign:
         left = os.listdir(os.path.join(self.repo, 'escrow', 'sessions'))
         if left:
             raise Broken(f'session directories are left: {left}')
-        mounts = [line for line in open('/proc/self/mounts', encoding='utf-8') if self.top in line]
+        ours = {'escrow:' + session['session'] for session in json.loads(self.run('sessions', '--json').stdout)}
+        with open('/proc/self/mounts', encoding='utf-8') as table:
+            mounts = [line for line in table if line.split()[0] in ours]
         if mounts:
             raise Broken(f'mounts are left: {mounts}')
 

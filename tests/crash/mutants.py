@@ -51,7 +51,8 @@ MUTANTS = {
         (PACK_WRITER, '  sync_directory(directory);\n', ''),
     ], [DURABILITY]),
     'reference-unsynced': ("the branch's new content is not synced before its rename", [
-        ('storage/git_repository_pool.cc', 'GIT_OPT_ENABLE_FSYNC_GITDIR, 1', 'GIT_OPT_ENABLE_FSYNC_GITDIR, 0'),
+        ('storage/reference_lock.cc', 'if (::fsync(fd.get()) != 0) throw system_error(errno, "sync " + candidate);',
+         ''),
     ], [DURABILITY]),
     'staging-unsynced': ('fsync does not sync the staging file', [
         ('storage/file_staging_area.cc',
