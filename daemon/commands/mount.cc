@@ -48,7 +48,7 @@ FileDescriptor take_signals() {
 std::unique_ptr<session::Session> open_or_attach(RepositoryContext& context, const MountArguments& arguments) {
   if (arguments.session.empty()) {
     return context.sessions().open(session_options(arguments.opened, context.repository().references(), "manual"),
-                                   false);
+                                   arguments.opened.branch.empty());
   }
   const session::SessionId id = context.sessions().resolve(arguments.session);
   const session::SessionRecord record = context.sessions().status(id).record;

@@ -1,7 +1,7 @@
 # bash completion for escrow(1). Commands and options are read from `escrow --help`, so they are never out of date.
 
 _escrow_help_words() {  # --help of `escrow "$@"`: its long and short options, one a line
-  escrow "$@" --help 2>/dev/null | sed -n '/^ *-/p' | grep -oE '(^|[ ,])--?[a-zA-Z][a-zA-Z-]*' | tr -d ' ,'
+  escrow "$@" --help 2>/dev/null | sed -n '/^ *-/p' | grep -oE '(^|[ ,])--?[a-zA-Z][a-zA-Z-]*' | tr -d ' ,' | sort -u
 }
 
 _escrow_commands() {

@@ -133,6 +133,7 @@ set -e
 export PATH={os.path.dirname(escrow)}:$PATH
 cp -a /sbin/. {directory}/sbin/
 install -m 755 {source}/deploy/mount.fuse.escrow {directory}/sbin/
+ln -s {escrow} {directory}/sbin/escrow
 mount --bind {directory}/sbin "$(readlink -f /sbin)"
 escrow --repo {directory}/data.git init
 mount -t fuse.escrow {directory}/data.git {directory}/work -o path-prefix=docs,nosuid
