@@ -63,7 +63,8 @@ class Content {
 
   // Whether these bytes took the place of others under the same name (copied up, truncated, renamed over): then they
   // must be on disk before the row that names them is written.
-  bool replaces_others() const { return replaces_others_.load(); }
+  // The flag goes with the sync that follows: give it back when that fails.
+  bool take_replaces_others() { return replaces_others_.exchange(false); }
   void set_replaces_others() { replaces_others_.store(true); }
 
  private:

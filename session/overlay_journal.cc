@@ -106,13 +106,17 @@ void Overlay::Impl::fill_contents(Taken& taken) {
     row.base_length = form.base_length;
     row.staging = form.staging;
     if (!form.base.is_null() && form.staging) row.block_map = form.map.bytes();
-    if (content->replaces_others() && form.staging) replacing.push_back(content.get());
+    if (form.staging && content->take_replaces_others()) replacing.push_back(content.get());
   }
-  if (replacing.size() > kSyncAllThreshold) {
-    staging.sync_all();
-    return;
+  try {
+    if (replacing.size() > kSyncAllThreshold)
+      staging.sync_all();
+    else
+      for (Content* content : replacing) content->sync();
+  } catch (...) {
+    for (Content* content : replacing) content->set_replaces_others();
+    throw;
   }
-  for (Content* content : replacing) content->sync();
 }
 
 void Overlay::Impl::flush(bool durable) {
@@ -197,7 +201,12 @@ void Overlay::Impl::load() {
   if (options.base_tree) root->directory->base_tree = *options.base_tree;
   now->nodes.emplace(kRootNode, std::move(root));
 
+  // What the root was opened over, which an update of the session's base does not change: its edits are over that.
+  const bool was_edited = std::any_of(saved.nodes.begin(), saved.nodes.end(),
+                                      [](const NodeRow& row) { return row.node == kRootNode; });
+  if (was_edited) now->nodes.at(kRootNode)->directory->base_tree = {};
   for (const BlockRow& row : saved.blocks) {
+    if (row.directory == kRootNode) now->nodes.at(kRootNode)->directory->base_tree = row.tree;
     now->blocks[row.first.value] = {row.directory, row.count, row.tree};
     now->block_of_directory[row.directory] = row.first;
   }

@@ -109,7 +109,7 @@ std::vector<SessionManager::Listed> SessionManager::list() const {
 
 std::vector<std::string> SessionManager::recover() {
   return recover_sessions(services_, [this](const SessionRecord& record, SessionDirectory& directory) {
-    Overlay overlay(overlay_options(services_.objects, record, directory.journal()), services_.objects,
+    Overlay overlay(overlay_options(services_.objects, record), services_.objects,
                     directory.staging(), directory.journal(), services_.clock, services_.log);
     std::vector<Omission> omitted;
     SessionResult result = session_result(overlay, record, directory.quarantine(), omitted);

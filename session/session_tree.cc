@@ -24,13 +24,6 @@ Overlay::Options overlay_options(const ObjectReader& objects, const SessionRecor
   return options;
 }
 
-Overlay::Options overlay_options(const ObjectReader& objects, const SessionRecord& record, SessionJournal& journal) {
-  Overlay::Options options = overlay_options(objects, record);
-  for (const BlockRow& block : journal.load().blocks)
-    if (block.directory == kRootNode) options.base_tree = block.tree;
-  return options;
-}
-
 SessionResult session_result(Overlay& overlay, const SessionRecord& record, Quarantine& quarantine,
                              std::vector<Omission>& omitted) {
   BuiltTree built = overlay.build_tree(quarantine, record.options.excludes);

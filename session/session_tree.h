@@ -15,10 +15,6 @@ namespace escrow::session {
 // trees along the prefix.
 Overlay::Options overlay_options(const ObjectReader& objects, const SessionRecord& record);
 
-// The same for a session that was open before. Its node ids were given out over the root its journal names, and what
-// an update took in lies over that root; the record's base may be newer.
-Overlay::Options overlay_options(const ObjectReader& objects, const SessionRecord& record, SessionJournal& journal);
-
 // What the session holds now, grafted into the whole tree of its base. New objects go to `quarantine`.
 SessionResult session_result(Overlay& overlay, const SessionRecord& record, Quarantine& quarantine,
                              std::vector<Omission>& omitted);

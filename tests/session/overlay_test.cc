@@ -368,6 +368,17 @@ TEST_F(OverlayTest, ReplaceTakesAPathBackToTheBaseWhileTheKernelHoldsTheOldOne) 
   EXPECT_EQ(tree(), options.base_tree);
 }
 
+TEST_F(OverlayTest, EditsStayOverTheTreeTheyWereMadeOverWhateverTheNextBaseIs) {
+  options.base_tree.reset();
+  journal.keep_first(0);
+  open();
+  overlay->replace("f", TreeEntry{"f", GitMode::regular, objects.put_blob("taken in")});
+  overlay->unlink(kRootNode, "f");
+  options.base_tree = objects.put_files({{"f", "taken in"}});
+  open();
+  EXPECT_FALSE(try_at("f")) << "a file removed after an update came back";
+}
+
 TEST_F(OverlayTest, NamesMayBeAnyBytesAndHaveALimit) {
   const std::string odd = "\xff\n\x1b \\\"";
   overlay->make_node(kRootNode, odd, kFile, 0, kRootUser);
