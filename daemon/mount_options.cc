@@ -69,6 +69,8 @@ void apply_one(std::string_view option, MountArguments& arguments) {
   if (option.empty() || is_one_of(kForOthers, option) || key.starts_with("x-") || key == "comment") return;
   if (option == "ro") {
     arguments.opened.read_only = true;
+  } else if (option == "xattr=off" || option == "xattr=user") {
+    arguments.opened.xattr = value;
   } else if (option == "allow_other") {
     arguments.allow_other = true;
   } else if (is_one_of(kForKernel, option)) {

@@ -36,6 +36,9 @@ void add_view_options(CLI::App& command, SessionArguments& arguments) {
       ->type_name("OCTAL")
       ->capture_default_str();
   command.add_flag("--read-only", arguments.read_only, "Every change fails with EROFS");
+  command.add_option("--xattr", arguments.xattr, "off, or user: extended attributes user.*, at a message per write(2)")
+      ->check(CLI::IsMember({"off", "user"}))
+      ->capture_default_str();
   command
       .add_option("--exclude", arguments.excludes,
                   "Leave what matches out of the commit (as a line of .gitignore; may be repeated)")

@@ -92,6 +92,7 @@ int host_session(const GlobalOptions& options, const Arguments& arguments, const
   context.recover();
   SessionHost::Options hosted;
   hosted.mount.mountpoint = free_mountpoint(context, arguments.mount);
+  hosted.mount.xattrs = arguments.mount.opened.xattr == "user";
   hosted.mount.allow_other = arguments.mount.allow_other || geteuid() == 0;
   hosted.mount.extra_options = arguments.mount.kernel_options;
   std::unique_ptr<session::Session> session = open_or_attach(context, arguments.mount);
@@ -151,7 +152,7 @@ void register_mount(CLI::App& app, const GlobalOptions& options, Action& chosen)
   command->add_flag("--foreground", arguments->foreground, "Stay; SIGINT or SIGTERM detaches the session");
   command
       ->add_option("-o", arguments->option_lists,
-                   "As in fstab: branch= path_prefix= session= committer= issuer= uid= gid= umask= ro allow_other")
+                   "As in fstab: branch= path_prefix= session= committer= issuer= uid= gid= umask= xattr= ro allow_other")
       ->type_name("OPTIONS")
       ->allow_extra_args(false);
   command->add_flag("--json", arguments->json, "Print one JSON object");

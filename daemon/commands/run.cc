@@ -174,6 +174,7 @@ void Run::open_session() {
   ballast_.emplace(session->directory());
   SessionHost::Options host_options;
   host_options.mount.mountpoint = mountpoint_->path();
+  host_options.mount.xattrs = arguments_.session.xattr == "user";
   host_options.mount.allow_other = ::geteuid() == 0;
   host_options.mount.read_only = session_options.read_only;
   // The runner hears it as it hears every signal that cancels.

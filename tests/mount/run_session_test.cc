@@ -107,6 +107,15 @@ TEST_F(EscrowRun, WhatIsExcludedStaysOutOfTheCommitAndIsNamed) {
   EXPECT_NE(last_line(result.err).find("not in it"), std::string::npos) << result.err;
 }
 
+TEST_F(EscrowRun, ExtendedAttributesAreThereWhenAskedForAndLeftOutByName) {
+  const std::string script = "setfattr -n user.color -v blue a.txt && getfattr --only-values -n user.color a.txt";
+  EXPECT_NE(run(script).status, 0) << "off is the default";
+  const ProcessResult result = run({"--xattr", "user", "--result", file("result")}, script);
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.out, "blue");
+  EXPECT_NE(read("result").find("\"xattrs\""), std::string::npos);
+}
+
 TEST_F(EscrowRun, AReadOnlyRunCanChangeNothing) {
   const std::string before = head();
   const ProcessResult result = run({"--read-only"},
