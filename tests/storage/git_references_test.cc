@@ -1,9 +1,13 @@
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <thread>
 
+#include "storage/reference_lock.h"
 #include "tests/storage/git_test_repository.h"
 
 namespace escrow::storage {
@@ -85,6 +89,25 @@ TEST(GitReferences, ALockThatNobodyGivesBackIsNamed) {
       error_of([&] { commits.references().compare_and_swap("main", std::nullopt, a, "never"); });
   EXPECT_EQ(error.code(), Errc::busy);
   EXPECT_NE(std::string(error.what()).find("main.lock"), std::string::npos) << error.what();
+}
+
+TEST(GitReferences, ALockOfAKilledProcessIsTakenAway) {
+  Commits commits;
+  const ObjectId a = commits.make("a"), b = commits.make("b", {a});
+  ASSERT_TRUE(commits.references().compare_and_swap("main", std::nullopt, a, "first"));
+  const pid_t child = fork();
+  if (child == 0) {
+    const ReferenceLock lock(commits.repository.path, "refs/heads/main", b);
+    kill(getpid(), SIGKILL);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  ASSERT_TRUE(fs::exists(commits.repository.path + "/refs/heads/main.lock"));
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_TRUE(commits.references().compare_and_swap("main", a, b, "second"));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5)) << "it was waited for";
+  EXPECT_FALSE(fs::exists(commits.repository.path + "/refs/heads/main.lock"));
 }
 
 TEST(GitReferences, ABranchBelowAnotherIsRefusedInOneSentence) {
