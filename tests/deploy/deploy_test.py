@@ -127,7 +127,7 @@ def MountHelperIsFoundByMount(source, escrow):
     if not usable_fuse():
         return
     with tempfile.TemporaryDirectory(prefix="escrow-deploy.") as directory:
-        os.mkdir(f"{directory}/work")
+        os.mkdir(f"{directory}/view")
         script = f"""
 set -e
 export PATH={os.path.dirname(escrow)}:$PATH
@@ -136,13 +136,13 @@ install -m 755 {source}/deploy/mount.fuse.escrow {directory}/sbin/
 ln -s {escrow} {directory}/sbin/escrow
 mount --bind {directory}/sbin "$(readlink -f /sbin)"
 escrow --repo {directory}/data.git init
-mount -t fuse.escrow {directory}/data.git {directory}/work -o path-prefix=docs,nosuid
-findmnt --noheadings --output FSTYPE,OPTIONS {directory}/work
-echo kept > {directory}/work/note
+mount -t fuse.escrow {directory}/data.git {directory}/view -o path-prefix=docs,nosuid
+findmnt --noheadings --output FSTYPE,OPTIONS {directory}/view
+echo kept > {directory}/view/note
 session=$(ls {directory}/data.git/escrow/sessions)
 escrow --repo {directory}/data.git commit "$session" -m "through mount(8)"
 git -C {directory}/data.git show main:docs/note
-! mountpoint -q {directory}/work || umount {directory}/work
+! mountpoint -q {directory}/view || umount {directory}/view
 """
         os.mkdir(f"{directory}/sbin")
         output = run("unshare", "--mount", "bash", "-c", script).stdout
