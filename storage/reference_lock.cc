@@ -29,6 +29,12 @@ std::string note_of(const struct stat& file, const std::string& lock) {
   return std::to_string(file.st_dev) + " " + std::to_string(file.st_ino) + " " + lock + "\n";
 }
 
+const std::string& made(const std::string& directory) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);  // what fails shows when the file is opened
+  return directory;
+}
+
 std::string candidate_in(const std::string& state) { return state + "/reference.new"; }
 
 }  // namespace
@@ -36,7 +42,7 @@ std::string candidate_in(const std::string& state) { return state + "/reference.
 ReferenceLock::ReferenceLock(const std::string& git_directory, const std::string& name, const session::ObjectId& value)
     : state_(git_directory + "/escrow"),
       path_(git_directory + "/" + name),
-      turn_(take_gc_lock(state_ + "/reference.lock", GcLockKind::exclusive)) {
+      turn_(take_gc_lock(made(state_) + "/reference.lock", GcLockKind::exclusive)) {
   sweep();
   prepare(value);
   link_or_wait();
