@@ -31,4 +31,4 @@ for folder in session; do
 done
 
 step "Tests"
-ctest --test-dir build/dev --output-on-failure --no-tests=error --timeout 600 --repeat until-pass:3
+ctest --test-dir build/dev --output-on-failure --no-tests=error --timeout 600

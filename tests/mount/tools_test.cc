@@ -101,7 +101,7 @@ tar -cSf sparse.tar sparse; rm sparse; tar -xSf sparse.tar; sha256sum sparse; rm
 TEST_F(Tools, ASecondRsyncTransfersNothing) {
   same_as_on_the_host(R"sh(
 mkdir -p from/x/y; seq 1 5000 > from/numbers; cp /bin/ls from/x/binary; chmod 750 from/x/y; ln -s numbers from/link
-ln from/numbers from/x/hard; touch -d '1999-12-31 23:59:59.123456789' from/x/y from/numbers
+ln from/numbers from/x/hard; touch -d '1999-12-31 23:59:59.123456789' from/x/y from/numbers from
 rsync -aH from/ to; rsync -aH --itemize-changes from/ to; rsync -acH --itemize-changes from/ to
 stat -c '%n %h' to/numbers; stat -c '%n %A %y' to/numbers to/x/y
 echo more >> from/numbers; rm from/link; rsync -aH --delete --itemize-changes --out-format='%i %n' from/ to
