@@ -48,10 +48,7 @@ Overlay::Impl::Impl(Options given, const ObjectReader& reader, StagingArea& area
       clock(time),
       log(logger),
       content_services{reader, area,
-                       [this] {
-                         staging_directory_dirty = true;
-                         return StagingId{next_staging.fetch_add(1)};
-                       }},
+                       [this] { return StagingId{next_staging.fetch_add(1)}; }},
       writer(journal) {
   load();
   flusher = std::thread([this] { run_flusher(); });

@@ -93,7 +93,6 @@ struct Overlay::Impl {
 
   Synchronized<Writer> writer;    // taken before `guarded`
   Locked guarded;
-  std::atomic<bool> staging_directory_dirty{false};
 
   struct Signal {
     bool stop = false, pending = false, full = false;

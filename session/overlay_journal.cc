@@ -129,6 +129,7 @@ void Overlay::Impl::flush(bool durable) {
     Taken taken = take(*guarded.lock());
     for (const StagingId id : taken.unwritten) staging.remove(id);
     try {
+      staging.write_behind();
       fill_contents(taken);
       now_writing->journal.append(taken.batch);
     } catch (...) {
@@ -139,7 +140,7 @@ void Overlay::Impl::flush(bool durable) {
     now_writing->unnamed.insert(now_writing->unnamed.end(), taken.unnamed.begin(), taken.unnamed.end());
   }
   if (!durable) return;
-  if (staging_directory_dirty.exchange(false)) staging.sync_directory();
+  staging.sync_directory();
   now_writing->journal.barrier();
   now_writing->durable = now_writing->appended;
   for (const StagingId id : now_writing->unnamed) staging.remove(id);

@@ -1,9 +1,9 @@
-// The bytes being edited: one plain file per staging id, in the session's own directory.
+// The bytes being edited: one plain file per staging id, or as good as one, in the session's own directory.
 //
-// Thread-safe; the order of operations on one id is the caller's to keep. A bounded cache of descriptors is behind
-// it. Durability: nothing is durable before sync() (fdatasync(2)) and, for a new file, sync_directory(); a removed
-// file is gone from the directory at once. Throws Error{no_space} and Error{quota_exceeded} as the disk does,
-// Error{input_output} for the rest.
+// Thread-safe; the order of operations on one id is the caller's to keep. Durability: what was written survives a kill
+// of the process after write_behind(), a power loss after sync() (fdatasync(2)) and, for a new file,
+// sync_directory(); a removed file is gone from the directory at once. Throws Error{no_space} and
+// Error{quota_exceeded} as the disk does, Error{input_output} for the rest.
 #pragma once
 
 #include <cstddef>
@@ -43,6 +43,8 @@ class StagingArea {
   // lseek(2) SEEK_DATA and SEEK_HOLE; nullopt is ENXIO.
   virtual std::optional<std::uint64_t> seek(StagingId id, std::uint64_t offset, SeekTarget target) const = 0;
 
+  // What was written so far survives a kill of this process.
+  virtual void write_behind() = 0;
   virtual void sync(StagingId id) = 0;
   virtual void sync_directory() = 0;
   // syncfs(2): every staging file at once, for when there are many.

@@ -93,7 +93,22 @@ FileStagingArea::Descriptor FileStagingArea::descriptor(StagingId id) const {
 void FileStagingArea::create(StagingId id) {
   UniqueFd fd(::openat(create_directory(), file_name(id).c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!fd) throw failure(errno, "create", id);
+  names_unsynced_ = true;
   remember(id, std::move(fd));
+}
+
+void FileStagingArea::create_with(StagingId id, std::span<const std::byte> bytes, bool durable) {
+  const int directory = create_directory();
+  const std::string name = file_name(id);
+  const std::string unfinished = name + ".new";
+  UniqueFd fd(::openat(directory, unfinished.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  if (!fd) throw failure(errno, "create", id);
+  write_all(fd.get(), id, 0, bytes);
+  if (durable && ::fdatasync(fd.get()) != 0) throw failure(errno, "sync", id);
+  if (::renameat(directory, unfinished.c_str(), directory, name.c_str()) != 0) throw failure(errno, "create", id);
+  names_unsynced_ = true;
+  remember(id, std::move(fd));
+  if (durable) sync_directory();
 }
 
 void FileStagingArea::remove(StagingId id) {
@@ -144,9 +159,12 @@ std::size_t FileStagingArea::read(StagingId id, std::uint64_t offset, std::span<
 }
 
 void FileStagingArea::write(StagingId id, std::uint64_t offset, std::span<const std::byte> bytes) {
-  const Descriptor file = descriptor(id);
+  write_all(descriptor(id)->get(), id, offset, bytes);
+}
+
+void FileStagingArea::write_all(int fd, StagingId id, std::uint64_t offset, std::span<const std::byte> bytes) const {
   while (!bytes.empty()) {
-    const ssize_t count = ::pwrite(file->get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    const ssize_t count = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) throw failure(errno, "write", id);
     bytes = bytes.subspan(static_cast<std::size_t>(count));
@@ -213,9 +231,11 @@ void FileStagingArea::sync(StagingId id) {
 }
 
 void FileStagingArea::sync_directory() {
-  const int directory = directory_fd();
-  if (directory < 0) return;
-  if (::fsync(directory) != 0) throw system_error(errno, "sync the staging directory " + directory_);
+  if (!names_unsynced_.exchange(false)) return;
+  if (::fsync(directory_fd()) != 0) {
+    names_unsynced_ = true;
+    throw system_error(errno, "sync the staging directory " + directory_);
+  }
   if (parent_unsynced_) {
     storage::sync_directory(parent_of(directory_));
     parent_unsynced_ = false;

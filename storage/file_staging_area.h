@@ -39,10 +39,15 @@ class FileStagingArea final : public session::StagingArea {
   void zero_range(session::StagingId id, std::uint64_t offset, std::uint64_t length, bool extend) override;
   std::optional<std::uint64_t> seek(session::StagingId id, std::uint64_t offset,
                                     session::SeekTarget target) const override;
+  // There is nothing to do: the kernel has what was written.
+  void write_behind() override {}
   void sync(session::StagingId id) override;
   void sync_directory() override;
   void sync_all() override;
   FreeSpace free_space() const override;
+
+  // A file with these bytes, whole or not at all; with `durable` it is on disk when this returns.
+  void create_with(session::StagingId id, std::span<const std::byte> bytes, bool durable);
 
   // The name of the file of `id` inside the directory.
   static std::string file_name(session::StagingId id);
@@ -68,6 +73,7 @@ class FileStagingArea final : public session::StagingArea {
   session::Error failure(int error, const char* verb, session::StagingId id) const;
   // fallocate(2); false when the file system does not know this mode.
   bool try_fallocate(session::StagingId id, int fd, int mode, std::uint64_t offset, std::uint64_t length) const;
+  void write_all(int fd, session::StagingId id, std::uint64_t offset, std::span<const std::byte> bytes) const;
   void write_zeroes(session::StagingId id, std::uint64_t offset, std::uint64_t length);
 
   const std::string directory_;          // constant
@@ -75,6 +81,7 @@ class FileStagingArea final : public session::StagingArea {
   // Guards opening; the number in fd_ never changes once it is there.
   mutable session::Synchronized<UniqueFd> opened_;
   mutable std::atomic<int> fd_ = -1;
+  std::atomic<bool> names_unsynced_ = false;   // a file was made since the last sync_directory()
   std::atomic<bool> parent_unsynced_ = false;  // the directory was made here, and its name may not be on disk yet
   mutable std::array<session::Synchronized<Shard>, kShards> shards_;  // self-locking
 };

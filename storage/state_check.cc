@@ -15,6 +15,7 @@
 #include "storage/schema.h"
 #include "storage/sqlite.h"
 #include "storage/sqlite_session_catalog.h"
+#include "storage/tiered_staging_area.h"
 
 namespace escrow::storage {
 namespace {
@@ -134,7 +135,7 @@ class SessionCheck {
 
   const std::string directory_;
   const std::string where_;
-  const FileStagingArea staging_;
+  const TieredStagingArea staging_;
   std::vector<Problem> problems_;
   std::map<StagingId, NodeId> named_;  // by rows
   bool readable_ = false;              // named_ is complete

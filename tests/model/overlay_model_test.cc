@@ -13,7 +13,7 @@
 
 #include "session/error.h"
 #include "session/overlay.h"
-#include "storage/file_staging_area.h"
+#include "storage/tiered_staging_area.h"
 #include "storage/sqlite_session_journal.h"
 #include "tests/support/fake_object_store.h"
 
@@ -56,7 +56,7 @@ class Model : public testing::Test {
     journal_.reset();
     staging_.reset();
     fs::create_directories(top_ / "session/staging");
-    staging_ = std::make_unique<storage::FileStagingArea>((top_ / "session/staging").string());
+    staging_ = std::make_unique<storage::TieredStagingArea>((top_ / "session/staging").string());
     journal_ = std::make_unique<storage::SqliteSessionJournal>((top_ / "session").string());
     overlay_ = std::make_unique<Overlay>(options_, objects_, *staging_, *journal_, clock_, log_);
   }
@@ -282,7 +282,7 @@ class Model : public testing::Test {
   SystemClock clock_;
   NullLog log_;
   Overlay::Options options_;
-  std::unique_ptr<storage::FileStagingArea> staging_;
+  std::unique_ptr<storage::TieredStagingArea> staging_;
   std::unique_ptr<storage::SqliteSessionJournal> journal_;
   std::unique_ptr<Overlay> overlay_;
 };

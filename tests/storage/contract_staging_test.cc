@@ -8,6 +8,7 @@
 
 #include "session/error.h"
 #include "storage/file_staging_area.h"
+#include "storage/tiered_staging_area.h"
 #include "tests/support/fake_staging.h"
 #include "tests/support/temporary_directory.h"
 
@@ -31,6 +32,9 @@ const Implementation kImplementations[] = {
      }},
     {"FileWithFewDescriptors", [](const std::string& directory) -> std::unique_ptr<session::StagingArea> {
        return std::make_unique<storage::FileStagingArea>(directory, 16);
+     }},
+    {"Tiered", [](const std::string& directory) -> std::unique_ptr<session::StagingArea> {
+       return std::make_unique<storage::TieredStagingArea>(directory);
      }},
 };
 

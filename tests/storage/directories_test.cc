@@ -100,6 +100,7 @@ TEST_F(SessionDirectoriesTest, WhatWasStagedIsThereForTheNextHolder) {
     const auto held = directories_.create(id_);
     held->staging().create(session::StagingId{9});
     held->staging().write(session::StagingId{9}, 0, std::as_bytes(std::span(std::string_view("bytes"))));
+    held->staging().write_behind();
     held->journal().append(one_row());
   }
   const auto held = directories_.try_open(id_);

@@ -27,6 +27,8 @@ class StateCheck : public testing::Test {
     const auto held = directories_.create(id_);
     held->staging().create(session::StagingId{1});
     held->staging().create(session::StagingId{2});
+    held->staging().truncate(session::StagingId{2}, 1 << 20);  // a file of its own; 1 is in the shared log
+    held->staging().write_behind();
     session::JournalBatch batch;
     batch.nodes = {support::sample_node(5), support::sample_node(6)};
     batch.nodes[0].staging = session::StagingId{1};
@@ -66,6 +68,14 @@ TEST_F(StateCheck, AMissingStagingFileIsNamed) {
   ASSERT_EQ(problems.size(), 1u);
   EXPECT_EQ(problems[0].where, "session " + id_.text());
   EXPECT_NE(problems[0].what.find("staging file 2 of node 6 is missing"), std::string::npos) << problems[0].what;
+}
+
+TEST_F(StateCheck, AMissingSmallFileIsNamed) {
+  make_session();
+  std::filesystem::resize_file(path() + "/staging/small-1", 20);
+  const auto problems = check();
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_NE(problems[0].what.find("staging file 1 of node 5 is missing"), std::string::npos) << problems[0].what;
 }
 
 TEST_F(StateCheck, AStagingFileWithoutARowIsNamed) {

@@ -4,7 +4,7 @@
 
 #include "session/overlay.h"
 #include "session/write_gate.h"
-#include "storage/file_staging_area.h"
+#include "storage/tiered_staging_area.h"
 #include "storage/sqlite_session_journal.h"
 #include "tests/support/fake_object_store.h"
 #include "tests/support/mounted_tree.h"
@@ -71,7 +71,7 @@ class MountedSession final : public MountedTree {
   session::SystemClock clock_;
   StderrLog log_;
   FakeObjectStore objects_;
-  storage::FileStagingArea staging_;
+  storage::TieredStagingArea staging_;
   storage::SqliteSessionJournal journal_;
   session::Overlay overlay_;
   session::WriteGate gate_;

@@ -1,0 +1,297 @@
+#include "storage/tiered_staging_area.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "session/error.h"
+
+namespace escrow::storage {
+
+using session::SeekTarget;
+using session::StagingId;
+using session::StagingUsage;
+
+namespace {
+
+// A writer that finds more than this waiting appends it itself: memory stays bounded.
+constexpr std::uint64_t kDirtyLimitBytes = std::uint64_t{8} << 20;
+// A file whose content went to the log this often keeps changing: it is better off on its own.
+constexpr std::uint8_t kAppendLimit = 4;
+// Bytes wait in memory only while this much is free, many times what can wait: appending them then cannot fail for
+// want of space unless others fill the disk within the moment.
+constexpr std::uint64_t kRoomBytes = 16 * kDirtyLimitBytes;
+constexpr std::uint64_t kPageBytes = 4096, kPageBlocks = 8;
+
+}  // namespace
+
+TieredStagingArea::TieredStagingArea(std::string directory, std::size_t descriptors)
+    : files_(directory, descriptors), log_(directory) {
+  measure_room();
+  const auto found = log_.load();
+  if (found.empty()) return;
+  const std::vector<StagingId> own = files_.list();
+  for (const auto& [id, place] : found) {
+    if (std::binary_search(own.begin(), own.end(), id)) {
+      log_.release(place);
+      continue;
+    }
+    Small small;
+    small.place = place;
+    small.size = place.length;
+    small.resident = false;
+    shard(id).lock()->files.emplace(id, std::move(small));
+  }
+}
+
+// ---- small files ----
+
+TieredStagingArea::Small* TieredStagingArea::find(Shard& shard, StagingId id) {
+  const auto found = shard.files.find(id);
+  return found == shard.files.end() ? nullptr : &found->second;
+}
+
+void TieredStagingArea::measure_room() noexcept {
+  try {
+    const FreeSpace free = files_.free_space();
+    has_room_ = free.blocks_available * free.block_size >= kRoomBytes;
+  } catch (const session::Error&) {
+    has_room_ = false;
+  }
+}
+
+bool TieredStagingArea::is_small(StagingId id) const {
+  auto guard = shard(id).lock();
+  return find(*guard, id) != nullptr;
+}
+
+void TieredStagingArea::load_bytes(Small& small) const {
+  if (small.resident) return;
+  small.bytes.resize(small.size);
+  if (small.place) log_.read(small.place, 0, std::as_writable_bytes(std::span(small.bytes)));
+  small.resident = true;
+}
+
+template <typename Change>
+bool TieredStagingArea::change_small(StagingId id, std::uint64_t new_size, Change change) {
+  auto guard = shard(id).lock();
+  Small* const small = find(*guard, id);
+  if (!small) return false;
+  if (new_size > kSmallBytes || small->appends >= kAppendLimit || !has_room_) {
+    give_own_file(*guard, id);
+    return false;
+  }
+  load_bytes(*small);
+  if (!small->dirty) {
+    guard->dirty.push_back(id);
+    small->dirty = true;
+    dirty_bytes_ += small->bytes.size();
+  }
+  const std::uint64_t before = small->bytes.size();
+  change(small->bytes);
+  dirty_bytes_ += small->bytes.size() - before;  // modulo 2^64, so that it may shrink
+  small->size = static_cast<std::uint32_t>(small->bytes.size());
+  small->changes += 1;
+  return true;
+}
+
+void TieredStagingArea::forget(Shard& shard, StagingId id) {
+  const auto found = shard.files.find(id);
+  if (found == shard.files.end()) return;
+  if (found->second.dirty) dirty_bytes_ -= found->second.bytes.size();
+  if (found->second.place) log_.release(found->second.place);
+  shard.files.erase(found);
+}
+
+void TieredStagingArea::give_own_file(Shard& shard, StagingId id) {
+  Small& small = *find(shard, id);
+  load_bytes(small);
+  files_.create_with(id, std::as_bytes(std::span(small.bytes)), small.place && log_.is_synced(small.place));
+  forget(shard, id);
+}
+
+void TieredStagingArea::give_own_file(StagingId id) {
+  auto guard = shard(id).lock();
+  if (find(*guard, id)) give_own_file(*guard, id);
+}
+
+void TieredStagingArea::create(StagingId id) {
+  auto guard = shard(id).lock();
+  const auto [made, is_new] = guard->files.try_emplace(id);
+  if (!is_new) throw session::Error(session::Errc::input_output, "a staging id was given out twice");
+  made->second.dirty = true;
+  guard->dirty.push_back(id);
+}
+
+void TieredStagingArea::remove(StagingId id) {
+  {
+    auto guard = shard(id).lock();
+    if (find(*guard, id)) return forget(*guard, id);
+  }
+  files_.remove(id);
+}
+
+std::vector<StagingId> TieredStagingArea::list() const {
+  std::vector<StagingId> ids = files_.list();
+  for (auto& one : shards_) {
+    auto guard = one.lock();
+    for (const auto& [id, small] : guard->files) ids.push_back(id);
+  }
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+// ---- bytes ----
+
+StagingUsage TieredStagingArea::usage(StagingId id) const {
+  {
+    auto guard = shard(id).lock();
+    if (const Small* small = find(*guard, id)) {
+      return {small->size, (small->size + kPageBytes - 1) / kPageBytes * kPageBlocks};
+    }
+  }
+  return files_.usage(id);
+}
+
+std::size_t TieredStagingArea::read(StagingId id, std::uint64_t offset, std::span<std::byte> out) const {
+  {
+    auto guard = shard(id).lock();
+    if (const Small* small = find(*guard, id)) {
+      if (offset >= small->size) return 0;
+      if (!small->resident) return log_.read(small->place, offset, out);
+      const std::size_t count = std::min<std::uint64_t>(out.size(), small->size - offset);
+      std::memcpy(out.data(), small->bytes.data() + offset, count);
+      return count;
+    }
+  }
+  return files_.read(id, offset, out);
+}
+
+void TieredStagingArea::write(StagingId id, std::uint64_t offset, std::span<const std::byte> bytes) {
+  const bool done = change_small(id, offset + bytes.size(), [&](std::string& content) {
+    if (content.size() < offset + bytes.size()) content.resize(offset + bytes.size());
+    std::memcpy(content.data() + offset, bytes.data(), bytes.size());
+  });
+  if (!done) return files_.write(id, offset, bytes);
+  if (dirty_bytes_ > kDirtyLimitBytes) write_behind();
+}
+
+void TieredStagingArea::truncate(StagingId id, std::uint64_t size_bytes) {
+  if (!change_small(id, size_bytes, [&](std::string& content) { content.resize(size_bytes); })) {
+    files_.truncate(id, size_bytes);
+  }
+}
+
+void TieredStagingArea::allocate(StagingId id, std::uint64_t offset, std::uint64_t length, bool extend) {
+  give_own_file(id);
+  files_.allocate(id, offset, length, extend);
+}
+
+void TieredStagingArea::punch_hole(StagingId id, std::uint64_t offset, std::uint64_t length) {
+  give_own_file(id);
+  files_.punch_hole(id, offset, length);
+}
+
+void TieredStagingArea::zero_range(StagingId id, std::uint64_t offset, std::uint64_t length, bool extend) {
+  give_own_file(id);
+  files_.zero_range(id, offset, length, extend);
+}
+
+std::optional<std::uint64_t> TieredStagingArea::seek(StagingId id, std::uint64_t offset, SeekTarget target) const {
+  {
+    auto guard = shard(id).lock();
+    if (const Small* small = find(*guard, id)) {
+      if (offset >= small->size) return std::nullopt;
+      return target == SeekTarget::data ? offset : small->size;
+    }
+  }
+  return files_.seek(id, offset, target);
+}
+
+// ---- durability ----
+
+std::vector<TieredStagingArea::Waiting> TieredStagingArea::take_waiting() {
+  std::vector<Waiting> waiting;
+  for (auto& one : shards_) {
+    auto guard = one.lock();
+    for (const StagingId id : std::exchange(guard->dirty, {})) {
+      if (const Small* small = find(*guard, id)) waiting.push_back({id, small->changes, small->bytes});
+    }
+  }
+  return waiting;
+}
+
+void TieredStagingArea::give_back(const std::vector<Waiting>& waiting) {
+  for (const Waiting& item : waiting) {
+    auto guard = shard(item.id).lock();
+    if (find(*guard, item.id)) guard->dirty.push_back(item.id);
+  }
+}
+
+// What changed again meanwhile stays dirty; what is gone meanwhile needs no record.
+void TieredStagingArea::settle(const std::vector<Waiting>& waiting, const std::vector<SmallFileLog::Place>& places) {
+  for (std::size_t i = 0; i < waiting.size(); ++i) {
+    const Waiting& item = waiting[i];
+    auto guard = shard(item.id).lock();
+    Small* const small = find(*guard, item.id);
+    if (!small) {
+      log_.release(places[i]);
+      continue;
+    }
+    if (small->place) log_.release(small->place);
+    small->place = places[i];
+    small->appends += 1;
+    if (small->changes != item.changes) {
+      guard->dirty.push_back(item.id);
+      continue;
+    }
+    dirty_bytes_ -= small->bytes.size();
+    small->dirty = false;
+    small->resident = false;
+    small->bytes = {};
+  }
+}
+
+void TieredStagingArea::write_behind() {
+  const auto busy = appending_.lock();
+  const std::vector<Waiting> waiting = take_waiting();
+  if (waiting.empty()) return;
+  std::vector<SmallFileLog::Record> records;
+  records.reserve(waiting.size());
+  for (const Waiting& item : waiting) records.push_back({item.id, item.bytes});
+  std::vector<SmallFileLog::Place> places;
+  try {
+    places = log_.append(records);
+  } catch (...) {
+    give_back(waiting);
+    throw;
+  }
+  settle(waiting, places);
+  measure_room();
+}
+
+void TieredStagingArea::sync(StagingId id) {
+  if (is_small(id)) {
+    write_behind();
+    log_.sync();
+    // Grown meanwhile: what moved before the record was on disk is in the file only.
+    if (is_small(id)) return;
+  }
+  files_.sync(id);
+}
+
+void TieredStagingArea::sync_directory() {
+  write_behind();
+  log_.sync();
+  files_.sync_directory();
+}
+
+void TieredStagingArea::sync_all() {
+  write_behind();
+  log_.sync();
+  files_.sync_all();
+}
+
+session::StagingArea::FreeSpace TieredStagingArea::free_space() const { return files_.free_space(); }
+
+}  // namespace escrow::storage
