@@ -31,7 +31,8 @@ distribution=$(. /etc/os-release && echo "${ID:-}") codename=$(. /etc/os-release
 # The mirror and key of this machine, as apt has them from its sources.
 IFS='|' read -r mirror entry < <(apt-get indextargets --format '$(REPO_URI)|$(SOURCESENTRY)' 'Created-By: Packages' \
   "Release: $codename" 'Component: main' 2>/dev/null) || give_up "apt has no source of $codename/main"
-key=$(sed -nE 's/^Signed-By: *(\/.*)$/\1/pI; s/^deb .*\[.*signed-by=([^] ]+).*$/\1/p' "${entry%:*}" 2>/dev/null | head -1)
+key=$(sed -nE 's/^Signed-By: *(\/.*)$/\1/pI; s/^deb .*\[.*signed-by=([^] ]+).*$/\1/p' "${entry%:*}" 2>/dev/null |
+  head -1) || key=""
 
 mkdir -p build
 work=$(mktemp -d "$PWD/build/libfuse.XXXXXX")
@@ -57,7 +58,7 @@ CONFIGURATION
 export APT_CONFIG=$work/apt.conf
 
 quietly() { "$@" >>"$work/log" 2>&1; }
-why() { grep -E '^(E|W|ERROR|error|.*[Ee]rror):' "$work/log" | tail -1 | cut -c1-160; }
+why() { grep -E '^(E|W|ERROR|error|.*[Ee]rror):' "$work/log" | head -1 | cut -c1-160; }
 
 echo "Building libfuse >= $wanted from the distribution's source package"
 quietly apt-get update --error-on=any || give_up "the list of source packages could not be had ($(why))"

@@ -1,58 +1,18 @@
 #include "fuse/io_uring.h"
 
-#include <sys/syscall.h>
 #include <sys/sysinfo.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <fstream>
 
 namespace escrow::fuse {
 namespace {
-
-#if FUSE_VERSION >= FUSE_MAKE_VERSION(3, 18)
-constexpr bool kLibraryHasIt = true;
-#else
-constexpr bool kLibraryHasIt = false;
-#endif
 
 // Requests that a mount can have in the hands of its ring threads. Each has a buffer of the largest message (1 MiB),
 // whose pages are there once used: this bounds a mount's memory. A thread answers one request at a time, so more of
 // them would only lie in wait nearer to it.
 constexpr unsigned kRequestsPerMount = 8;
 
-// How many processors the kernel waits for: every one that could ever be plugged in. "0-3,8-11".
-int possible_processors() {
-  std::ifstream list("/sys/devices/system/cpu/possible");
-  int count = 0, first = 0;
-  while (list >> first) {
-    int last = first;
-    if (list.peek() == '-' && list.get() && !(list >> last)) return 0;
-    count += last - first + 1;
-    if (list.peek() != ',') break;
-    list.get();
-  }
-  return count;
-}
-
-bool may_use_io_uring() {
-  // Nothing is set up: what is allowed fails only for its arguments.
-  return syscall(SYS_io_uring_setup, 0, nullptr) == -1 && errno != EPERM && errno != EACCES && errno != ENOSYS;
-}
-
 }  // namespace
-
-IoUringObstacle io_uring_obstacle() {
-  if (!kLibraryHasIt) return IoUringObstacle::library;
-  std::ifstream parameter("/sys/module/fuse/parameters/enable_uring");
-  char value = 0;
-  if (!(parameter >> value)) return IoUringObstacle::kernel;
-  if (value != 'Y') return IoUringObstacle::parameter;
-  if (!may_use_io_uring()) return IoUringObstacle::forbidden;
-  if (possible_processors() != get_nprocs_conf()) return IoUringObstacle::processors;
-  return IoUringObstacle::none;
-}
 
 std::string io_uring_options() {
   const unsigned processors = static_cast<unsigned>(std::max(get_nprocs_conf(), 1));

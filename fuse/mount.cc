@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "fuse/io_uring.h"
+#include "fuse/io_uring_support.h"
 #include "fuse/mount_point.h"
 #include "fuse/operation_table.h"
 #include "fuse/page_flush.h"
