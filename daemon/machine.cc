@@ -17,7 +17,8 @@ std::string kernel_of(const Machine& machine) {
 }
 
 Finding device(const Machine& machine) {
-  Finding finding{.name = "/dev/fuse", .is_on = machine.device_error == 0, .worth = "no session can be mounted without"};
+  Finding finding{
+      .name = "/dev/fuse", .is_on = machine.device_error == 0, .worth = "no session can be mounted without"};
   if (finding.is_on) {
     finding.state = "opens";
     return finding;
@@ -113,7 +114,7 @@ Finding io_uring(const Machine& machine) {
       finding.command = "sudo sysctl -w kernel.io_uring_disabled=0";
       break;
     case IoUringObstacle::processors:
-      finding.state = "off: the kernel reckons with processors that are not there yet; nr_cpus=N on its command line, N "
+      finding.state = "off: the kernel reckons with processors that are not there; nr_cpus=N on its command line, N "
                       "the number of those that are, tells it";
       break;
   }

@@ -149,8 +149,8 @@ void Mount::Impl::start_threads() {
     const std::unique_ptr<std::byte[]> buffer(new std::byte[kRequest_bytes]);
     serve_one(buffer.get());
   }
-  const unsigned count = with_io_uring ? 1 : std::max(options.threads, 1u);
-  for (unsigned i = 0; i < count; ++i) {
+  // Beside io_uring they have little to do; but libfuse does without it when it cannot be set up (descriptors ran out).
+  for (unsigned i = 0; i < std::max(options.threads, 1u); ++i) {
     ++running;
     try {
       threads.emplace_back([this] { serve(); });

@@ -24,8 +24,8 @@ struct MountOptions {
   bool allow_other = false;     // users other than the one that mounts may use it (root may always ask for it)
   bool read_only = false;       // the kernel answers EROFS by itself
   bool xattrs = false;          // user.* is served; it costs a message per write(2), see SEMANTICS.md
-  bool io_uring = true;         // used where the machine allows it (io_uring_support.h), and not missed where it does not
-  unsigned threads = 4;         // that read /dev/fuse; one is enough beside io_uring
+  bool io_uring = true;         // where the machine allows it (io_uring_support.h)
+  unsigned threads = 4;         // that read /dev/fuse
   std::vector<std::string> extra_options;  // passed to the kernel as they are, from mount(8) -o
 };
 

@@ -30,8 +30,8 @@ void init(void*, fuse_conn_info* connection) {
   connection->congestion_threshold = kMaxBackground * 3 / 4;
 }
 
-// libfuse ends the threads it makes for io_uring with pthread_cancel(3), also in the middle of an operation. Theirs ends
-// by itself between two operations, so they do not need to be open to that.
+// libfuse ends the threads it makes for io_uring with pthread_cancel(3), also in the middle of an operation. They end
+// by themselves between two, so they need not be open to that.
 void prepare_thread(fuse_req_t request) {
   thread_local bool is_prepared = false;
   if (is_prepared) return;

@@ -1,4 +1,4 @@
-# PkgConfig::FUSE3: the libfuse that deploy/libfuse.sh built in this checkout where there is one, else the installed one.
+# PkgConfig::FUSE3: the libfuse that deploy/libfuse.sh built in this checkout, where there is one; else the installed.
 set(ESCROW_LIBFUSE auto CACHE STRING "auto: the libfuse of deploy/libfuse.sh where there is one; system: the installed")
 set_property(CACHE ESCROW_LIBFUSE PROPERTY STRINGS auto system)
 set(private_libfuse ${PROJECT_SOURCE_DIR}/build/libfuse/lib/pkgconfig)

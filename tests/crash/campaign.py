@@ -26,7 +26,7 @@ import hashlib, os, random, sys
 mount, witness_fd, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 rng = random.Random(seed)
 os.chdir(mount)
-for n in range(1000000):
+for n in range(int(sys.argv[4]), 1 << 60):
     name = 'w%d/f%d' % (rng.randrange(3), rng.randrange(6))
     os.makedirs(os.path.dirname(name), exist_ok=True)
     data = (b'%d %s ' % (n, name.encode())) * rng.randrange(1, 3000)
@@ -89,7 +89,7 @@ class Campaign:
         session = host.stdout.readline().strip().split()[-1]
         acknowledged, tried = {}, {}
         for life in range(self.random.randrange(1, 3)):
-            self.write_until_killed(host, mount, acknowledged)
+            self.write_until_killed(host, mount, acknowledged, life * 1000000)
             subprocess.run(['umount', '-l', mount], check=False, capture_output=True)
             host = subprocess.Popen(self.command('mount', mount, '--session', session, '--foreground'),
                                     stdout=subprocess.PIPE, text=True, stderr=subprocess.PIPE)
@@ -101,10 +101,12 @@ class Campaign:
         subprocess.run(['umount', '-l', mount], check=False, capture_output=True)
         self.run('rollback', session)
 
-    def write_until_killed(self, host, mount, acknowledged):
+    # Numbers grow from life to life, so that they tell which of two writes is the newer.
+    def write_until_killed(self, host, mount, acknowledged, first_number):
         reader, writer = os.pipe()
         worker = subprocess.Popen([sys.executable, '-c', WRITER, mount, str(writer),
-                                   str(self.random.randrange(1 << 30))], pass_fds=[writer], stderr=subprocess.DEVNULL)
+                                   str(self.random.randrange(1 << 30)), str(first_number)],
+                                  pass_fds=[writer], stderr=subprocess.DEVNULL)
         os.close(writer)
         time.sleep(self.random.uniform(0.1, 0.5))
         os.kill(host.pid, signal.SIGKILL)

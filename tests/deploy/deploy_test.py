@@ -188,7 +188,7 @@ def SetUpSaysWhatIsMissingWithoutRoot(source):
 
 
 def LibfuseIsNotMissedWhereItCannotBeHad(source):
-    """deploy/libfuse.sh in a checkout of its own, on machines that cannot give the source package: one line, status 0."""
+    """deploy/libfuse.sh in a checkout of its own, on machines that cannot give the source package: one line."""
     with tempfile.TemporaryDirectory(prefix="escrow-deploy.") as directory:
         os.makedirs(f"{directory}/deploy")
         os.makedirs(f"{directory}/bin")
