@@ -40,6 +40,12 @@ void add_view_options(CLI::App& command, SessionArguments& arguments) {
       ->check(CLI::IsMember({"off", "user"}))
       ->capture_default_str();
   command
+      .add_option("--io-uring", arguments.io_uring,
+                  "auto: FUSE over io_uring where `escrow doctor` says it can be had; off: never")
+      ->check(CLI::IsMember({"auto", "off"}))
+      ->envname("ESCROW_IO_URING")
+      ->capture_default_str();
+  command
       .add_option("--exclude", arguments.excludes,
                   "Leave what matches out of the commit (as a line of .gitignore; may be repeated)")
       ->type_name("GLOB")

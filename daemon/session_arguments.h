@@ -25,12 +25,13 @@ struct SessionArguments {
   std::string umask = "022";              // octal
   bool read_only = false;
   std::string xattr = "off";              // or "user"; of the mount, not of the session
+  std::string io_uring = "auto";          // or "off"; of the mount
   std::vector<std::string> excludes;
 };
 
 // --branch --path-prefix --committer --issuer --image --trigger --trigger-id
 void add_audit_options(CLI::App& command, SessionArguments& arguments);
-// --uid --gid --umask --read-only --xattr --exclude
+// --uid --gid --umask --read-only --xattr --io-uring --exclude
 void add_view_options(CLI::App& command, SessionArguments& arguments);
 
 // Checks every value. `source` is "sandbox", "manual" or "import". Throws Error{bad_request}.

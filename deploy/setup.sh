@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
 # Installs with apt what a bare Debian 12 (or later) machine needs to build, run and test Escrow.
-# Idempotent: when every package is there already, apt is not called and no right is needed.
+# Idempotent: when every package is there already, apt is not called and no right is needed. deploy/libfuse.sh then sees
+# to a libfuse that can use io_uring.
 set -euo pipefail
+here=$(dirname "$0")
 
 packages=(
   # build
   g++ cmake ninja-build pkg-config ccache libfuse3-dev libgit2-dev libsqlite3-dev nlohmann-json3-dev libcli11-dev
   libspdlog-dev libssl-dev zlib1g-dev libgtest-dev librapidcheck-dev
+  # build libfuse (deploy/libfuse.sh)
+  dpkg-dev meson liburing-dev libnuma-dev
   # run
   fuse3 git
   # test and measure: the tools that run inside mounts, and the file systems compared with
@@ -18,7 +22,7 @@ for package in "${packages[@]}"; do
   state=$(dpkg-query --show --showformat='${db:Status-Abbrev}' "$package" 2>/dev/null || true)
   [[ $state == ii* ]] || missing+=("$package")
 done
-[ ${#missing[@]} -eq 0 ] && exit 0
+[ ${#missing[@]} -eq 0 ] && exec "$here/libfuse.sh"
 
 if ! command -v apt-get >/dev/null; then
   echo "deploy/setup.sh: this machine has no apt-get; install by other means what Debian calls: ${missing[*]}" >&2
@@ -39,3 +43,4 @@ if ! { apt-get update --quiet=2 && apt-get install --quiet=2 --yes --no-install-
   echo "deploy/setup.sh: apt could not install the packages; its own words are above" >&2
   exit 1
 fi
+"$here/libfuse.sh"

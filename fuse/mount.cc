@@ -16,6 +16,8 @@
 #include <thread>
 #include <utility>
 
+#include "fuse/io_uring.h"
+#include "fuse/io_uring_support.h"
 #include "fuse/mount_point.h"
 #include "fuse/operation_table.h"
 #include "fuse/page_flush.h"
@@ -44,10 +46,10 @@ struct FreeArguments {
   ~FreeArguments() { fuse_opt_free_args(arguments); }
 };
 
-FuseSession new_session(Service& service, const MountOptions& options) {
+FuseSession new_session(Service& service, const MountOptions& options, bool with_io_uring) {
   fuse_args arguments = FUSE_ARGS_INIT(0, nullptr);
   const FreeArguments free_arguments{&arguments};
-  const std::string list = fuse_options(options);
+  const std::string list = fuse_options(options) + (with_io_uring ? "," + io_uring_options() : std::string());
   if (fuse_opt_add_arg(&arguments, "escrow") != 0 || fuse_opt_add_arg(&arguments, "-o") != 0 ||
       fuse_opt_add_arg(&arguments, list.c_str()) != 0) {
     throw std::bad_alloc();
@@ -96,11 +98,14 @@ struct Mount::Impl {
       : options(options_in),
         log(log_in),
         on_unmounted(std::move(on_unmounted_in)),
+        with_io_uring(options_in.io_uring && io_uring_obstacle() == IoUringObstacle::none),
         service(file_system, log_in, options_in.xattrs) {}
 
   void start();
   void start_threads();
   void serve();
+  // Reads one request and answers it; false when there will be no other.
+  bool serve_one(std::byte* buffer);
   void thread_ended();
   // The kernel has let go: nothing will come from the device any more.
   bool is_severed() const;
@@ -112,6 +117,7 @@ struct Mount::Impl {
   const MountOptions options;                // constant
   session::Log& log;                         // constant
   const std::function<void()> on_unmounted;  // constant
+  const bool with_io_uring;                  // constant
   std::string mountpoint;                    // constant once started
   dev_t device_number = 0;                   // constant once started
   Service service;                           // self-locking
@@ -123,7 +129,7 @@ struct Mount::Impl {
 
 void Mount::Impl::start() {
   mountpoint = checked_mountpoint(options.mountpoint);
-  session = new_session(service, options);
+  session = new_session(service, options, with_io_uring);
   attach(session.get(), mountpoint, options);
   try {
     start_threads();
@@ -138,6 +144,12 @@ void Mount::Impl::start() {
 
 void Mount::Impl::start_threads() {
   const SignalsBlocked signals_blocked;
+  {
+    // The first request is INIT: answering it starts the threads of io_uring.
+    const std::unique_ptr<std::byte[]> buffer(new std::byte[kRequest_bytes]);
+    serve_one(buffer.get());
+  }
+  // Beside io_uring they have little to do; but libfuse does without it when it cannot be set up (descriptors ran out).
   for (unsigned i = 0; i < std::max(options.threads, 1u); ++i) {
     ++running;
     try {
@@ -151,25 +163,28 @@ void Mount::Impl::start_threads() {
 
 void Mount::Impl::serve() {
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
-  const int device = fuse_session_fd(session.get());
   const std::unique_ptr<std::byte[]> buffer(new std::byte[kRequest_bytes]);
-  while (true) {
-    const ssize_t size = receive(device, buffer.get());
-    if (size < 0) {
-      // ENOENT: the request was interrupted before it was read.
-      if (errno == EINTR || errno == EAGAIN || errno == ENOENT) continue;
-      if (errno != ENODEV) {
-        log.write(LogLevel::error,
-                  "the mount at " + mountpoint + " ends: reading /dev/fuse failed: " + std::strerror(errno));
-      }
-      break;
-    }
-    fuse_buf request{};
-    request.size = static_cast<std::size_t>(size);
-    request.mem = buffer.get();
-    fuse_session_process_buf(session.get(), &request);
+  while (serve_one(buffer.get())) {
   }
   thread_ended();
+}
+
+bool Mount::Impl::serve_one(std::byte* buffer) {
+  ssize_t size = -1;
+  while ((size = receive(fuse_session_fd(session.get()), buffer)) < 0) {
+    // ENOENT: the request was interrupted before it was read.
+    if (errno == EINTR || errno == EAGAIN || errno == ENOENT) continue;
+    if (errno != ENODEV) {
+      log.write(LogLevel::error,
+                "the mount at " + mountpoint + " ends: reading /dev/fuse failed: " + std::strerror(errno));
+    }
+    return false;
+  }
+  fuse_buf request{};
+  request.size = static_cast<std::size_t>(size);
+  request.mem = buffer;
+  fuse_session_process_buf(session.get(), &request);
+  return true;
 }
 
 void Mount::Impl::thread_ended() {
@@ -201,7 +216,8 @@ void Mount::Impl::stop_threads() {
     for (std::thread& thread : threads) pthread_cancel(thread.native_handle());
   }
   for (std::thread& thread : threads) thread.join();
-  if (!let_go) service.inodes.forget_all();
+  stop_io_uring(session.get());
+  service.inodes.forget_all();
 }
 
 Mount::Mount(session::FileSystem& file_system, const MountOptions& options, session::Log& log,
@@ -225,6 +241,8 @@ void Mount::detach() {
 }
 
 bool Mount::is_mounted() const { return !impl_->is_severed(); }
+
+bool Mount::uses_io_uring() const { return impl_->service.over_io_uring; }
 
 void Mount::flush(const std::vector<NodeId>& files) {
   if (impl_->is_severed()) return;

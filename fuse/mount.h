@@ -24,7 +24,8 @@ struct MountOptions {
   bool allow_other = false;     // users other than the one that mounts may use it (root may always ask for it)
   bool read_only = false;       // the kernel answers EROFS by itself
   bool xattrs = false;          // user.* is served; it costs a message per write(2), see SEMANTICS.md
-  unsigned threads = 4;
+  bool io_uring = true;         // where the machine allows it (io_uring_support.h)
+  unsigned threads = 4;         // that read /dev/fuse
   std::vector<std::string> extra_options;  // passed to the kernel as they are, from mount(8) -o
 };
 
@@ -47,6 +48,8 @@ class Mount {
   // MNT_DETACH: no new path reaches the mount; what holds it is served until it lets go or this object is destroyed.
   void detach();
   bool is_mounted() const;
+  // Whether requests have come over io_uring.
+  bool uses_io_uring() const;
 
   // Everything the kernel holds dirty (mmap) has been written to the file system on return. `files` are the regular
   // files it may hold (Overlay::held_files()).

@@ -17,7 +17,7 @@ namespace escrow::fuse {
 // `mountpoint` without symbolic links, when it is an existing empty directory outside of every Escrow mount.
 std::string checked_mountpoint(const std::string& mountpoint);
 
-// The arguments that libfuse and fusermount3 want, as one "-o" list.
+// The arguments that libfuse and fusermount3 want, as one "-o" list. Those of io_uring are not among them.
 std::string fuse_options(const MountOptions& options);
 
 // Mounts `session` at `mountpoint`, a result of checked_mountpoint.

@@ -17,7 +17,7 @@ using session::NodeId;
 class DirectoryPage {
  public:
   DirectoryPage(fuse_req_t request, InodeTable& inodes, std::size_t size)
-      : request_(request), inodes_(inodes), buffer_(thread_buffer(size)) {}
+      : request_(request), inodes_(inodes), buffer_(reply_buffer(request, size)) {}
   ~DirectoryPage() {
     for (const NodeId node : looked_up_) inodes_.forget(node, 1);
   }

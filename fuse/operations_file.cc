@@ -63,7 +63,7 @@ void open(fuse_req_t request, fuse_ino_t, fuse_file_info*) {
 
 void read(fuse_req_t request, fuse_ino_t node, std::size_t size, off_t offset, fuse_file_info*) {
   answer(request, Operation::read, [&](FileSystem& file_system) {
-    const std::span<std::byte> buffer = thread_buffer(size);
+    const std::span<std::byte> buffer = reply_buffer(request, size);
     const std::size_t got = file_system.read(NodeId{node}, static_cast<std::uint64_t>(offset), buffer);
     return BytesReply{buffer.first(got)};
   });

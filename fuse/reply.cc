@@ -6,6 +6,7 @@
 
 #include "fuse/attributes.h"
 #include "fuse/errno_map.h"
+#include "fuse/io_uring.h"
 #include "session/error.h"
 
 namespace escrow::fuse {
@@ -139,6 +140,11 @@ std::string_view component(const char* name) {
     throw session::Error(session::Errc::name_too_long, "a name of more than 255 bytes: file names are at most that");
   }
   return result;
+}
+
+std::span<std::byte> reply_buffer(fuse_req_t request, std::size_t size) {
+  if (const auto payload = ring_payload(request, size)) return *payload;
+  return thread_buffer(size);
 }
 
 std::span<std::byte> thread_buffer(std::size_t size) {

@@ -7,6 +7,7 @@
 
 #include <sys/statvfs.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -37,6 +38,7 @@ struct Service {
   const bool xattrs;                 // constant
   InodeTable inodes;                 // self-locking
   OperationCounts counts;            // self-locking
+  std::atomic<bool> over_io_uring = false;  // a request has come that way
 
  private:
   session::Synchronized<std::set<std::string>> reported_;  // self-locking
@@ -119,6 +121,9 @@ session::Caller caller_of(fuse_req_t request) noexcept;
 
 // `name` as a component of a path. Throws Error{name_too_long} over 255 bytes, the limit of ext4 and of statfs(2).
 std::string_view component(const char* name);
+
+// `size` bytes to make the reply to a READ or READDIR in; they belong to the thread until it replies.
+std::span<std::byte> reply_buffer(fuse_req_t request, std::size_t size);
 
 // At least `size` bytes that belong to this thread until it asks again.
 std::span<std::byte> thread_buffer(std::size_t size);

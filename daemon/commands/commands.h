@@ -50,6 +50,7 @@ void register_discard(CLI::App& app, const GlobalOptions& options, Action& chose
 void register_update(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_log(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_gc(CLI::App& app, const GlobalOptions& options, Action& chosen);
+void register_doctor(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_verify(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_version(CLI::App& app, const GlobalOptions& options, Action& chosen);
 

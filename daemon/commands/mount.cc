@@ -93,6 +93,7 @@ int host_session(const GlobalOptions& options, const Arguments& arguments, const
   SessionHost::Options hosted;
   hosted.mount.mountpoint = free_mountpoint(context, arguments.mount);
   hosted.mount.xattrs = arguments.mount.opened.xattr == "user";
+  hosted.mount.io_uring = arguments.mount.opened.io_uring != "off";
   hosted.mount.allow_other = arguments.mount.allow_other || geteuid() == 0;
   hosted.mount.extra_options = arguments.mount.kernel_options;
   std::unique_ptr<session::Session> session = open_or_attach(context, arguments.mount);
@@ -152,7 +153,7 @@ void register_mount(CLI::App& app, const GlobalOptions& options, Action& chosen)
   command->add_flag("--foreground", arguments->foreground, "Stay; SIGINT or SIGTERM detaches the session");
   command
       ->add_option("-o", arguments->option_lists,
-                   "As in fstab: branch= path_prefix= session= committer= issuer= uid= gid= umask= xattr= ro "
+                   "As in fstab: branch= path_prefix= session= committer= issuer= uid= gid= umask= xattr= io_uring= ro "
                    "allow_other")
       ->type_name("OPTIONS")
       ->allow_extra_args(false);

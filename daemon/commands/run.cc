@@ -175,6 +175,7 @@ void Run::open_session() {
   SessionHost::Options host_options;
   host_options.mount.mountpoint = mountpoint_->path();
   host_options.mount.xattrs = arguments_.session.xattr == "user";
+  host_options.mount.io_uring = arguments_.session.io_uring != "off";
   host_options.mount.allow_other = ::geteuid() == 0;
   host_options.mount.read_only = session_options.read_only;
   // The runner hears it as it hears every signal that cancels.

@@ -1,6 +1,6 @@
 # Foreign libraries; each is linked by one folder only.
 find_package(PkgConfig REQUIRED)
-pkg_check_modules(FUSE3 REQUIRED IMPORTED_TARGET fuse3>=3.14)
+include(Libfuse)
 pkg_check_modules(GIT2 REQUIRED IMPORTED_TARGET libgit2>=1.5)
 pkg_check_modules(SQLITE3 REQUIRED IMPORTED_TARGET sqlite3>=3.40)
 pkg_check_modules(CRYPTO REQUIRED IMPORTED_TARGET libcrypto>=3.0)

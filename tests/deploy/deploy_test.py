@@ -4,6 +4,7 @@ import argparse
 import inspect
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -177,13 +178,42 @@ def SetUpSaysWhatIsMissingWithoutRoot(source):
         executable(f"{directory}/dpkg-query", '#!/bin/sh\nfor last; do :; done\n[ "$last" = rsync ] || printf "ii "\n')
         executable(f"{directory}/apt-get", "#!/bin/sh\necho apt-get was called >&2\nexit 1\n")
         executable(f"{directory}/id", "#!/bin/sh\necho 1000\n")
-        environment = {**os.environ, "PATH": f"{directory}:/usr/bin:/bin"}
+        environment = {**os.environ, "PATH": f"{directory}:/usr/bin:/bin", "ESCROW_LIBFUSE": "system"}
         result = run(f"{source}/deploy/setup.sh", expect=1, env=environment)
         expect_equal("for an ordinary user", result.stderr,
                      "deploy/setup.sh: only root can install packages; run 'sudo deploy/setup.sh' once to add: rsync\n")
         executable(f"{directory}/dpkg-query", '#!/bin/sh\nprintf "ii "\n')
         result = run(f"{source}/deploy/setup.sh", env=environment)
         expect_equal("with everything there", result.stdout + result.stderr, "")
+
+
+def LibfuseIsNotMissedWhereItCannotBeHad(source):
+    """deploy/libfuse.sh in a checkout of its own, on machines that cannot give the source package: one line."""
+    with tempfile.TemporaryDirectory(prefix="escrow-deploy.") as directory:
+        os.makedirs(f"{directory}/deploy")
+        os.makedirs(f"{directory}/bin")
+        script = shutil.copy(f"{source}/deploy/libfuse.sh", f"{directory}/deploy")
+        executable(f"{directory}/bin/pkg-config", '#!/bin/sh\n[ "$1" = --exists ]\n')
+        for program in ("dpkg-source", "meson", "ninja", "cc", "apt-config"):
+            executable(f"{directory}/bin/{program}", "#!/bin/sh\nexit 0\n")
+        environment = {**os.environ, "PATH": f"{directory}/bin:/usr/bin:/bin"}
+        environment.pop("ESCROW_LIBFUSE", None)
+        no_source = "#!/bin/sh\nexit 0\n"
+        no_network = ('#!/bin/sh\ncase $1 in\n  indextargets) echo "file:/nowhere|/nowhere/debian.sources:1" ;;\n'
+                      '  *) echo "E: Could not connect to nowhere" >&2; exit 100 ;;\nesac\n')
+        for apt_get, reason in ((no_source, "apt has no source of"), (no_network, "Could not connect to nowhere")):
+            executable(f"{directory}/bin/apt-get", apt_get)
+            result = run("bash", script, env=environment)
+            lines = [line for line in result.stdout.splitlines() if not line.startswith("Building ")]
+            expect_equal("lines on failure", len(lines), 1)
+            if reason not in lines[0] or not lines[0].endswith("; the installed libfuse is used"):
+                sys.exit(f"unexpected reason: {lines[0]}")
+            expect_equal("what is said on standard error", result.stderr, "")
+            expect_equal("what is left behind", os.listdir(f"{directory}/build") if
+                         os.path.exists(f"{directory}/build") else [], [])
+        os.makedirs(f"{directory}/build/libfuse/lib/pkgconfig")
+        executable(f"{directory}/build/libfuse/lib/pkgconfig/fuse3.pc", "")
+        expect_equal("output when it is there", run("bash", script, env=environment).stdout, "")
 
 
 def main():

@@ -40,6 +40,7 @@ class MountedHostDirectory final : public MountedTree {
     result.allow_other = options.allow_other;
     result.read_only = options.read_only;
     result.xattrs = options.xattrs;
+    result.io_uring = io_uring_wanted();
     return result;
   }
 

@@ -22,7 +22,9 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "fuse/io_uring_support.h"
 #include "session/error.h"
 #include "session/overlay.h"
 #include "tests/support/fake_journal.h"
@@ -45,6 +47,7 @@ class Mount : public testing::Test {
     fuse::MountOptions result;
     result.mountpoint = mountpoint;
     result.source = "escrow:te,st\\1";
+    result.io_uring = io_uring_wanted();
     return result;
   }
   std::unique_ptr<fuse::Mount> mounted(const std::string& mountpoint, std::function<void()> on_unmounted = {}) {
@@ -180,6 +183,9 @@ TEST_F(Mount, DestroyedItEndsWhatHoldsIt) {
   const int file = open((directory_.path() + "/f").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   ASSERT_GE(file, 0);
   mount.reset();
+  EXPECT_EQ(-1, write(file, "no", 2));
+  // The kernel takes the rings down after we have let go of them: until then a call is taken and then aborted.
+  EXPECT_TRUE(errno == ENOTCONN || errno == ECONNABORTED) << errno;
   EXPECT_EQ(-1, write(file, "no", 2));
   EXPECT_EQ(ENOTCONN, errno);
   close(file);
@@ -368,6 +374,69 @@ TEST_F(Mount, WithoutXattrsTheyAreNotSupported) {
   EXPECT_EQ(-1, getxattr(name.c_str(), "user.a", value, sizeof value));
   EXPECT_EQ(EOPNOTSUPP, errno);
   EXPECT_LE(listxattr(name.c_str(), nullptr, 0), 0);
+}
+
+TEST_F(Mount, UsesIoUringExactlyWhereItCanBeHad) {
+  const auto mount = mounted(directory_.path());
+  EXPECT_NE(0, access((directory_.path() + "/absent").c_str(), F_OK));
+  const bool can_be_had = fuse::io_uring_obstacle() == fuse::IoUringObstacle::none;
+  EXPECT_EQ(can_be_had && io_uring_wanted(), mount->uses_io_uring());
+}
+
+TEST_F(Mount, WithoutIoUringItReadsTheDevice) {
+  fuse::MountOptions wanted = options(directory_.path());
+  wanted.io_uring = false;
+  const fuse::Mount mount(overlay_, wanted, log_);
+  std::ofstream(directory_.path() + "/f") << "content";
+  EXPECT_EQ("f", std::filesystem::directory_iterator(directory_.path())->path().filename());
+  EXPECT_FALSE(mount.uses_io_uring());
+}
+
+std::size_t threads_of_this_process() {
+  std::size_t count = 0;
+  for ([[maybe_unused]] const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) ++count;
+  return count;
+}
+
+TEST_F(Mount, ManyMountsInOneProcessEndWithAllTheirThreads) {
+  const std::size_t before = threads_of_this_process();
+  std::vector<TemporaryDirectory> directories(20);
+  std::vector<std::unique_ptr<fuse::Mount>> mounts;
+  for (std::size_t i = 0; i < directories.size(); ++i) {
+    mounts.push_back(mounted(directories[i].path()));
+    std::ofstream(directories[i].path() + "/f" + std::to_string(i)) << "content";
+  }
+  EXPECT_GT(threads_of_this_process(), before);
+  for (std::size_t i = 0; i < mounts.size(); i += 2) EXPECT_TRUE(mounts[i]->try_unmount());
+  mounts.clear();
+  EXPECT_EQ(before, threads_of_this_process());
+  for (std::size_t i = 0; i < directories.size(); ++i) {
+    EXPECT_TRUE(overlay_.lookup(session::kRootNode, "f" + std::to_string(i)));
+  }
+}
+
+// Another program, so that it holds no copy of the mount's descriptors.
+pid_t start_maker_of_files(const std::string& directory) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  const char* const script = "cd \"$1\" && while echo x > f$((count += 1)); do :; done 2> /dev/null";
+  execl("/bin/sh", "sh", "-c", script, "sh", directory.c_str(), nullptr);
+  _exit(127);
+}
+
+TEST_F(Mount, EndsWhileRequestsAreUnderWay) {
+  for (int round = 0; round < 10; ++round) {
+    auto mount = mounted(directory_.path());
+    const pid_t child = start_maker_of_files(directory_.path());
+    EXPECT_TRUE(eventually([&] { return overlay_.lookup(session::kRootNode, "f20").has_value(); }));
+    mount.reset();
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status)) << status;
+    for (int i = 1; overlay_.lookup(session::kRootNode, "f" + std::to_string(i)); ++i) {
+      overlay_.unlink(session::kRootNode, "f" + std::to_string(i));
+    }
+  }
 }
 
 }  // namespace

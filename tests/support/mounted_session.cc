@@ -64,6 +64,7 @@ class MountedSession final : public MountedTree {
     result.allow_other = options.allow_other;
     result.read_only = options.read_only;
     result.xattrs = options.xattrs;
+    result.io_uring = io_uring_wanted();
     return result;
   }
 

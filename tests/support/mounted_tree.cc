@@ -18,4 +18,9 @@ bool fuse_required() {
   return required != nullptr && std::string_view(required) == "1";
 }
 
+bool io_uring_wanted() {
+  const char* wanted = std::getenv("ESCROW_IO_URING");
+  return wanted == nullptr || std::string_view(wanted) != "off";
+}
+
 }  // namespace escrow::support

@@ -37,6 +37,9 @@ std::unique_ptr<MountedTree> mount_tree(const TreeOptions& options = {});
 const char* fuse_missing();
 bool fuse_required();
 
+// False with ESCROW_IO_URING=off in the environment, which the command line obeys, too.
+bool io_uring_wanted();
+
 }  // namespace escrow::support
 
 // At the start of a test or of SetUp.
