@@ -8,10 +8,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "session/clock.h"
 #include "session/ids.h"
 
 namespace escrow::session {
@@ -21,6 +23,14 @@ enum class SeekTarget { data, hole };
 struct StagingUsage {
   std::uint64_t size_bytes = 0;
   std::uint64_t blocks = 0;  // of 512 bytes, as st_blocks
+  Timestamp modified;        // of the bytes, as st_mtim
+};
+
+// An open descriptor of a staging file, for whoever reads and writes it without a call here. Closed when destroyed.
+class RawFile {
+ public:
+  virtual ~RawFile() = default;
+  virtual int descriptor() const = 0;
 };
 
 class StagingArea {
@@ -42,6 +52,11 @@ class StagingArea {
   virtual void zero_range(StagingId id, std::uint64_t offset, std::uint64_t length, bool extend) = 0;
   // lseek(2) SEEK_DATA and SEEK_HOLE; nullopt is ENXIO.
   virtual std::optional<std::uint64_t> seek(StagingId id, std::uint64_t offset, SeekTarget target) const = 0;
+
+  // A read-only descriptor to name the file by; nullptr when this area cannot tell has_writers().
+  virtual std::unique_ptr<RawFile> raw(StagingId id) const = 0;
+  // Whether anybody but this area has the file open for writing, or mapped so that it could write.
+  virtual bool has_writers(StagingId id) const = 0;
 
   virtual void sync(StagingId id) = 0;
   virtual void sync_directory() = 0;

@@ -40,6 +40,8 @@ class MountedHostDirectory final : public MountedTree {
     result.allow_other = options.allow_other;
     result.read_only = options.read_only;
     result.xattrs = options.xattrs;
+    result.io = options.io;
+    result.threads = options.threads;
     return result;
   }
 

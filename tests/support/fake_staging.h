@@ -27,6 +27,9 @@ class FakeStaging final : public session::StagingArea {
   void zero_range(session::StagingId id, std::uint64_t offset, std::uint64_t length, bool extend) override;
   std::optional<std::uint64_t> seek(session::StagingId id, std::uint64_t offset,
                                     session::SeekTarget target) const override;
+  // In memory: there is nothing to hand out.
+  std::unique_ptr<session::RawFile> raw(session::StagingId) const override { return nullptr; }
+  bool has_writers(session::StagingId) const override { return false; }
   void sync(session::StagingId id) override;
   void sync_directory() override;
   void sync_all() override;

@@ -29,6 +29,8 @@ struct TreeOptions {
   bool allow_other = true;
   bool xattrs = false;
   bool read_only = false;
+  fuse::IoMode io{};
+  unsigned threads = 4;
 };
 
 std::unique_ptr<MountedTree> mount_tree(const TreeOptions& options = {});
