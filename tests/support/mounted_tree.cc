@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <stdexcept>
 #include <string_view>
 
 namespace escrow::support {
@@ -16,6 +17,15 @@ const char* fuse_missing() {
 bool fuse_required() {
   const char* required = std::getenv("REQUIRE_FUSE");
   return required != nullptr && std::string_view(required) == "1";
+}
+
+fuse::IoMode io_of_environment() {
+  const char* const given = std::getenv("ESCROW_TEST_IO");
+  if (given == nullptr) return {};
+  const std::string_view mode = given;
+  if (mode == "daemon") return {fuse::Opens::daemon, fuse::Data::cached};
+  if (mode == "passthrough") return {fuse::Opens::daemon, fuse::Data::passthrough};
+  throw std::runtime_error("ESCROW_TEST_IO is neither daemon nor passthrough");
 }
 
 }  // namespace escrow::support
