@@ -17,10 +17,9 @@ IoChoice choose_io(const SessionArguments& arguments) {
     return {{Opens::daemon, Data::passthrough},
             "passthrough was asked for; files whose bytes are not all in one staging file are cached"};
   }
-  const std::string data = arguments.io == "cached" ? "cached data was asked for" : "nothing in this session needs more";
   if (arguments.opens == "daemon") return {{Opens::daemon, Data::cached}, "opens that reach the daemon were asked for"};
-  if (arguments.opens == "none") return {{Opens::none, Data::cached}, "opens without a message were asked for"};
-  return {{Opens::none, Data::cached}, data};
+  if (arguments.io == "cached") return {{Opens::none, Data::cached}, "cached data was asked for"};
+  return {{Opens::none, Data::cached}, "nothing in this session needs more"};
 }
 
 }  // namespace escrow::daemon

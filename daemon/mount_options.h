@@ -17,8 +17,8 @@ struct MountArguments {
 };
 
 // Applies "key=value,flag,...": Escrow's own keys are branch, path_prefix, session, committer, issuer, uid, gid, umask,
-// xattr, io, opens, ro and allow_other; what mount(8) and systemd keep for themselves is skipped. Throws Error{bad_request} naming an
-// option that is neither.
+// xattr, io, opens, ro and allow_other; what mount(8) and systemd keep for themselves is skipped. Throws
+// Error{bad_request} naming an option that is neither.
 void apply_mount_options(const std::string& text, MountArguments& arguments);
 
 }  // namespace escrow::daemon

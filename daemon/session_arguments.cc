@@ -39,7 +39,8 @@ void add_view_options(CLI::App& command, SessionArguments& arguments) {
   command.add_option("--xattr", arguments.xattr, "off, or user: extended attributes user.*, at a message per write(2)")
       ->check(CLI::IsMember({"off", "user"}))
       ->capture_default_str();
-  command.add_option("--io", arguments.io, "How bytes travel: by the page cache, or past it to the staging files (root)")
+  command
+      .add_option("--io", arguments.io, "How bytes travel: by the page cache, or past it to the staging files (root)")
       ->check(CLI::IsMember({"auto", "cached", "passthrough"}))
       ->capture_default_str();
   command.add_option("--opens", arguments.opens, "Whether each open(2) sends a message: none is faster")

@@ -1,7 +1,7 @@
 // One FUSE mount of one FileSystem: mounted and served by its own threads from construction until unmounted.
 //
-// Thread-safe. How opens and data travel is chosen per mount: see IoMode and SEMANTICS.md. flush(), invalidate() and try_unmount() must not be
-// called from a thread that serves requests (the mount's own threads never call them). Throws Error{unavailable} when
+// Thread-safe. How opens and data travel is chosen per mount: see IoMode and SEMANTICS.md. flush(), invalidate_entry()
+// and try_unmount() must not be called from a thread that serves requests, and are not. Throws Error{unavailable} when
 // the machine does not allow it, Error{bad_request} for the mountpoint. Sources: fuse(4), libfuse's
 // fuse_lowlevel.h, the kernel's fs/fuse.
 #pragma once

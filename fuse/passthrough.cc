@@ -55,7 +55,8 @@ void require_passthrough(fuse_session* session, const std::string& mountpoint) {
   throw session::Error(session::Errc::unavailable,
                        "cannot mount at " + mountpoint + " with passthrough: the kernel refuses it (" +
                            std::strerror(-id) +
-                           "); it takes Linux 6.9 or later and root outside of any user namespace, so leave --io at auto");
+                           "); it takes Linux 6.9 or later, and root outside of any user namespace; leave --io at "
+                           "auto");
 }
 
 #if FUSE_VERSION >= FUSE_MAKE_VERSION(3, 17)

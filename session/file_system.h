@@ -84,7 +84,7 @@ class FileSystem {
 
   // open(2) of a file or directory, where a mount passes opens on: a file system that wants to refuse one throws. With
   // `raw` it may return the file that holds the node's bytes, all of them and nothing else; from then on, until the
-  // matching close(), they are read and (with `write`) changed without a call. nullptr: every read and write comes here.
+  // matching close(), they are read and (with `write`) changed without a call. nullptr: all of that comes here.
   virtual std::unique_ptr<RawFile> open(NodeId node, OpenIntent intent) = 0;
   // The end of one open(); `raw` says whether its file was used.
   virtual void close(NodeId node, OpenIntent intent) = 0;

@@ -35,8 +35,8 @@ class OpenStagingFile final : public session::RawFile {
 enum class Lease { taken, refused, impossible };
 
 // A read lease is given only while nobody has the file open for writing; a shared mapping counts as long as it lives
-// (fcntl(2), F_SETLEASE). It is given back at once: who opens the file meanwhile waits for that, and the kernel tells us
-// so by a signal, which must be one that is ignored by default.
+// (fcntl(2), F_SETLEASE). It is given back at once: who opens the file meanwhile waits for that, and the kernel tells
+// us so by a signal, which must be one that is ignored by default.
 Lease try_lease(int fd) {
   if (::fcntl(fd, F_SETSIG, SIGURG) != 0 || ::fcntl(fd, F_SETLEASE, F_RDLCK) != 0)
     return errno == EAGAIN ? Lease::refused : Lease::impossible;

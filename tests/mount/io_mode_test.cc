@@ -243,6 +243,8 @@ TEST_P(IoMode, AppendingWritesGoToTheEnd) {
   EXPECT_EQ(expected, tree_->stored_bytes("log"));
 }
 
+std::pair<time_t, long> moment(const timespec& time) { return {time.tv_sec, time.tv_nsec}; }
+
 TEST_P(IoMode, SizesBlocksAndTimesAreThoseOfTheLastWrite) {
   File file(at("f"), O_RDWR | O_CREAT);
   const struct stat empty = file.status();
@@ -254,8 +256,8 @@ TEST_P(IoMode, SizesBlocksAndTimesAreThoseOfTheLastWrite) {
     const struct stat after = file.status();
     EXPECT_EQ((i + 1) * 8192, after.st_size);
     EXPECT_GT(after.st_blocks, 0);
-    EXPECT_LT(std::pair(before.st_mtim.tv_sec, before.st_mtim.tv_nsec), std::pair(after.st_mtim.tv_sec, after.st_mtim.tv_nsec));
-    EXPECT_LT(std::pair(before.st_ctim.tv_sec, before.st_ctim.tv_nsec), std::pair(after.st_ctim.tv_sec, after.st_ctim.tv_nsec));
+    EXPECT_LT(moment(before.st_mtim), moment(after.st_mtim));
+    EXPECT_LT(moment(before.st_ctim), moment(after.st_ctim));
   }
   const timespec times[2] = {{1000, 0}, {2000, 5}};
   ASSERT_EQ(0, futimens(file.number(), times));

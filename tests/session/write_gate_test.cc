@@ -31,7 +31,9 @@ class CountingFiles final : public FileSystem {
   void unlink(NodeId, std::string_view) override { ++changes; }
   void remove_directory(NodeId, std::string_view) override { ++changes; }
   void rename(NodeId, std::string_view, NodeId, std::string_view, RenameMode) override { ++changes; }
-  std::unique_ptr<RawFile> open(NodeId, OpenIntent intent) override { return ++(intent.write ? changes : reads), nullptr; }
+  std::unique_ptr<RawFile> open(NodeId, OpenIntent intent) override {
+    return ++(intent.write ? changes : reads), nullptr;
+  }
   void close(NodeId, OpenIntent) override { ++reads; }
   std::size_t read(NodeId, std::uint64_t, std::span<std::byte>) override { return ++reads, 0; }
   void write(NodeId, std::uint64_t, std::span<const std::byte>, WriteOrigin) override {
