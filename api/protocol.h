@@ -41,6 +41,10 @@ using Request = std::variant<StatusRequest, CommitRequest, RollbackRequest, Disc
                              UnmountRequest>;
 
 // ---- Answers.
+// How a mount's opens ("none", "daemon") and bytes ("cached", "passthrough") travel, and one sentence why.
+struct IoView {
+  std::string opens, data, reason;
+};
 struct SessionView {
   session::SessionRecord record;
   session::Attachment attachment = session::Attachment::none;
@@ -49,6 +53,7 @@ struct SessionView {
   std::optional<session::ChangeCounts> counts;
   std::optional<session::Overlay::Usage> usage;
   std::vector<session::Omission> omitted;
+  std::optional<IoView> io;  // where it is mounted
 };
 struct CommitAnswer {
   session::State state = session::State::open;

@@ -198,6 +198,7 @@ Json view_json(const SessionView& view) {
         Json{{"files", view.usage->staged_files}, {"bytes", view.usage->staged_bytes}, {"nodes", view.usage->nodes}};
   }
   json["omitted"] = omissions_json(view.omitted);
+  if (view.io) json["io"] = Json{{"opens", view.io->opens}, {"data", view.io->data}, {"reason", view.io->reason}};
   return json;
 }
 
@@ -207,7 +208,11 @@ SessionView view_from(const Json& json) {
                    .head = get_id(json, "head"),
                    .counts = std::nullopt,
                    .usage = std::nullopt,
-                   .omitted = omissions_from(get_array(json, "omitted"))};
+                   .omitted = omissions_from(get_array(json, "omitted")),
+                   .io = std::nullopt};
+  if (const auto io = json.find("io"); io != json.end() && io->is_object()) {
+    view.io = {.opens = get_bytes(*io, "opens"), .data = get_bytes(*io, "data"), .reason = get_bytes(*io, "reason")};
+  }
   if (const auto counts = json.find("counts"); counts != json.end() && counts->is_object()) {
     view.counts = counts_from(*counts);
   }

@@ -73,6 +73,10 @@ void apply_one(std::string_view option, MountArguments& arguments) {
     arguments.opened.xattr = value;
   } else if (option == "io_uring=auto" || option == "io_uring=off") {
     arguments.opened.io_uring = value;
+  } else if (option == "io=auto" || option == "io=cached" || option == "io=passthrough") {
+    arguments.opened.io = value;
+  } else if (option == "opens=auto" || option == "opens=none" || option == "opens=daemon") {
+    arguments.opened.opens = value;
   } else if (option == "allow_other") {
     arguments.allow_other = true;
   } else if (is_one_of(kForKernel, option)) {

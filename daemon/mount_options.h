@@ -17,7 +17,7 @@ struct MountArguments {
 };
 
 // Applies "key=value,flag,...": Escrow's own keys are branch, path_prefix, session, committer, issuer, uid, gid, umask,
-// xattr, io_uring, ro and allow_other; what mount(8) and systemd keep for themselves is skipped. Throws
+// xattr, io, opens, io_uring, ro and allow_other; what mount(8) and systemd keep for themselves is skipped. Throws
 // Error{bad_request} naming an option that is neither.
 void apply_mount_options(const std::string& text, MountArguments& arguments);
 

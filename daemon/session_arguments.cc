@@ -46,6 +46,13 @@ void add_view_options(CLI::App& command, SessionArguments& arguments) {
       ->envname("ESCROW_IO_URING")
       ->capture_default_str();
   command
+      .add_option("--io", arguments.io, "How bytes travel: by the page cache, or past it to the staging files (root)")
+      ->check(CLI::IsMember({"auto", "cached", "passthrough"}))
+      ->capture_default_str();
+  command.add_option("--opens", arguments.opens, "Whether each open(2) sends a message: none is faster")
+      ->check(CLI::IsMember({"auto", "none", "daemon"}))
+      ->capture_default_str();
+  command
       .add_option("--exclude", arguments.excludes,
                   "Leave what matches out of the commit (as a line of .gitignore; may be repeated)")
       ->type_name("GLOB")

@@ -24,14 +24,17 @@ struct SessionArguments {
   std::optional<std::uint32_t> uid, gid;  // nullopt: of this process
   std::string umask = "022";              // octal
   bool read_only = false;
-  std::string xattr = "off";              // or "user"; of the mount, not of the session
-  std::string io_uring = "auto";          // or "off"; of the mount
+  // Of the mount, not of the session.
+  std::string xattr = "off";   // or "user"
+  std::string io = "auto";     // or "cached" or "passthrough"
+  std::string opens = "auto";  // or "none" or "daemon"
+  std::string io_uring = "auto";  // or "off"
   std::vector<std::string> excludes;
 };
 
 // --branch --path-prefix --committer --issuer --image --trigger --trigger-id
 void add_audit_options(CLI::App& command, SessionArguments& arguments);
-// --uid --gid --umask --read-only --xattr --io-uring --exclude
+// --uid --gid --umask --read-only --xattr --io --opens --io-uring --exclude
 void add_view_options(CLI::App& command, SessionArguments& arguments);
 
 // Checks every value. `source` is "sandbox", "manual" or "import". Throws Error{bad_request}.

@@ -219,7 +219,11 @@ struct SessionHost::Impl {
   }
 
   api::Answer status(const api::StatusRequest& request) {
-    return view_of(*session, session::Attachment::mounted, request.with_changes);
+    api::SessionView view = view_of(*session, session::Attachment::mounted, request.with_changes);
+    view.io = api::IoView{.opens = fuse::name_of(options.mount.io.opens),
+                          .data = fuse::name_of(options.mount.io.data),
+                          .reason = options.io_reason};
+    return view;
   }
 
   api::Answer handle(const api::Request& request, const std::string& who, const SendPart& send_part) {

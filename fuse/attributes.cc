@@ -18,6 +18,10 @@ session::Timestamp timestamp_of(const timespec& time) {
 
 }  // namespace
 
+double attributes_timeout_s(const session::Attributes& attributes) {
+  return attributes.volatile_bytes ? 0 : kForever_s;
+}
+
 struct stat stat_of(const session::Attributes& attributes) {
   struct stat result {};
   result.st_ino = attributes.node.value;
@@ -39,7 +43,7 @@ fuse_entry_param entry_of(const session::Attributes& attributes) {
   fuse_entry_param entry{};
   entry.ino = attributes.node.value;
   entry.attr = stat_of(attributes);
-  entry.attr_timeout = kForever_s;
+  entry.attr_timeout = attributes_timeout_s(attributes);
   entry.entry_timeout = kForever_s;
   return entry;
 }

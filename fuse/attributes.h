@@ -12,6 +12,9 @@ namespace escrow::fuse {
 // Mount::invalidate_*. libfuse and the kernel clamp it to what their clocks can hold.
 inline constexpr double kForever_s = 365.0 * 86400.0;
 
+// How long the kernel may believe them: for ever, or not at all where they change without a message.
+double attributes_timeout_s(const session::Attributes& attributes);
+
 struct stat stat_of(const session::Attributes& attributes);
 fuse_entry_param entry_of(const session::Attributes& attributes);
 // `to_set` are libfuse's FUSE_SET_ATTR_ bits, of which only those it names concern `values`.

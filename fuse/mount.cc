@@ -21,6 +21,7 @@
 #include "fuse/mount_point.h"
 #include "fuse/operation_table.h"
 #include "fuse/page_flush.h"
+#include "fuse/passthrough.h"
 #include "fuse/reply.h"
 #include "session/error.h"
 
@@ -92,6 +93,9 @@ ssize_t receive(int device, std::byte* buffer) {
 
 }  // namespace
 
+const char* name_of(Opens opens) { return opens == Opens::none ? "none" : "daemon"; }
+const char* name_of(Data data) { return data == Data::cached ? "cached" : "passthrough"; }
+
 struct Mount::Impl {
   Impl(session::FileSystem& file_system, const MountOptions& options_in, session::Log& log_in,
        std::function<void()> on_unmounted_in)
@@ -99,7 +103,7 @@ struct Mount::Impl {
         log(log_in),
         on_unmounted(std::move(on_unmounted_in)),
         with_io_uring(options_in.io_uring && io_uring_obstacle() == IoUringObstacle::none),
-        service(file_system, log_in, options_in.xattrs) {}
+        service(file_system, log_in, options_in.xattrs, options_in.io) {}
 
   void start();
   void start_threads();
@@ -128,11 +132,18 @@ struct Mount::Impl {
 };
 
 void Mount::Impl::start() {
+  if (options.io.data == Data::passthrough && options.io.opens == Opens::none) {
+    throw Error(Errc::bad_request, "cannot mount at " + options.mountpoint +
+                                       ": passthrough is decided when a file is opened, so it needs opens that reach "
+                                       "the daemon; use --opens daemon or leave it out");
+  }
   mountpoint = checked_mountpoint(options.mountpoint);
   session = new_session(service, options, with_io_uring);
+  if (options.io.data == Data::passthrough) service.open_files.pass_through(session.get());
   attach(session.get(), mountpoint, options);
   try {
     start_threads();
+    if (options.io.data == Data::passthrough) require_passthrough(session.get(), mountpoint);
   } catch (...) {
     unmount(mountpoint, UnmountMode::detach);
     stop_threads();
@@ -189,6 +200,7 @@ bool Mount::Impl::serve_one(std::byte* buffer) {
 
 void Mount::Impl::thread_ended() {
   if (running.fetch_sub(1) != 1 || let_go.exchange(true)) return;
+  service.open_files.release_all();
   service.inodes.forget_all();
   if (on_unmounted) on_unmounted();
 }
@@ -217,6 +229,7 @@ void Mount::Impl::stop_threads() {
   }
   for (std::thread& thread : threads) thread.join();
   stop_io_uring(session.get());
+  service.open_files.release_all();
   service.inodes.forget_all();
 }
 

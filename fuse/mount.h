@@ -1,8 +1,7 @@
 // One FUSE mount of one FileSystem: mounted and served by its own threads from construction until unmounted.
 //
-// Thread-safe. Opens are zero-message (ENOSYS to OPEN and OPENDIR, infinite attribute and entry timeouts), data is
-// cached by the kernel and written through: see SEMANTICS.md. flush(), invalidate() and try_unmount() must not be
-// called from a thread that serves requests (the mount's own threads never call them). Throws Error{unavailable} when
+// Thread-safe. How opens and data travel is chosen per mount: see IoMode and SEMANTICS.md. flush(), invalidate_entry()
+// and try_unmount() must not be called from a thread that serves requests, and are not. Throws Error{unavailable} when
 // the machine does not allow it, Error{bad_request} for the mountpoint. Sources: fuse(4), libfuse's
 // fuse_lowlevel.h, the kernel's fs/fuse.
 #pragma once
@@ -18,6 +17,18 @@
 
 namespace escrow::fuse {
 
+// Whether open(2) sends a message. none: ENOSYS is the answer to the first OPEN and OPENDIR, and there is no other.
+enum class Opens { none, daemon };
+// cached: by the kernel's page cache, written through. passthrough: by the kernel to the staging file, where a file's
+// bytes are all in one; else cached. It needs opens to reach the daemon.
+enum class Data { cached, passthrough };
+struct IoMode {
+  Opens opens = Opens::none;
+  Data data = Data::cached;
+};
+const char* name_of(Opens opens);
+const char* name_of(Data data);
+
 struct MountOptions {
   std::string mountpoint;       // absolute, an existing directory
   std::string source;           // shown in /proc/mounts, for example "escrow:3f9c..."
@@ -25,6 +36,7 @@ struct MountOptions {
   bool read_only = false;       // the kernel answers EROFS by itself
   bool xattrs = false;          // user.* is served; it costs a message per write(2), see SEMANTICS.md
   bool io_uring = true;         // where the machine allows it (io_uring_support.h)
+  IoMode io;
   unsigned threads = 4;         // that read /dev/fuse
   std::vector<std::string> extra_options;  // passed to the kernel as they are, from mount(8) -o
 };

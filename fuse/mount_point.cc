@@ -17,6 +17,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "fuse/passthrough.h"
 #include "session/error.h"
 
 namespace escrow::fuse {
@@ -187,7 +188,10 @@ bool attach_directly(fuse_session* session, const std::string& mountpoint, const
     refuse_mount(mountpoint, error);
   }
   // libfuse takes the descriptor over.
-  if (fuse_session_mount(session, ("/dev/fd/" + std::to_string(device)).c_str()) != 0) {
+  const bool is_taken = options.io.data == Data::passthrough
+                            ? take_device_for_passthrough(session, device)
+                            : fuse_session_mount(session, ("/dev/fd/" + std::to_string(device)).c_str()) == 0;
+  if (!is_taken) {
     umount2(mountpoint.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW);
     close(device);
     throw Error(Errc::unavailable, "cannot mount at " + mountpoint + ": libfuse did not take /dev/fuse over");

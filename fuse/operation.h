@@ -11,9 +11,9 @@ namespace escrow::fuse {
 enum class Operation : std::size_t {
   lookup, forget, getattr, setattr, readlink, mknod, mkdir, unlink, rmdir, symlink, rename, link, open, read, write,
   statfs, fsync, setxattr, getxattr, listxattr, removexattr, opendir, readdir, readdirplus, fsyncdir, create,
-  fallocate, lseek, copy_file_range, ioctl, poll,
+  fallocate, lseek, copy_file_range, ioctl, poll, release, releasedir,
 };
-inline constexpr std::size_t kOperations = static_cast<std::size_t>(Operation::poll) + 1;
+inline constexpr std::size_t kOperations = static_cast<std::size_t>(Operation::releasedir) + 1;
 
 constexpr const char* name_of(Operation operation) noexcept {
   switch (operation) {
@@ -48,6 +48,8 @@ constexpr const char* name_of(Operation operation) noexcept {
     case Operation::copy_file_range: return "copy_file_range";
     case Operation::ioctl: return "ioctl";
     case Operation::poll: return "poll";
+    case Operation::release: return "release";
+    case Operation::releasedir: return "releasedir";
   }
   return "unknown";
 }

@@ -7,6 +7,7 @@
 #include "fuse/operations_directory.h"
 #include "fuse/operations_file.h"
 #include "fuse/operations_lookup.h"
+#include "fuse/passthrough.h"
 #include "fuse/reply.h"
 
 namespace escrow::fuse {
@@ -19,7 +20,7 @@ constexpr unsigned kMaxBackground = 64;
 // The kernel's behaviour that the operations rely on. Not among it, on purpose: ATOMIC_O_TRUNC (with opens answered
 // ENOSYS an O_TRUNC would be lost), HANDLE_KILLPRIV (the kernel clears set-user-id bits itself), AUTO_INVAL_DATA,
 // locks (the kernel keeps them per mount), WRITEBACK_CACHE (it would delay ENOSPC and take over the times).
-void init(void*, fuse_conn_info* connection) {
+void init(void* user_data, fuse_conn_info* connection) {
   connection->want = connection->capable &
                      (FUSE_CAP_ASYNC_READ | FUSE_CAP_READDIRPLUS | FUSE_CAP_ASYNC_DIO | FUSE_CAP_NO_OPEN_SUPPORT |
                       FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_CACHE_SYMLINKS | FUSE_CAP_NO_OPENDIR_SUPPORT |
@@ -28,6 +29,7 @@ void init(void*, fuse_conn_info* connection) {
   connection->max_readahead = kMaxMessage_bytes;
   connection->max_background = kMaxBackground;
   connection->congestion_threshold = kMaxBackground * 3 / 4;
+  if (static_cast<Service*>(user_data)->io.data == Data::passthrough) ask_for_passthrough(*connection);
 }
 
 // libfuse ends the threads it makes for io_uring with pthread_cancel(3), also in the middle of an operation. They end
@@ -72,10 +74,12 @@ fuse_lowlevel_ops operation_table() {
   table.rename = served<rename>;
   table.link = served<link>;
   table.open = served<open>;
+  table.release = served<release>;
   table.read = served<read>;
   table.write = served<write>;
   table.fsync = served<fsync>;
   table.opendir = served<opendir>;
+  table.releasedir = served<releasedir>;
   table.readdir = served<readdir>;
   table.readdirplus = served<readdirplus>;
   table.fsyncdir = served<fsyncdir>;

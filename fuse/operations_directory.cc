@@ -114,9 +114,24 @@ void answer_page(fuse_req_t request, Operation operation, fuse_ino_t directory, 
 
 }  // namespace
 
-void opendir(fuse_req_t request, fuse_ino_t, fuse_file_info*) {
-  service_of(request).counts.add(Operation::opendir);
-  fuse_reply_err(request, ENOSYS);
+void opendir(fuse_req_t request, fuse_ino_t directory, fuse_file_info*) {
+  Service& service = service_of(request);
+  if (service.io.opens == Opens::none) {
+    service.counts.add(Operation::opendir);
+    fuse_reply_err(request, ENOSYS);
+    return;
+  }
+  answer(request, Operation::opendir, [&](FileSystem& file_system) {
+    file_system.open(NodeId{directory}, {});
+    return OpenedDirectoryReply{NodeId{directory}};
+  });
+}
+
+void releasedir(fuse_req_t request, fuse_ino_t directory, fuse_file_info*) {
+  answer(request, Operation::releasedir, [&](FileSystem& file_system) {
+    file_system.close(NodeId{directory}, {});
+    return Done{};
+  });
 }
 
 void readdir(fuse_req_t request, fuse_ino_t directory, std::size_t size, off_t cookie, fuse_file_info*) {

@@ -56,9 +56,22 @@ std::size_t copy(FileSystem& file_system, NodeId from, std::uint64_t from_offset
 
 }  // namespace
 
-void open(fuse_req_t request, fuse_ino_t, fuse_file_info*) {
-  service_of(request).counts.add(Operation::open);
-  fuse_reply_err(request, ENOSYS);
+void open(fuse_req_t request, fuse_ino_t node, fuse_file_info* file) {
+  Service& service = service_of(request);
+  if (service.io.opens == Opens::none) {
+    service.counts.add(Operation::open);
+    fuse_reply_err(request, ENOSYS);
+    return;
+  }
+  answer(request, Operation::open, [&](FileSystem&) { return opened(service, NodeId{node}, file->flags); });
+}
+
+// After ENOSYS to OPEN some kernels still send it for what CREATE opened.
+void release(fuse_req_t request, fuse_ino_t node, fuse_file_info* file) {
+  Service& service = service_of(request);
+  service.counts.add(Operation::release);
+  if (service.io.opens == Opens::daemon) service.open_files.release(NodeId{node}, is_for_writing(file->flags));
+  fuse_reply_err(request, 0);
 }
 
 void read(fuse_req_t request, fuse_ino_t node, std::size_t size, off_t offset, fuse_file_info*) {

@@ -1,5 +1,5 @@
 // The bytes of files. Callbacks of libfuse's low-level interface; each replies exactly once and lets no exception
-// out. Called from the threads of a mount. There is no state per open file: OPEN is answered ENOSYS.
+// out. Called from the threads of a mount. File handles are not used: what is open is counted by node (OpenFiles).
 #pragma once
 
 #include <cstddef>
@@ -10,6 +10,7 @@
 namespace escrow::fuse {
 
 void open(fuse_req_t request, fuse_ino_t node, fuse_file_info* file);
+void release(fuse_req_t request, fuse_ino_t node, fuse_file_info* file);
 void read(fuse_req_t request, fuse_ino_t node, std::size_t size, off_t offset, fuse_file_info* file);
 void write(fuse_req_t request, fuse_ino_t node, const char* bytes, std::size_t size, off_t offset,
            fuse_file_info* file);

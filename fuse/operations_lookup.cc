@@ -112,9 +112,13 @@ void rename(fuse_req_t request, fuse_ino_t directory, const char* name, fuse_ino
 }
 
 void create(fuse_req_t request, fuse_ino_t directory, const char* name, mode_t mode, fuse_file_info* file) {
+  Service& service = service_of(request);
   answer(request, Operation::create, [&](FileSystem& file_system) {
-    return CreatedReply{create_or_find(file_system, NodeId{directory}, component(name), mode, file->flags,
-                                       caller_of(request))};
+    CreatedReply reply{create_or_find(file_system, NodeId{directory}, component(name), mode, file->flags,
+                                      caller_of(request)),
+                       {}};
+    if (service.io.opens == Opens::daemon) reply.opened = opened(service, reply.attributes.node, file->flags);
+    return reply;
   });
 }
 

@@ -1,5 +1,7 @@
 #include "fuse/reply.h"
 
+#include <fcntl.h>
+
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -7,6 +9,7 @@
 #include "fuse/attributes.h"
 #include "fuse/errno_map.h"
 #include "fuse/io_uring.h"
+#include "fuse/passthrough.h"
 #include "session/error.h"
 
 namespace escrow::fuse {
@@ -31,6 +34,13 @@ class PendingLookup {
   session::NodeId node_;
   bool taken_ = false;
 };
+
+fuse_file_info file_info_of(const OpenedReply& reply) {
+  fuse_file_info file{};
+  // As the kernel assumes after ENOSYS to OPEN: what it has cached of the file stays. Passthrough caches nothing.
+  file.keep_cache = reply.backing_id == 0;
+  return file;
+}
 
 }  // namespace
 
@@ -64,18 +74,34 @@ void send(fuse_req_t request, Service& service, const LookupReply& reply) {
   fuse_reply_entry(request, &entry);
 }
 
-void send(fuse_req_t request, Service& service, const CreatedReply& reply) {
-  const fuse_entry_param entry = entry_of(reply.attributes);
+void send(fuse_req_t request, Service& service, const OpenedReply& reply) {
+  fuse_file_info file = file_info_of(reply);
+  const PassthroughReply passthrough(file, reply.backing_id);
+  if (fuse_reply_open(request, &file) != 0) service.open_files.release(reply.node, reply.write);
+}
+
+void send(fuse_req_t request, Service& service, const OpenedDirectoryReply& reply) {
   fuse_file_info file{};
-  // As the kernel assumes after ENOSYS to OPEN: what it has cached of the file stays.
   file.keep_cache = 1;
-  PendingLookup lookup(service.inodes, reply.attributes.node);
-  lookup.taken_if(fuse_reply_create(request, &entry, &file));
+  file.cache_readdir = 1;
+  if (fuse_reply_open(request, &file) != 0) service.file_system.close(reply.node, {});
+}
+
+void send(fuse_req_t request, Service& service, const CreatedReply& reply) {
+  session::Attributes attributes = reply.attributes;
+  attributes.volatile_bytes = reply.opened.backing_id != 0;
+  const fuse_entry_param entry = entry_of(attributes);
+  fuse_file_info file = file_info_of(reply.opened);
+  PendingLookup lookup(service.inodes, attributes.node);
+  const PassthroughReply passthrough(file, reply.opened.backing_id);
+  const int result = fuse_reply_create(request, &entry, &file);
+  lookup.taken_if(result);
+  if (result != 0 && reply.opened.counted) service.open_files.release(attributes.node, reply.opened.write);
 }
 
 void send(fuse_req_t request, Service&, const AttributesReply& reply) {
   const struct stat values = stat_of(reply.attributes);
-  fuse_reply_attr(request, &values, kForever_s);
+  fuse_reply_attr(request, &values, attributes_timeout_s(reply.attributes));
 }
 
 void send(fuse_req_t request, Service&, const LinkTargetReply& reply) {
@@ -127,6 +153,22 @@ int errno_of_current_exception(Service& service, Operation operation) noexcept {
     service.report(std::string("answering ") + name_of(operation) + " failed with EIO for an unknown reason");
     return EIO;
   }
+}
+
+bool is_for_writing(int flags) noexcept { return (flags & O_ACCMODE) != O_RDONLY; }
+
+OpenedReply opened(Service& service, session::NodeId node, int flags) {
+  OpenedReply reply{node, is_for_writing(flags), true, 0};
+  reply.backing_id = service.open_files.open(node, reply.write);
+  if (reply.backing_id == 0 || !reply.write || (flags & O_DSYNC) == 0) return reply;
+  // The kernel will sync each write by itself, but it knows nothing of the file's name.
+  try {
+    service.file_system.sync_file(node);
+  } catch (...) {
+    service.open_files.release(node, true);
+    throw;
+  }
+  return reply;
 }
 
 session::Caller caller_of(fuse_req_t request) noexcept {

@@ -18,6 +18,8 @@
 
 #include "fuse/inode_table.h"
 #include "fuse/libfuse.h"
+#include "fuse/mount.h"
+#include "fuse/open_files.h"
 #include "fuse/operation.h"
 #include "session/file_system.h"
 #include "session/log.h"
@@ -27,8 +29,13 @@ namespace escrow::fuse {
 
 // What the operations of one mount share: libfuse's user data. Thread-safe.
 struct Service {
-  Service(session::FileSystem& file_system_in, session::Log& log_in, bool xattrs_in)
-      : file_system(file_system_in), log(log_in), xattrs(xattrs_in), inodes(file_system_in) {}
+  Service(session::FileSystem& file_system_in, session::Log& log_in, bool xattrs_in, IoMode io_in)
+      : file_system(file_system_in),
+        log(log_in),
+        xattrs(xattrs_in),
+        io(io_in),
+        inodes(file_system_in),
+        open_files(file_system_in) {}
 
   // Writes a failure to the log, each text once.
   void report(const std::string& message) noexcept;
@@ -36,7 +43,9 @@ struct Service {
   session::FileSystem& file_system;  // constant
   session::Log& log;                 // constant
   const bool xattrs;                 // constant
+  const IoMode io;                   // constant
   InodeTable inodes;                 // self-locking
+  OpenFiles open_files;              // self-locking
   OperationCounts counts;            // self-locking
   std::atomic<bool> over_io_uring = false;  // a request has come that way
 
@@ -52,8 +61,19 @@ struct EntryReply {
 struct LookupReply {
   std::optional<session::Attributes> attributes;
 };
+// A file that was opened, to be released when the kernel does not take the reply. Without `counted` opens are not.
+struct OpenedReply {
+  session::NodeId node;
+  bool write = false;
+  bool counted = false;
+  int backing_id = 0;  // 0: not passed through
+};
+struct OpenedDirectoryReply {
+  session::NodeId node;
+};
 struct CreatedReply {
   session::Attributes attributes;
+  OpenedReply opened;
 };
 struct AttributesReply {
   session::Attributes attributes;
@@ -88,6 +108,8 @@ struct DirectoryReply {
 void send(fuse_req_t request, Service& service, Done reply);
 void send(fuse_req_t request, Service& service, const EntryReply& reply);
 void send(fuse_req_t request, Service& service, const LookupReply& reply);
+void send(fuse_req_t request, Service& service, const OpenedReply& reply);
+void send(fuse_req_t request, Service& service, const OpenedDirectoryReply& reply);
 void send(fuse_req_t request, Service& service, const CreatedReply& reply);
 void send(fuse_req_t request, Service& service, const AttributesReply& reply);
 void send(fuse_req_t request, Service& service, const LinkTargetReply& reply);
@@ -116,6 +138,10 @@ void answer(fuse_req_t request, Operation operation, Compute compute) noexcept {
     fuse_reply_err(request, errno_of_current_exception(service, operation));
   }
 }
+
+// Opens `node` as open(2) with `flags` does, where opens reach us.
+OpenedReply opened(Service& service, session::NodeId node, int flags);
+bool is_for_writing(int flags) noexcept;
 
 session::Caller caller_of(fuse_req_t request) noexcept;
 

@@ -13,6 +13,10 @@ namespace {
 // Bases up to this size are copied whole at the first write, so that every later access is one plain file's.
 constexpr std::uint64_t kCopyWholeLimit = 8 * BlockMap::kBlockSize;
 
+std::int64_t nanoseconds(const Timestamp& time) {
+  return time.seconds * 1'000'000'000 + static_cast<std::int64_t>(time.nanoseconds);
+}
+
 }  // namespace
 
 Content::Form Content::form() const { return state_.lock_shared()->form; }
@@ -33,7 +37,7 @@ ObjectId Content::unchanged_base() const {
 
 StagingUsage Content::usage() const {
   const auto state = state_.lock_shared();
-  if (!state->form.staging) return {state->form.base_length, (state->form.base_length + 511) / 512};
+  if (!state->form.staging) return {state->form.base_length, (state->form.base_length + 511) / 512, {}};
   StagingUsage usage = services_.staging.usage(state->form.staging);
   if (!only_staged(*state)) usage.blocks = std::max(usage.blocks, (state->form.base_length + 511) / 512);
   return usage;
@@ -207,7 +211,7 @@ std::optional<std::uint64_t> Content::seek(std::uint64_t offset, SeekTarget targ
 
 void Content::sync() {
   const std::uint64_t version = version_.load();
-  if (synced_version_.load() >= version) return;
+  if (synced_version_.load() >= version && !exposed_) return;
   StagingId id;
   {
     const auto state = state_.lock_shared();
@@ -219,9 +223,56 @@ void Content::sync() {
   }
 }
 
+std::unique_ptr<RawFile> Content::open_raw(bool write) {
+  auto state = state_.lock();
+  if (!state->form.staging && write && state->form.base_length == 0) {
+    make_staging(*state, 0);
+    drop_base_when_complete(*state);
+  }
+  if (!only_staged(*state)) return nullptr;
+  auto raw = services_.staging.raw(state->form.staging);
+  if (!raw || !write) return raw;
+  const std::int64_t modified = nanoseconds(services_.staging.usage(state->form.staging).modified);
+  std::int64_t never = std::numeric_limits<std::int64_t>::max();
+  noticed_ns_.compare_exchange_strong(never, modified);
+  state->raw_writers += 1;
+  exposed_ = true;
+  changed();
+  return raw;
+}
+
+void Content::close_raw() {
+  state_.lock()->raw_writers -= 1;
+  settle();
+}
+
+void Content::was_raw(const Timestamp& last_seen) {
+  noticed_ns_ = nanoseconds(last_seen);
+  exposed_ = true;
+}
+
+bool Content::settle() {
+  auto state = state_.lock();
+  if (!exposed_) return true;
+  if (state->raw_writers > 0) return false;
+  if (state->form.staging && services_.staging.has_writers(state->form.staging)) return false;
+  changed();
+  exposed_ = false;
+  return true;
+}
+
+bool Content::would_notice(const Timestamp& modified) const { return nanoseconds(modified) > noticed_ns_.load(); }
+
+bool Content::notice(const Timestamp& modified) {
+  std::int64_t known = noticed_ns_.load();
+  while (nanoseconds(modified) > known)
+    if (noticed_ns_.compare_exchange_weak(known, nanoseconds(modified))) return true;
+  return false;
+}
+
 std::optional<ObjectId> Content::known_blob() const {
   const auto state = state_.lock_shared();
-  if (state->known_version != version_.load()) return std::nullopt;
+  if (state->known_version != version_.load() || exposed_) return std::nullopt;
   return state->known_blob;
 }
 

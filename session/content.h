@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -55,6 +56,20 @@ class Content {
   // fdatasync of the staging file, unless nothing was written since the last.
   void sync();
 
+  // The staging file itself, when it holds all of the bytes; else nullptr. After open_raw(true) the bytes may change
+  // without a call here: to the matching close_raw(), and as long as a mapping made meanwhile lives.
+  std::unique_ptr<RawFile> open_raw(bool write);
+  void close_raw();
+  // As open_raw(true) and close_raw(), by a process that is gone: what changed after `last_seen` is noticed.
+  void was_raw(const Timestamp& last_seen);
+  // Whether the bytes may change, or may have changed, without a call here.
+  bool is_exposed() const { return exposed_.load(); }
+  // Ends that once nobody can write the staging file any more. False: somebody still can.
+  bool settle();
+  // Whether `modified`, of the staging file, tells of a change that made no call here; true once for each.
+  bool notice(const Timestamp& modified);
+  bool would_notice(const Timestamp& modified) const;
+
   // Grows with every change of the bytes.
   std::uint64_t version() const { return version_.load(); }
   // The blob that holds exactly the bytes of the current version, if remember_blob() has been told.
@@ -74,6 +89,7 @@ class Content {
     std::shared_ptr<const ByteSource> base_source;  // opened at the first read
     std::uint64_t known_version = 0;
     ObjectId known_blob;
+    std::uint64_t raw_writers = 0;  // open_raw(true) without its close_raw()
   };
   using Locked = SharedSynchronized<State>;
 
@@ -94,6 +110,9 @@ class Content {
   std::atomic<std::uint64_t> version_{1};
   std::atomic<std::uint64_t> synced_version_{0};
   std::atomic<bool> replaces_others_{false};
+  std::atomic<bool> exposed_{false};          // set under the lock of state_
+  // The staging file's last modification that is known of; never exposed: the end of time.
+  std::atomic<std::int64_t> noticed_ns_{std::numeric_limits<std::int64_t>::max()};
 };
 
 }  // namespace escrow::session

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -30,6 +31,7 @@ struct Attributes {
   std::uint64_t size_bytes = 0;
   std::uint64_t blocks = 0;  // of 512 bytes
   Timestamp accessed, modified, changed;
+  bool volatile_bytes = false;  // size, blocks and times can change without a call: not to be remembered
 };
 
 // Only what is set changes. The change time always becomes now.
@@ -53,6 +55,12 @@ enum class XattrMode { any, create, replace };
 // page_cache: the kernel writes back pages that were dirtied earlier, through mmap.
 enum class WriteOrigin { call, page_cache };
 
+// How a file is opened, where opens are passed on.
+struct OpenIntent {
+  bool write = false;  // to write, alone or with reading
+  bool raw = false;    // reads and writes would go to the staging file itself
+};
+
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
@@ -74,6 +82,12 @@ class FileSystem {
   virtual void rename(NodeId directory, std::string_view name, NodeId new_directory, std::string_view new_name,
                       RenameMode mode) = 0;
 
+  // open(2) of a file or directory, where a mount passes opens on: a file system that wants to refuse one throws. With
+  // `raw` it may return the file that holds the node's bytes, all of them and nothing else; from then on, until the
+  // matching close(), they are read and (with `write`) changed without a call. nullptr: all of that comes here.
+  virtual std::unique_ptr<RawFile> open(NodeId node, OpenIntent intent) = 0;
+  // The end of one open(); `raw` says whether its file was used.
+  virtual void close(NodeId node, OpenIntent intent) = 0;
   // Short only at the end of the file.
   virtual std::size_t read(NodeId node, std::uint64_t offset, std::span<std::byte> out) = 0;
   // O_APPEND was resolved by the kernel. Set-id bits are the kernel's to clear (it asks for

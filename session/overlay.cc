@@ -240,9 +240,11 @@ Attributes Overlay::Impl::attributes(Locked::Read now, NodeId id) {
     const ObjectId link = node.type() == kSymlinkType && node.target.empty() ? node.base : ObjectId{};
     now.lock().unlock();
     if (content) {
+      result.volatile_bytes = content->is_exposed();
       const StagingUsage usage = content->usage();
       result.size_bytes = usage.size_bytes;
       result.blocks = usage.blocks;
+      if (learn(id, *content, usage.modified)) result.modified = result.changed = usage.modified;
     }
     if (!link.is_null()) result.size_bytes = objects.blob_size(link);
     return result;

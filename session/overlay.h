@@ -72,6 +72,8 @@ class Overlay final : public FileSystem {
   void remove_directory(NodeId directory, std::string_view name) override;
   void rename(NodeId directory, std::string_view name, NodeId new_directory, std::string_view new_name,
               RenameMode mode) override;
+  std::unique_ptr<RawFile> open(NodeId node, OpenIntent intent) override;
+  void close(NodeId node, OpenIntent intent) override;
   std::size_t read(NodeId node, std::uint64_t offset, std::span<std::byte> out) override;
   void write(NodeId node, std::uint64_t offset, std::span<const std::byte> bytes, WriteOrigin origin) override;
   void allocate(NodeId node, AllocateMode mode, std::uint64_t offset, std::uint64_t length) override;
@@ -86,6 +88,10 @@ class Overlay final : public FileSystem {
   StagingArea::FreeSpace free_space() override;
   void retain(NodeId node) override;
   void release(NodeId node) override;
+
+  // The path of a file that some process can still write without a call here (open(), raw), if there is one: while it
+  // can, what build_tree() reads is no cut. Waits a moment for processes that have just let go.
+  std::optional<std::string> still_written();
 
   // The git tree of what the mount shows now: directories that did not change keep their tree unread, files that
   // did not change their mode and blob. New objects go to `quarantine`. With writers running the result is some

@@ -41,6 +41,11 @@ struct Overlay::Impl {
   Attributes describe(const TreeEntry& entry, NodeId id) const;
   Attributes attributes(Locked::Read state, NodeId id);
 
+  // Bytes that change without a call (overlay_raw.cc)
+  std::shared_ptr<Content> content_of(NodeId id);
+  bool learn(NodeId id, Content& content, const Timestamp& modified);
+  void learn(NodeId id);
+
   // Staging (overlay_names.cc)
   Node& stage(OverlayState& state, NodeId id);
   std::unique_ptr<Node> materialise(const Found& found, NodeId id);

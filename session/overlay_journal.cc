@@ -15,6 +15,15 @@ constexpr std::uint64_t kIdsSkippedAtLoad = 1 << 20;
 // With more new contents than this in a batch, one syncfs is cheaper than a sync each.
 constexpr std::size_t kSyncAllThreshold = 64;
 
+// How much later than the session's clock a file system may stamp the same moment: a tick of the kernel's coarse clock.
+constexpr std::uint32_t kClockStep_ns = 10'000'000;
+
+Timestamp later(Timestamp time, std::uint32_t step_ns) {
+  time.nanoseconds += step_ns;
+  if (time.nanoseconds >= 1'000'000'000) time = {time.seconds + 1, time.nanoseconds - 1'000'000'000};
+  return time;
+}
+
 NodeRow row_of(const Node& node) {
   NodeRow row;
   row.node = node.id;
@@ -238,6 +247,7 @@ void Overlay::Impl::load() {
                          ? BlockMap(BlockMap::blocks_of(row.base_length), row.block_map)
                          : BlockMap();
       node.content = new_content({row.base, row.base_length, row.staging, std::move(map)});
+      if (row.staging && row.base.is_null()) node.content->was_raw(later(row.changed, kClockStep_ns));
       next.value = std::max(next.value, row.staging.value + 1);
     }
   }
@@ -288,7 +298,10 @@ void Overlay::sync_file(NodeId id) {
     if (!found.node) return;  // unchanged: it is the repository's
     content = found.node->content;
   }
-  if (content) content->sync();
+  if (content) {
+    content->sync();
+    impl_->learn(id, *content, content->usage().modified);
+  }
   impl_->flush(true);
 }
 

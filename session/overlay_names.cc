@@ -373,6 +373,7 @@ std::shared_ptr<Content> Overlay::Impl::content_to_change(NodeId id) {
 
 Attributes Overlay::change_attributes(NodeId id, const AttributeChange& change) {
   if (change.size_bytes) impl_->content_to_change(id)->truncate(*change.size_bytes);
+  if (change.modified || change.modified_now) impl_->learn(id);  // or it would pass for newer than what is set here
   auto now = impl_->guarded.lock();
   Node& node = impl_->stage(*now, id);
   const Timestamp time = impl_->clock.now();

@@ -104,6 +104,14 @@ struct Session::Impl {
     return now;
   }
 
+  // The gate holds calls back; a process that writes a staging file itself it cannot.
+  void require_cut(const SessionRecord& row) {
+    if (const auto path = overlay.still_written())
+      throw Error(Errc::busy, "cannot commit session " + row.id.text() + ": a process has " + quote_path(*path) +
+                                  " open for writing or mapped, and with --io passthrough only that process can let "
+                                  "go of it; close it, then commit again");
+  }
+
   CommitOutcome commit(const CommitRequest& request, const std::optional<TreeRoot>& given);
   std::vector<Overlay::Stale> apply(const std::vector<PathChange>& changes);
   void remove_empty_parents(const std::string& path, std::vector<Overlay::Stale>& stale);
@@ -128,6 +136,7 @@ CommitOutcome Session::Impl::commit(const CommitRequest& request, const std::opt
       if (given) {
         what = {row.base, tree_of_commit(held->quarantine(), row.base), without_empty(held->quarantine(), *given)};
       } else {
+        require_cut(row);
         what = result(row);
       }
     } catch (const std::exception& failure) {

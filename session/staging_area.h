@@ -8,10 +8,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "session/clock.h"
 #include "session/ids.h"
 
 namespace escrow::session {
@@ -21,6 +23,14 @@ enum class SeekTarget { data, hole };
 struct StagingUsage {
   std::uint64_t size_bytes = 0;
   std::uint64_t blocks = 0;  // of 512 bytes, as st_blocks
+  Timestamp modified;        // of the bytes, as st_mtim, once raw() was asked for; else this or 0
+};
+
+// An open descriptor of a staging file, for whoever reads and writes it without a call here. Closed when destroyed.
+class RawFile {
+ public:
+  virtual ~RawFile() = default;
+  virtual int descriptor() const = 0;
 };
 
 class StagingArea {
@@ -45,6 +55,11 @@ class StagingArea {
 
   // What was written so far survives a kill of this process.
   virtual void write_behind() = 0;
+  // A read-only descriptor to name the file by; nullptr when this area cannot tell has_writers().
+  virtual std::unique_ptr<RawFile> raw(StagingId id) = 0;
+  // Whether anybody but this area has the file open for writing, or mapped so that it could write.
+  virtual bool has_writers(StagingId id) const = 0;
+
   virtual void sync(StagingId id) = 0;
   virtual void sync_directory() = 0;
   // syncfs(2): every staging file at once, for when there are many.

@@ -68,6 +68,8 @@ Attributes WriteGate::attributes(NodeId node) { return inner_.attributes(node); 
 
 std::string WriteGate::read_link(NodeId node) { return inner_.read_link(node); }
 
+void WriteGate::close(NodeId node, OpenIntent intent) { inner_.close(node, intent); }
+
 std::size_t WriteGate::read(NodeId node, std::uint64_t offset, std::span<std::byte> out) {
   return inner_.read(node, offset, out);
 }
@@ -132,6 +134,12 @@ void WriteGate::rename(NodeId directory, std::string_view name, NodeId new_direc
                        RenameMode mode) {
   const Pass pass(*this);
   inner_.rename(directory, name, new_directory, new_name, mode);
+}
+
+std::unique_ptr<RawFile> WriteGate::open(NodeId node, OpenIntent intent) {
+  if (!intent.write) return inner_.open(node, intent);
+  const Pass pass(*this);
+  return inner_.open(node, intent);
 }
 
 void WriteGate::write(NodeId node, std::uint64_t offset, std::span<const std::byte> bytes, WriteOrigin origin) {

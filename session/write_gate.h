@@ -51,6 +51,8 @@ class WriteGate final : public FileSystem {
   void remove_directory(NodeId directory, std::string_view name) override;
   void rename(NodeId directory, std::string_view name, NodeId new_directory, std::string_view new_name,
               RenameMode mode) override;
+  std::unique_ptr<RawFile> open(NodeId node, OpenIntent intent) override;
+  void close(NodeId node, OpenIntent intent) override;
   std::size_t read(NodeId node, std::uint64_t offset, std::span<std::byte> out) override;
   void write(NodeId node, std::uint64_t offset, std::span<const std::byte> bytes, WriteOrigin origin) override;
   void allocate(NodeId node, AllocateMode mode, std::uint64_t offset, std::uint64_t length) override;

@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -19,6 +20,31 @@ using session::Errc;
 using session::Error;
 using session::SeekTarget;
 using session::StagingId;
+
+namespace {
+
+class OpenStagingFile final : public session::RawFile {
+ public:
+  explicit OpenStagingFile(UniqueFd fd) : fd_(std::move(fd)) {}
+  int descriptor() const override { return fd_.get(); }
+
+ private:
+  UniqueFd fd_;
+};
+
+enum class Lease { taken, refused, impossible };
+
+// A read lease is given only while nobody has the file open for writing; a shared mapping counts as long as it lives
+// (fcntl(2), F_SETLEASE). It is given back at once: who opens the file meanwhile waits for that, and the kernel tells
+// us so by a signal, which must be one that is ignored by default.
+Lease try_lease(int fd) {
+  if (::fcntl(fd, F_SETSIG, SIGURG) != 0 || ::fcntl(fd, F_SETLEASE, F_RDLCK) != 0)
+    return errno == EAGAIN ? Lease::refused : Lease::impossible;
+  ::fcntl(fd, F_SETLEASE, F_UNLCK);
+  return Lease::taken;
+}
+
+}  // namespace
 
 FileStagingArea::FileStagingArea(std::string directory, std::size_t descriptors)
     : directory_(std::move(directory)), shard_capacity_(std::max<std::size_t>(1, descriptors / kShards)) {}
@@ -84,10 +110,24 @@ FileStagingArea::Descriptor FileStagingArea::descriptor(StagingId id) const {
       return found->second->second;
     }
   }
+  return remember(id, open(id, O_RDWR));
+}
+
+UniqueFd FileStagingArea::open(StagingId id, int flags) const {
   const int directory = directory_fd();
-  UniqueFd fd(directory < 0 ? -1 : ::openat(directory, file_name(id).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  UniqueFd fd(directory < 0 ? -1 : ::openat(directory, file_name(id).c_str(), flags | O_CLOEXEC | O_NOFOLLOW));
   if (!fd) throw failure(directory < 0 ? ENOENT : errno, "open", id);
-  return remember(id, std::move(fd));
+  return fd;
+}
+
+void FileStagingArea::forget(StagingId id) const {
+  Descriptor evicted;  // outlives the guard: closed without the lock
+  auto guard = shard(id).lock();
+  const auto found = guard->index.find(id);
+  if (found == guard->index.end()) return;
+  evicted = std::move(found->second->second);
+  guard->recent.erase(found->second);
+  guard->index.erase(found);
 }
 
 void FileStagingArea::create(StagingId id) {
@@ -112,13 +152,7 @@ void FileStagingArea::create_with(StagingId id, std::span<const std::byte> bytes
 }
 
 void FileStagingArea::remove(StagingId id) {
-  Descriptor evicted;
-  if (auto guard = shard(id).lock(); guard->index.contains(id)) {
-    const auto found = guard->index.find(id);
-    evicted = std::move(found->second->second);
-    guard->recent.erase(found->second);
-    guard->index.erase(found);
-  }
+  forget(id);
   const int directory = directory_fd();
   if (directory >= 0 && ::unlinkat(directory, file_name(id).c_str(), 0) != 0 && errno != ENOENT)
     throw failure(errno, "remove", id);
@@ -141,7 +175,9 @@ std::vector<StagingId> FileStagingArea::list() const {
 session::StagingUsage FileStagingArea::usage(StagingId id) const {
   struct stat status;
   if (::fstat(descriptor(id)->get(), &status) != 0) throw failure(errno, "examine", id);
-  return {static_cast<std::uint64_t>(status.st_size), static_cast<std::uint64_t>(status.st_blocks)};
+  return {static_cast<std::uint64_t>(status.st_size),
+          static_cast<std::uint64_t>(status.st_blocks),
+          {status.st_mtim.tv_sec, static_cast<std::uint32_t>(status.st_mtim.tv_nsec)}};
 }
 
 std::size_t FileStagingArea::read(StagingId id, std::uint64_t offset, std::span<std::byte> out) const {
@@ -224,6 +260,17 @@ std::optional<std::uint64_t> FileStagingArea::seek(StagingId id, std::uint64_t o
   if (found >= 0) return static_cast<std::uint64_t>(found);
   if (errno == ENXIO) return std::nullopt;
   throw failure(errno, "seek in", id);
+}
+
+std::unique_ptr<session::RawFile> FileStagingArea::raw(StagingId id) {
+  UniqueFd fd = open(id, O_RDONLY);
+  if (try_lease(fd.get()) == Lease::impossible) return nullptr;
+  return std::make_unique<OpenStagingFile>(std::move(fd));
+}
+
+bool FileStagingArea::has_writers(StagingId id) const {
+  forget(id);  // our own descriptor can write
+  return try_lease(open(id, O_RDONLY).get()) != Lease::taken;
 }
 
 void FileStagingArea::sync(StagingId id) {

@@ -41,6 +41,8 @@ class FileStagingArea final : public session::StagingArea {
                                     session::SeekTarget target) const override;
   // There is nothing to do: the kernel has what was written.
   void write_behind() override {}
+  std::unique_ptr<session::RawFile> raw(session::StagingId id) override;
+  bool has_writers(session::StagingId id) const override;
   void sync(session::StagingId id) override;
   void sync_directory() override;
   void sync_all() override;
@@ -69,6 +71,8 @@ class FileStagingArea final : public session::StagingArea {
   int create_directory();
   Descriptor descriptor(session::StagingId id) const;
   Descriptor remember(session::StagingId id, UniqueFd fd) const;
+  void forget(session::StagingId id) const;
+  UniqueFd open(session::StagingId id, int flags) const;
   session::Synchronized<Shard>& shard(session::StagingId id) const { return shards_[id.value % kShards]; }
   session::Error failure(int error, const char* verb, session::StagingId id) const;
   // fallocate(2); false when the file system does not know this mode.

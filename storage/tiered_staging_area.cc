@@ -147,7 +147,7 @@ StagingUsage TieredStagingArea::usage(StagingId id) const {
   {
     auto guard = shard(id).lock();
     if (const Small* small = find(*guard, id)) {
-      return {small->size, (small->size + kPageBytes - 1) / kPageBytes * kPageBlocks};
+      return {small->size, (small->size + kPageBytes - 1) / kPageBytes * kPageBlocks, {}};
     }
   }
   return files_.usage(id);
@@ -207,6 +207,13 @@ std::optional<std::uint64_t> TieredStagingArea::seek(StagingId id, std::uint64_t
   }
   return files_.seek(id, offset, target);
 }
+
+std::unique_ptr<session::RawFile> TieredStagingArea::raw(StagingId id) {
+  give_own_file(id);
+  return files_.raw(id);
+}
+
+bool TieredStagingArea::has_writers(StagingId id) const { return !is_small(id) && files_.has_writers(id); }
 
 // ---- durability ----
 

@@ -1,7 +1,7 @@
 // The staging area of a session: small files in memory and a shared log, the others in files of their own.
 //
 // A file is small from its creation until it grows past kSmallBytes, is written again and again, or needs what only a
-// file system can do (allocation, holes); then it moves to a file of its own for good. Making, writing and removing a
+// file system can do (allocation, holes, a descriptor); then it moves to a file of its own for good. Making, writing and removing a
 // small file costs no system call: what changed is appended to the log by write_behind(), and sooner when much waits. Where
 // the disk is nearly full each file is its own, so that a write that does not fit fails at once.
 // An id that has a file of its own and a record is the file's. A small file that was removed may be listed again after
@@ -45,6 +45,8 @@ class TieredStagingArea final : public session::StagingArea {
   void zero_range(session::StagingId id, std::uint64_t offset, std::uint64_t length, bool extend) override;
   std::optional<std::uint64_t> seek(session::StagingId id, std::uint64_t offset,
                                     session::SeekTarget target) const override;
+  std::unique_ptr<session::RawFile> raw(session::StagingId id) override;
+  bool has_writers(session::StagingId id) const override;
   void write_behind() override;
   void sync(session::StagingId id) override;
   void sync_directory() override;

@@ -14,6 +14,7 @@
 #include "daemon/config.h"
 #include "daemon/exit_status.h"
 #include "daemon/file_descriptor.h"
+#include "daemon/io_choice.h"
 #include "daemon/mount_options.h"
 #include "daemon/mountpoint.h"
 #include "daemon/repository_context.h"
@@ -94,6 +95,9 @@ int host_session(const GlobalOptions& options, const Arguments& arguments, const
   hosted.mount.mountpoint = free_mountpoint(context, arguments.mount);
   hosted.mount.xattrs = arguments.mount.opened.xattr == "user";
   hosted.mount.io_uring = arguments.mount.opened.io_uring != "off";
+  IoChoice io = choose_io(arguments.mount.opened);
+  hosted.mount.io = io.mode;
+  hosted.io_reason = std::move(io.reason);
   hosted.mount.allow_other = arguments.mount.allow_other || geteuid() == 0;
   hosted.mount.extra_options = arguments.mount.kernel_options;
   std::unique_ptr<session::Session> session = open_or_attach(context, arguments.mount);
@@ -153,8 +157,8 @@ void register_mount(CLI::App& app, const GlobalOptions& options, Action& chosen)
   command->add_flag("--foreground", arguments->foreground, "Stay; SIGINT or SIGTERM detaches the session");
   command
       ->add_option("-o", arguments->option_lists,
-                   "As in fstab: branch= path_prefix= session= committer= issuer= uid= gid= umask= xattr= io_uring= ro "
-                   "allow_other")
+                   "As in fstab: branch= path_prefix= session= committer= issuer= uid= gid= umask= xattr= io= "
+                   "opens= io_uring= ro allow_other")
       ->type_name("OPTIONS")
       ->allow_extra_args(false);
   command->add_flag("--json", arguments->json, "Print one JSON object");

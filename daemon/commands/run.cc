@@ -13,6 +13,7 @@
 #include "daemon/config.h"
 #include "daemon/duration.h"
 #include "daemon/exit_status.h"
+#include "daemon/io_choice.h"
 #include "daemon/repository_context.h"
 #include "daemon/run_mountpoint.h"
 #include "daemon/run_result.h"
@@ -139,6 +140,7 @@ class Run {
 };
 
 void Run::check_arguments() {
+  choose_io(arguments_.session);
   if (!arguments_.timeout.empty()) timeout_ = parse_duration(arguments_.timeout, "--timeout");
   if (!arguments_.grace.empty()) grace_ = parse_duration(arguments_.grace, "--grace");
   for (const std::string& entry : arguments_.environment) {
@@ -176,6 +178,9 @@ void Run::open_session() {
   host_options.mount.mountpoint = mountpoint_->path();
   host_options.mount.xattrs = arguments_.session.xattr == "user";
   host_options.mount.io_uring = arguments_.session.io_uring != "off";
+  IoChoice io = choose_io(arguments_.session);
+  host_options.mount.io = io.mode;
+  host_options.io_reason = std::move(io.reason);
   host_options.mount.allow_other = ::geteuid() == 0;
   host_options.mount.read_only = session_options.read_only;
   // The runner hears it as it hears every signal that cancels.

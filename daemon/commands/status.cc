@@ -45,6 +45,7 @@ std::vector<std::vector<std::string>> rows_of(const api::SessionView& view, cons
   if (view.usage) {
     add("staged:", plural(view.usage->staged_files, "file") + ", " + human_size(view.usage->staged_bytes));
   }
+  if (view.io) add("io:", "opens " + view.io->opens + ", data " + view.io->data + ": " + view.io->reason);
   add("last error:", record.last_error);
   return rows;
 }

@@ -62,7 +62,8 @@ TEST(Protocol, AStatusAnswerCarriesTheWholeRecord) {
                    .head = record.base,
                    .counts = session::ChangeCounts{1, 2, 3},
                    .usage = session::Overlay::Usage{.staged_files = 4, .staged_bytes = 5, .nodes = 6},
-                   .omitted = {{"a\xff", session::OmissionKind::fifo}}};
+                   .omitted = {{"a\xff", session::OmissionKind::fifo}},
+                   .io = IoView{.opens = "daemon", .data = "passthrough", .reason = "because"}};
   const SessionView back = through_the_wire(view, decode_answer);
   EXPECT_EQ(support::describe(back.record), support::describe(record));
   EXPECT_EQ(back.attachment, view.attachment);
@@ -72,6 +73,9 @@ TEST(Protocol, AStatusAnswerCarriesTheWholeRecord) {
   ASSERT_EQ(back.omitted.size(), 1u);
   EXPECT_EQ(back.omitted[0].path, "a\xff");
   EXPECT_EQ(back.omitted[0].kind, session::OmissionKind::fifo);
+  EXPECT_EQ(back.io->opens + back.io->data + back.io->reason, "daemonpassthroughbecause");
+  view.io.reset();
+  EXPECT_FALSE(through_the_wire(view, decode_answer).io);
 }
 
 TEST(Protocol, ACommitAnswerCarriesItsConflicts) {

@@ -30,6 +30,8 @@ class HostFileSystem final : public session::FileSystem {
   void remove_directory(session::NodeId directory, std::string_view name) override;
   void rename(session::NodeId directory, std::string_view name, session::NodeId new_directory,
               std::string_view new_name, session::RenameMode mode) override;
+  std::unique_ptr<session::RawFile> open(session::NodeId, session::OpenIntent) override { return nullptr; }
+  void close(session::NodeId, session::OpenIntent) override {}
   std::size_t read(session::NodeId node, std::uint64_t offset, std::span<std::byte> out) override;
   void write(session::NodeId node, std::uint64_t offset, std::span<const std::byte> bytes,
              session::WriteOrigin origin) override;

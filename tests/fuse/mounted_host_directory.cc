@@ -41,6 +41,8 @@ class MountedHostDirectory final : public MountedTree {
     result.read_only = options.read_only;
     result.xattrs = options.xattrs;
     result.io_uring = io_uring_wanted();
+    result.io = options.io;
+    result.threads = options.threads;
     return result;
   }
 

@@ -208,10 +208,27 @@ class Model : public testing::Test {
     const int fd = ::open(real.c_str(), O_WRONLY);
     theirs = pwrite(fd, text.data(), text.size(), static_cast<off_t>(offset)) < 0 ? errno : 0;
     close(fd);
+    bool is_raw = false;
     ours = outcome([&] {
-      overlay_->write(existing(a).node, offset, std::as_bytes(std::span(text)), WriteOrigin::call);
+      const NodeId node = existing(a).node;
+      is_raw = pick(3) == 0 && write_raw(node, offset, text);
+      if (!is_raw) overlay_->write(node, offset, std::as_bytes(std::span(text)), WriteOrigin::call);
     });
-    return "write " + a + " " + std::to_string(text.size()) + "@" + std::to_string(offset);
+    return (is_raw ? "raw write " : "write ") + a + " " + std::to_string(text.size()) + "@" + std::to_string(offset);
+  }
+
+  // As the kernel does where a mount passes files through. False: this file's bytes are not all in one staging file.
+  bool write_raw(NodeId node, std::uint64_t offset, const std::string& text) {
+    constexpr OpenIntent kIntent{.write = true, .raw = true};
+    const auto raw = overlay_->open(node, kIntent);
+    if (!raw) return false;
+    const int fd = ::open(("/proc/self/fd/" + std::to_string(raw->descriptor())).c_str(), O_WRONLY | O_CLOEXEC);
+    EXPECT_EQ(static_cast<ssize_t>(text.size()), pwrite(fd, text.data(), text.size(), static_cast<off_t>(offset)));
+    EXPECT_EQ(overlay_->still_written().has_value(), overlay_->attributes(node).links > 0);
+    close(fd);
+    overlay_->close(node, kIntent);
+    EXPECT_EQ(overlay_->still_written(), std::nullopt);
+    return true;
   }
 
   static std::string line(std::uint32_t mode, std::uint64_t links, const std::string& content) {

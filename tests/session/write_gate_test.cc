@@ -31,6 +31,10 @@ class CountingFiles final : public FileSystem {
   void unlink(NodeId, std::string_view) override { ++changes; }
   void remove_directory(NodeId, std::string_view) override { ++changes; }
   void rename(NodeId, std::string_view, NodeId, std::string_view, RenameMode) override { ++changes; }
+  std::unique_ptr<RawFile> open(NodeId, OpenIntent intent) override {
+    return ++(intent.write ? changes : reads), nullptr;
+  }
+  void close(NodeId, OpenIntent) override { ++reads; }
   std::size_t read(NodeId, std::uint64_t, std::span<std::byte>) override { return ++reads, 0; }
   void write(NodeId, std::uint64_t, std::span<const std::byte>, WriteOrigin) override {
     ++under_way;
@@ -63,6 +67,7 @@ std::vector<std::function<void(FileSystem&)>> mutating_calls() {
           [](FileSystem& f) { f.unlink(kRootNode, "n"); },
           [](FileSystem& f) { f.remove_directory(kRootNode, "n"); },
           [](FileSystem& f) { f.rename(kRootNode, "n", kRootNode, "m", RenameMode::replace); },
+          [](FileSystem& f) { f.open(kRootNode, {.write = true}); },
           [](FileSystem& f) { f.write(kRootNode, 0, {}, WriteOrigin::call); },
           [](FileSystem& f) { f.allocate(kRootNode, AllocateMode::reserve, 0, 1); },
           [](FileSystem& f) { f.set_xattr(kRootNode, "n", "v", XattrMode::any); },

@@ -1,5 +1,8 @@
 // What every StagingArea does: the fake in memory, the real one with many and with few descriptors.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
@@ -175,6 +178,27 @@ TEST_P(StagingContract, FreeSpaceIsPlausible) {
 
 INSTANTIATE_TEST_SUITE_P(, StagingContract, testing::ValuesIn(kImplementations),
                          [](const auto& chosen) { return std::string(chosen.param.name); });
+
+// As the kernel opens it for a process, where a mount passes files through.
+TEST(FileStaging, WritersAreSeenAsLongAsTheyHaveTheFileOpenOrMapped) {
+  const support::TemporaryDirectory directory;
+  storage::FileStagingArea staging(directory.path());
+  staging.create(StagingId{1});
+  staging.write(StagingId{1}, 0, std::as_bytes(std::span("hello", 5)));
+  EXPECT_FALSE(staging.has_writers(StagingId{1})) << "the area itself is none";
+  const auto raw = staging.raw(StagingId{1});
+  ASSERT_NE(raw, nullptr);
+  EXPECT_FALSE(staging.has_writers(StagingId{1})) << "nor is who only names or reads the file";
+  const std::string path = "/proc/self/fd/" + std::to_string(raw->descriptor());
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_GE(fd, 0);
+  EXPECT_TRUE(staging.has_writers(StagingId{1}));
+  void* const memory = mmap(nullptr, 5, PROT_READ, MAP_SHARED, fd, 0);
+  close(fd);
+  EXPECT_TRUE(staging.has_writers(StagingId{1})) << "what is mapped can be made writable";
+  munmap(memory, 5);
+  EXPECT_FALSE(staging.has_writers(StagingId{1}));
+}
 
 }  // namespace
 }  // namespace escrow

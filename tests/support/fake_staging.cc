@@ -70,7 +70,7 @@ std::vector<StagingId> FakeStaging::list() const {
 session::StagingUsage FakeStaging::usage(StagingId id) const {
   auto state = state_.lock();
   const File& found = file(*state, id);
-  return {found.size, found.blocks.size() * (kBlock / 512)};
+  return {found.size, found.blocks.size() * (kBlock / 512), {}};
 }
 
 std::size_t FakeStaging::read(StagingId id, std::uint64_t offset, std::span<std::byte> out) const {

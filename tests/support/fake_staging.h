@@ -28,6 +28,9 @@ class FakeStaging final : public session::StagingArea {
   std::optional<std::uint64_t> seek(session::StagingId id, std::uint64_t offset,
                                     session::SeekTarget target) const override;
   void write_behind() override {}
+  // In memory: there is nothing to hand out.
+  std::unique_ptr<session::RawFile> raw(session::StagingId) override { return nullptr; }
+  bool has_writers(session::StagingId) const override { return false; }
   void sync(session::StagingId id) override;
   void sync_directory() override;
   void sync_all() override;

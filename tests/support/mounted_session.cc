@@ -65,6 +65,8 @@ class MountedSession final : public MountedTree {
     result.read_only = options.read_only;
     result.xattrs = options.xattrs;
     result.io_uring = io_uring_wanted();
+    result.io = options.io;
+    result.threads = options.threads;
     return result;
   }
 

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <stdexcept>
 #include <string_view>
 
 namespace escrow::support {
@@ -21,6 +22,15 @@ bool fuse_required() {
 bool io_uring_wanted() {
   const char* wanted = std::getenv("ESCROW_IO_URING");
   return wanted == nullptr || std::string_view(wanted) != "off";
+}
+
+fuse::IoMode io_of_environment() {
+  const char* const given = std::getenv("ESCROW_TEST_IO");
+  if (given == nullptr) return {};
+  const std::string_view mode = given;
+  if (mode == "daemon") return {fuse::Opens::daemon, fuse::Data::cached};
+  if (mode == "passthrough") return {fuse::Opens::daemon, fuse::Data::passthrough};
+  throw std::runtime_error("ESCROW_TEST_IO is neither daemon nor passthrough");
 }
 
 }  // namespace escrow::support

@@ -23,12 +23,18 @@ class MountedTree {
   virtual std::string stored_bytes(const std::string& name) = 0;
 };
 
+// ESCROW_TEST_IO in the environment: "daemon" (opens reach the daemon), "passthrough", or not set: the default. So the
+// same tests run in each mode.
+fuse::IoMode io_of_environment();
+
 struct TreeOptions {
   // The base: paths ("a/b.txt") and contents of regular files.
   std::map<std::string, std::string> base;
   bool allow_other = true;
   bool xattrs = false;
   bool read_only = false;
+  fuse::IoMode io = io_of_environment();
+  unsigned threads = 4;
 };
 
 std::unique_ptr<MountedTree> mount_tree(const TreeOptions& options = {});

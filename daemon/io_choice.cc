@@ -1,0 +1,25 @@
+#include "daemon/io_choice.h"
+
+#include "session/error.h"
+
+namespace escrow::daemon {
+
+using fuse::Data;
+using fuse::Opens;
+
+IoChoice choose_io(const SessionArguments& arguments) {
+  if (arguments.io == "passthrough") {
+    if (arguments.opens == "none") {
+      throw session::Error(session::Errc::bad_request,
+                           "--io passthrough cannot be had with --opens none, because it is decided at each open; "
+                           "leave --opens out");
+    }
+    return {{Opens::daemon, Data::passthrough},
+            "passthrough was asked for; files whose bytes are not all in one staging file are cached"};
+  }
+  if (arguments.opens == "daemon") return {{Opens::daemon, Data::cached}, "opens that reach the daemon were asked for"};
+  if (arguments.io == "cached") return {{Opens::none, Data::cached}, "cached data was asked for"};
+  return {{Opens::none, Data::cached}, "nothing in this session needs more"};
+}
+
+}  // namespace escrow::daemon

@@ -1,0 +1,109 @@
+#include "fuse/open_files.h"
+
+#include <vector>
+
+#include "fuse/passthrough.h"
+
+namespace escrow::fuse {
+
+using session::NodeId;
+
+void OpenFiles::close(NodeId node, session::OpenIntent intent) noexcept {
+  try {
+    file_system_.close(node, intent);
+  } catch (...) {
+    // Nobody could be told: close(2) has returned long ago. What was to be learned is learned at the next look.
+  }
+}
+
+// The backing id of a file that nobody has open.
+int OpenFiles::decide(NodeId node, bool write) {
+  if (const auto raw = file_system_.open(node, {.write = write, .raw = true})) {
+    if (const int id = open_backing(session_, raw->descriptor()); id > 0) return id;
+    // This one file cannot be (for example, its disk is itself a stack of file systems): cached, then.
+    close(node, {.write = write, .raw = true});
+    file_system_.open(node, {.write = write});
+  }
+  return 0;
+}
+
+int OpenFiles::open(File& file, NodeId node, bool write) {
+  if (file.readers + file.writers == 0) {
+    file.backing_id = decide(node, write);
+  } else {
+    file_system_.open(node, {.write = write, .raw = file.backing_id != 0});
+  }
+  // Stores through a mapping would leave the kernel's copy of the times as it is.
+  if (file.backing_id != 0 && write && file.writers == 0) {
+    fuse_lowlevel_notify_inval_inode(session_, node.value, -1, 0);
+  }
+  ++(write ? file.writers : file.readers);
+  return file.backing_id;
+}
+
+int OpenFiles::open(NodeId node, bool write) {
+  if (session_ == nullptr) {
+    file_system_.open(node, {.write = write});
+    return 0;
+  }
+  std::shared_ptr<session::Synchronized<File>> file;
+  {
+    auto slots = shard_of(node).lock();
+    Slot& slot = (*slots)[node];
+    if (!slot.file) slot.file = std::make_shared<session::Synchronized<File>>();
+    ++slot.users;
+    file = slot.file;
+  }
+  try {
+    return open(*file->lock(), node, write);
+  } catch (...) {
+    leave(node);
+    throw;
+  }
+}
+
+void OpenFiles::leave(NodeId node) noexcept {
+  auto slots = shard_of(node).lock();
+  const auto slot = slots->find(node);
+  if (slot != slots->end() && --slot->second.users == 0) slots->erase(slot);
+}
+
+void OpenFiles::release(NodeId node, bool write) noexcept {
+  if (session_ == nullptr) return close(node, {.write = write});
+  std::shared_ptr<session::Synchronized<File>> held;
+  {
+    auto slots = shard_of(node).lock();
+    const auto slot = slots->find(node);
+    if (slot == slots->end()) return;
+    held = slot->second.file;
+  }
+  {
+    auto file = held->lock();
+    std::uint64_t& opens = write ? file->writers : file->readers;
+    if (opens == 0) return;
+    --opens;
+    const bool raw = file->backing_id != 0;
+    if (raw && file->readers + file->writers == 0) {
+      close_backing(session_, file->backing_id);
+      file->backing_id = 0;
+    }
+    close(node, {.write = write, .raw = raw});
+  }
+  leave(node);
+}
+
+void OpenFiles::release_all() noexcept {
+  for (auto& shard : shards_) {
+    std::vector<std::pair<NodeId, File>> left;
+    {
+      auto slots = shard.lock();
+      for (auto& [node, slot] : *slots) left.emplace_back(node, *slot.file->lock());
+    }
+    for (const auto& [node, file] : left) {
+      for (std::uint64_t i = 0; i < file.readers; ++i) release(node, false);
+      for (std::uint64_t i = 0; i < file.writers; ++i) release(node, true);
+    }
+  }
+}
+
+}  // namespace escrow::fuse
