@@ -66,7 +66,7 @@ class Client {
       case 2: held(files_.make_symlink(in, name(), "target " + name(), {})); break;
       case 3: held(files_.link(file(in), directory(), name())); break;
       case 4: files_.unlink(in, name()); break;
-      case 5: files_.rename(in, name(), directory(), name(), pick(2) ? RenameMode::replace : RenameMode::exchange); break;
+      case 5: rename(in); break;
       case 6: held(files_.make_node(in, "made" + std::to_string(pick(3)), S_IFDIR | 0755, 0, {})); break;
       case 7: files_.remove_directory(in, "made" + std::to_string(pick(3))); break;
       case 8: list(in); break;
@@ -76,6 +76,9 @@ class Client {
       case 12: files_.set_xattr(file(in), "user.a", name(), XattrMode::any); break;
       default: write(file(in)); break;
     }
+  }
+  void rename(NodeId in) {
+    files_.rename(in, name(), directory(), name(), pick(2) ? RenameMode::replace : RenameMode::exchange);
   }
   void list(NodeId in) {
     files_.list(in, 0, [&](const FileSystem::Entry& entry) {
@@ -211,7 +214,8 @@ TEST_F(Crowd, ManyThreadsAndTheVerbsOfOneSessionLeaveExactlyWhatItShows) {
   EXPECT_EQ(committed.size(), expected.size());
   for (const auto& [path, text] : expected)
     EXPECT_TRUE(committed.contains(path) && committed.at(path) == text) << path << " differs";
-  for (const storage::Problem& problem : repository_->verify({})) ADD_FAILURE() << problem.where << ": " << problem.what;
+  for (const storage::Problem& problem : repository_->verify({}))
+    ADD_FAILURE() << problem.where << ": " << problem.what;
 }
 
 }  // namespace
