@@ -252,6 +252,7 @@ Attributes Overlay::Impl::attributes(Locked::Read now, NodeId id) {
   const TreeEntry& entry = found.listing->entry(found.index);
   Attributes result = describe(entry, id);
   if (is_directory_mode(entry.mode)) return result;
+  const bool is_symlink = entry.mode == GitMode::symlink;  // the entry may go with its listing, below
   result.size_bytes = found.listing->known_size(found.index);
   if (result.size_bytes == Listing::kUnknownSize) {
     const std::shared_ptr<Listing> listing = now->nodes.at(found.directory)->directory->listing;
@@ -260,7 +261,7 @@ Attributes Overlay::Impl::attributes(Locked::Read now, NodeId id) {
     result.size_bytes = objects.blob_size(blob);
     listing->remember_size(found.index, result.size_bytes);
   }
-  result.blocks = entry.mode == GitMode::symlink ? 0 : (result.size_bytes + 511) / 512;
+  result.blocks = is_symlink ? 0 : (result.size_bytes + 511) / 512;
   return result;
 }
 

@@ -75,7 +75,7 @@ struct Overlay::Impl {
     SessionJournal& journal;
     std::uint64_t appended = 0;  // changes up to here were appended ...
     std::uint64_t durable = 0;   // ... and synced
-    std::vector<StagingId> unnamed;  // removable after the next barrier
+    std::vector<std::shared_ptr<Content>> unnamed;  // their files are removable after the next barrier
   };
   struct Taken;
   void load();
@@ -84,6 +84,7 @@ struct Overlay::Impl {
   Taken take(OverlayState& state);
   void give_back(OverlayState& state, Taken& taken);
   void fill_contents(Taken& taken);
+  void remove_unused(std::vector<std::shared_ptr<Content>>& removed);
   void flush(bool durable);
   void run_flusher();
   void wake(bool full);

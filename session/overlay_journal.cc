@@ -1,6 +1,7 @@
 // How the overlay's memory gets into the journal and back: consistent batches written behind, shared barriers.
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 
 #include "session/overlay_impl.h"
 
@@ -47,7 +48,7 @@ NodeRow row_of(const Node& node) {
 struct Overlay::Impl::Taken {
   JournalBatch batch;
   std::vector<std::pair<std::size_t, std::shared_ptr<Content>>> contents;  // of batch.nodes, by index
-  std::vector<StagingId> unnamed, unwritten;
+  std::vector<std::shared_ptr<Content>> unnamed, unwritten;
   std::uint64_t change = 0;
 };
 
@@ -79,14 +80,14 @@ Overlay::Impl::Taken Overlay::Impl::take(OverlayState& now) {
   taken.batch.blocks = std::move(now.new_blocks);
   taken.batch.next_node = now.next_node;
   taken.batch.next_staging = {next_staging.load()};
-  taken.unnamed = std::move(now.unnamed_staging);
-  taken.unwritten = std::move(now.unwritten_staging);
+  taken.unnamed = std::move(now.unnamed);
+  taken.unwritten = std::move(now.unwritten);
   now.dirty_nodes.clear();
   now.dirty_edges.clear();
   now.dropped_nodes.clear();
   now.new_blocks.clear();
-  now.unnamed_staging.clear();
-  now.unwritten_staging.clear();
+  now.unnamed.clear();
+  now.unwritten.clear();
   return taken;
 }
 
@@ -100,7 +101,8 @@ void Overlay::Impl::give_back(OverlayState& now, Taken& taken) {
   for (const auto& edge : taken.batch.dropped_edges) now.dirty_edges[edge] = true;
   now.dropped_nodes.insert(taken.batch.dropped_nodes.begin(), taken.batch.dropped_nodes.end());
   now.new_blocks.insert(now.new_blocks.end(), taken.batch.blocks.begin(), taken.batch.blocks.end());
-  now.unnamed_staging.insert(now.unnamed_staging.end(), taken.unnamed.begin(), taken.unnamed.end());
+  std::move(taken.unnamed.begin(), taken.unnamed.end(), std::back_inserter(now.unnamed));
+  std::move(taken.unwritten.begin(), taken.unwritten.end(), std::back_inserter(now.unwritten));
   now.change += 1;
 }
 
@@ -128,16 +130,33 @@ void Overlay::Impl::fill_contents(Taken& taken) {
   }
 }
 
+// A call under way (status and diff ask while writers run) may still read what was removed: its file waits. Nobody can
+// come by a content whose node is gone, so one that is only held here stays so.
+void Overlay::Impl::remove_unused(std::vector<std::shared_ptr<Content>>& removed) {
+  for (std::size_t i = 0; i < removed.size();) {
+    if (removed[i].use_count() > 1) {
+      ++i;
+      continue;
+    }
+    staging.remove(removed[i]->form().staging);
+    removed[i] = std::move(removed.back());
+    removed.pop_back();
+  }
+}
+
 void Overlay::Impl::flush(bool durable) {
   if (abandoned) return;
   const std::uint64_t wanted = guarded.lock_shared()->change;
   auto now_writing = writer.lock();
   if (abandoned) return;
-  if ((durable ? now_writing->durable : now_writing->appended) >= wanted) return;
+  const bool done = (durable ? now_writing->durable : now_writing->appended) >= wanted;
+  if (done && (!durable || now_writing->unnamed.empty())) return;
   if (now_writing->appended < wanted) {
     Taken taken = take(*guarded.lock());
-    for (const StagingId id : taken.unwritten) staging.remove(id);
     try {
+      remove_unused(taken.unwritten);
+      std::move(taken.unwritten.begin(), taken.unwritten.end(), std::back_inserter(taken.unnamed));
+      taken.unwritten.clear();
       staging.write_behind();
       fill_contents(taken);
       now_writing->journal.append(taken.batch);
@@ -146,14 +165,15 @@ void Overlay::Impl::flush(bool durable) {
       throw;
     }
     now_writing->appended = taken.change;
-    now_writing->unnamed.insert(now_writing->unnamed.end(), taken.unnamed.begin(), taken.unnamed.end());
+    std::move(taken.unnamed.begin(), taken.unnamed.end(), std::back_inserter(now_writing->unnamed));
   }
   if (!durable) return;
-  staging.sync_directory();
-  now_writing->journal.barrier();
-  now_writing->durable = now_writing->appended;
-  for (const StagingId id : now_writing->unnamed) staging.remove(id);
-  now_writing->unnamed.clear();
+  if (now_writing->durable < now_writing->appended) {
+    staging.sync_directory();
+    now_writing->journal.barrier();
+    now_writing->durable = now_writing->appended;
+  }
+  remove_unused(now_writing->unnamed);
 }
 
 void Overlay::Impl::wake(bool full) {
@@ -184,7 +204,7 @@ void Overlay::Impl::run_flusher() {
       if (removals_wait && std::chrono::steady_clock::now() - last_barrier > 1s) {
         flush(true);
         last_barrier = std::chrono::steady_clock::now();
-        removals_wait = false;
+        removals_wait = !writer.lock()->unnamed.empty();
       }
     } catch (const std::exception& error) {
       log.write(LogLevel::error, std::string("recording a session's edits, to be tried again: ") + error.what());

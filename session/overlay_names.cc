@@ -128,9 +128,8 @@ void Overlay::Impl::destroy_if_unused(OverlayState& state, Node& node) {
     const DirectoryBody& body = *node.directory;
     if (body.child_nodes > 0 || (body.listing && body.listing->held_count() > 0)) return;
   }
-  if (node.content)
-    if (const StagingId id = node.content->form().staging)
-      (node.ever_recorded ? state.unnamed_staging : state.unwritten_staging).push_back(id);
+  if (node.content && node.content->form().staging)
+    (node.ever_recorded ? state.unnamed : state.unwritten).push_back(std::move(node.content));
   if (node.is_directory()) {
     const auto block = state.block_of_directory.find(node.id);
     if (block != state.block_of_directory.end()) {

@@ -84,8 +84,9 @@ struct OverlayState {
   std::unordered_set<NodeId> dropped_nodes;
   std::map<std::pair<NodeId, std::string>, bool> dirty_edges;  // value unused: what is there now is written
   std::vector<BlockRow> new_blocks;
-  std::vector<StagingId> unnamed_staging;   // files to remove once no durable row names them
-  std::vector<StagingId> unwritten_staging; // files to remove that no row ever named
+  // Contents of removed nodes: their staging files go once nobody reads them any more and no durable row names them.
+  std::vector<std::shared_ptr<Content>> unnamed;
+  std::vector<std::shared_ptr<Content>> unwritten;  // no row ever named their files
   std::uint64_t change = 0;                // counts changes, for sharing barriers
 
   std::size_t pending() const { return dirty_nodes.size() + dropped_nodes.size() + dirty_edges.size(); }

@@ -72,17 +72,17 @@ class Overlay::Impl::TreeBuilder {
                                            "...; remove some levels before committing");
     Tree entries;
     std::vector<Changed> changed;
-    {
-      auto now = overlay_.guarded.lock_shared();
-      const auto node = now->nodes.find(directory);
-      if (node == now->nodes.end()) return std::nullopt;  // removed by a writer meanwhile
-      const DirectoryBody& body = *node->second->directory;
-      if (body.overrides.empty()) return body.base_tree.is_null() ? std::nullopt : std::optional(body.base_tree);
-    }
-    {
-      auto now = overlay_.lock_ready_shared(directory);
-      const Node& node = *now->nodes.at(directory);
-      collect(*now, *node.directory, entries, changed);
+    for (bool collected = false; !collected;) {
+      {
+        auto now = overlay_.guarded.lock_shared();
+        const auto node = now->nodes.find(directory);
+        if (node == now->nodes.end()) return std::nullopt;  // removed by a writer meanwhile
+        const DirectoryBody& body = *node->second->directory;
+        if (body.overrides.empty()) return body.base_tree.is_null() ? std::nullopt : std::optional(body.base_tree);
+        collected = ready(*now, directory);
+        if (collected) collect(*now, body, entries, changed);
+      }
+      if (!collected) make_ready_unless_removed(directory);
     }
     for (const Changed& item : changed)
       if (const auto entry = entry_of(item, join_path(path, item.name), depth)) entries.push_back(*entry);
@@ -94,6 +94,14 @@ class Overlay::Impl::TreeBuilder {
   std::vector<Omission> take_omitted() { return std::move(omitted_); }
 
  private:
+  void make_ready_unless_removed(NodeId directory) {
+    try {
+      overlay_.make_ready(directory);
+    } catch (const Error& error) {
+      if (error.code() != Errc::not_found) throw;
+    }
+  }
+
   void collect(const OverlayState& state, const DirectoryBody& body, Tree& kept, std::vector<Changed>& changed) {
     if (body.listing)
       for (std::size_t index = 0; index < body.listing->size(); ++index)

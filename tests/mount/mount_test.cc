@@ -296,6 +296,33 @@ TEST_F(Mount, InvalidatedNodesAreWrittenBackAndReadAnew) {
   }
 }
 
+TEST_F(Mount, ServesManyThreadsWhileItsHostFlushesAndInvalidates) {
+  const auto tree = mount_tree({.base = {{"d/f0", "base"}, {"d/f1", std::string(100'000, 'b')}}});
+  std::atomic<int> running{4};
+  std::vector<std::thread> clients;
+  for (int client = 0; client < 4; ++client)
+    clients.emplace_back([&, own = tree->path() + "/own" + std::to_string(client)] {
+      std::error_code refused;  // the others rename and remove the same names
+      for (int i = 0; i < 150; ++i) {
+        const std::string name = tree->path() + "/d/f", one = name + std::to_string(i % 3), two = name + "1";
+        std::ofstream(one) << own << i;
+        std::filesystem::rename(one, two, refused);
+        std::filesystem::remove(two, refused);
+        for (const auto& entry : std::filesystem::directory_iterator(tree->path() + "/d")) entry.exists(refused);
+        std::ofstream(own) << std::string(5000 + i, 'x');
+      }
+      --running;
+    });
+  while (running > 0) {
+    for (const session::NodeId node : tree->files()) tree->mount().invalidate_node(node);
+    tree->mount().flush(tree->files());
+    EXPECT_FALSE(tree->mount().counts().empty());
+  }
+  for (std::thread& client : clients) client.join();
+  for (const char* own : {"own0", "own1", "own2", "own3"})
+    EXPECT_EQ(tree->stored_bytes(own), std::string(5149, 'x')) << own;
+}
+
 TEST_F(Mount, AnInvalidatedNameIsLookedUpAgain) {
   const auto mount = mounted(directory_.path());
   const std::string name = directory_.path() + "/f";
