@@ -4,6 +4,8 @@
 #include <linux/fs.h>
 #include <sys/stat.h>
 
+#include <cerrno>
+
 #include "fuse/reply.h"
 #include "session/error.h"
 
@@ -113,12 +115,16 @@ void rename(fuse_req_t request, fuse_ino_t directory, const char* name, fuse_ino
 
 void create(fuse_req_t request, fuse_ino_t directory, const char* name, mode_t mode, fuse_file_info* file) {
   Service& service = service_of(request);
+  if (service.io.opens == Opens::none) {
+    // The kernel goes on with MKNOD and an open that needs no message: then no RELEASE follows, either.
+    service.counts.add(Operation::create);
+    fuse_reply_err(request, ENOSYS);
+    return;
+  }
   answer(request, Operation::create, [&](FileSystem& file_system) {
-    CreatedReply reply{create_or_find(file_system, NodeId{directory}, component(name), mode, file->flags,
-                                      caller_of(request)),
-                       {}};
-    if (service.io.opens == Opens::daemon) reply.opened = opened(service, reply.attributes.node, file->flags);
-    return reply;
+    const session::Attributes made = create_or_find(file_system, NodeId{directory}, component(name), mode,
+                                                    file->flags, caller_of(request));
+    return CreatedReply{made, opened(service, made.node, file->flags)};
   });
 }
 
