@@ -17,6 +17,7 @@ cmake --build --preset dev --parallel "$jobs"
 
 step "Building and testing under AddressSanitizer and UndefinedBehaviorSanitizer (preset asan)"
 export ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1
+export LSAN_OPTIONS=suppressions=$PWD/tests/lsan.supp:print_suppressions=0
 cmake --preset asan -Wno-dev >/dev/null
 # smoke FOLDER TARGET [CTEST-OPTION...]
 smoke() {
