@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is needed, builds Escrow and passes its tests: all of them in the `dev` build, and as a smoke test those
-# of session/ (the overlay, commit and recovery) once more under AddressSanitizer and UndefinedBehaviorSanitizer.
+# of session, storage, fuse and api and of a mount's own life once more under AddressSanitizer and
+# UndefinedBehaviorSanitizer. ThreadSanitizer takes longer: deploy/tsan.sh.
 # Set REQUIRE_FUSE=1 to make a machine without a usable /dev/fuse a failure instead of skipped tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,19 +17,23 @@ cmake --build --preset dev --parallel "$jobs"
 
 step "Building and testing under AddressSanitizer and UndefinedBehaviorSanitizer (preset asan)"
 export ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1
+export LSAN_OPTIONS=suppressions=$PWD/tests/lsan.supp:print_suppressions=0
 cmake --preset asan -Wno-dev >/dev/null
-for folder in session; do
-  [ -e "tests/$folder/CMakeLists.txt" ] || continue
-  cmake --build --preset asan --parallel "$jobs" --target "tests/$folder/all"
-  log=build/asan/tests-$folder.log
+# smoke FOLDER TARGET [CTEST-OPTION...]
+smoke() {
+  local folder=$1 target=$2 log=build/asan/tests-$1.log
+  shift 2
+  cmake --build --preset asan --parallel "$jobs" --target "$target"
   if ! ctest --test-dir "build/asan/tests/$folder" --output-on-failure --no-tests=error --parallel "$jobs" \
-      --timeout 300 >"$log" 2>&1; then
+      --timeout 300 "$@" >"$log" 2>&1; then
     cat "$log"
     echo "deploy/test.sh: tests of tests/$folder failed under the sanitizers" >&2
     exit 1
   fi
   echo "tests/$folder under the sanitizers: $(grep --count -E '^ *[0-9]+/[0-9]+ Test .* Passed ' "$log") passed"
-done
+}
+for folder in session storage fuse api; do smoke "$folder" "tests/$folder/all"; done
+smoke mount mount_test --tests-regex '^Mount\.'
 
 step "Tests"
 ctest --test-dir build/dev --output-on-failure --no-tests=error --timeout 600

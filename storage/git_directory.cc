@@ -86,11 +86,14 @@ std::vector<std::string> known_extensions() {
 void refuse_extensions(const std::string& git_directory, git_config* config) {
   const std::vector<std::string> known = known_extensions();
   git_config_iterator* raw = nullptr;
-  check_git(git_config_iterator_glob_new(&raw, config, "^extensions\\."), "reading " + git_directory + "/config");
+  // Not by a pattern: libgit2 1.5 leaks 20 KB for each entry that does not match (git_regexp_match).
+  check_git(git_config_iterator_new(&raw, config), "reading " + git_directory + "/config");
   GitConfigIterator iterator(raw);
   git_config_entry* entry = nullptr;
   while (git_config_next(&entry, iterator.get()) == 0) {
-    const std::string name = std::string(entry->name).substr(std::string_view("extensions.").size());
+    constexpr std::string_view kSection = "extensions.";
+    if (!std::string_view(entry->name).starts_with(kSection)) continue;
+    const std::string name = entry->name + kSection.size();
     const std::string value = entry->value == nullptr ? "true" : entry->value;
     const bool readable = std::find(known.begin(), known.end(), name) != known.end();
     if (name == "objectformat" ? value != "sha1" || !readable : !readable) {

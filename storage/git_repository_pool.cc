@@ -26,7 +26,7 @@ struct Library {
 
 void start_libgit2() {
   // Never shut down: handles may outlive any scope, and the process's end frees everything.
-  static const Library* const library = new Library;
+  static const Library library;
   (void)library;
 }
 

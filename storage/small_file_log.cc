@@ -105,7 +105,8 @@ void SmallFileLog::scan(std::uint32_t number, Segment& segment, std::unordered_m
     if (read_at(segment.fd->get(), segment.end, &header, sizeof header, path) < sizeof header) return;
     if (header.magic != kMagic || header.length > kSegmentBytes) return;
     bytes.resize(header.length);
-    if (read_at(segment.fd->get(), segment.end + sizeof header, bytes.data(), bytes.size(), path) < bytes.size()) return;
+    const std::size_t count = read_at(segment.fd->get(), segment.end + sizeof header, bytes.data(), bytes.size(), path);
+    if (count < bytes.size()) return;
     if (checksum(header, bytes) != header.crc) return;
     found.insert_or_assign(StagingId{header.id}, Place{number, segment.end + sizeof header, header.length});
     segment.end += sizeof header + header.length;

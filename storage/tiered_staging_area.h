@@ -1,9 +1,9 @@
 // The staging area of a session: small files in memory and a shared log, the others in files of their own.
 //
 // A file is small from its creation until it grows past kSmallBytes, is written again and again, or needs what only a
-// file system can do (allocation, holes, a descriptor); then it moves to a file of its own for good. Making, writing and removing a
-// small file costs no system call: what changed is appended to the log by write_behind(), and sooner when much waits. Where
-// the disk is nearly full each file is its own, so that a write that does not fit fails at once.
+// file system can do (allocation, holes, a descriptor); then it moves to a file of its own for good. Making, writing
+// and removing a small file costs no system call: what changed is appended to the log by write_behind(), and sooner
+// when much waits. Where the disk is nearly full each file is its own, so that a write that does not fit fails at once.
 // An id that has a file of its own and a record is the file's. A small file that was removed may be listed again after
 // a restart, for as long as others share its segment.
 //

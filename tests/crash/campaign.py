@@ -104,7 +104,8 @@ class Campaign:
     def write_until_killed(self, host, mount, first, acknowledged):
         reader, writer = os.pipe()
         worker = subprocess.Popen([sys.executable, '-c', WRITER, mount, str(writer),
-                                   str(self.random.randrange(1 << 30)), str(first)], pass_fds=[writer], stderr=subprocess.DEVNULL)
+                                   str(self.random.randrange(1 << 30)), str(first)],
+                                  pass_fds=[writer], stderr=subprocess.DEVNULL)
         os.close(writer)
         time.sleep(self.random.uniform(0.1, 0.5))
         os.kill(host.pid, signal.SIGKILL)
