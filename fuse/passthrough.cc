@@ -25,7 +25,7 @@ struct BackingMap {
 constexpr unsigned long kBackingOpen = _IOW(229, 1, BackingMap);
 constexpr unsigned long kBackingClose = _IOW(229, 2, std::uint32_t);
 
-// How many file systems may lie between the mount and the disk: the staging files' own.
+// The mount's own place in a stack of file systems: the staging files lie on none, and others may be put on the mount.
 constexpr std::uint32_t kStackDepth = 1;
 
 }  // namespace
@@ -63,7 +63,7 @@ void require_passthrough(fuse_session* session, const std::string& mountpoint) {
 
 void ask_for_passthrough(fuse_conn_info& connection) {
   connection.want |= connection.capable & FUSE_CAP_PASSTHROUGH;
-  connection.max_backing_stack_depth = kStackDepth;
+  connection.max_backing_stack_depth = kStackDepth - 1;  // libfuse adds the mount
 }
 
 bool take_device_for_passthrough(fuse_session* session, int device) {

@@ -97,6 +97,7 @@ HELPER_CASES = [  # arguments of the helper, arguments that escrow gets
      "--repo /r.git mount /m --read-only --branch b --path-prefix a/b -o allow_other,noatime"),
     (["/r.git", "/m", "-v", "-t", "fuse.escrow", "-o", "session=3f", "-o", "uid=5,gid=6,umask=077"],
      "--repo /r.git mount /m --session 3f --uid 5 --gid 6 --umask 077"),
+    (["/r.git", "/m", "-o", "io_uring=off"], "--repo /r.git mount /m --io-uring off"),
 ]
 
 

@@ -83,7 +83,9 @@ TEST_F(BadInput, AuditValuesWithControlCharactersAreRefused) {
 TEST_F(BadInput, UnknownMountOptionsAreRefusedAndKnownOnesTaken) {
   refused(2, "colour", {"mount", mountpoint_, "-o", "rw,colour=red"});
   refused(2, "uid", {"mount", mountpoint_, "-o", "uid=alice"});
-  const std::string id = done({"mount", mountpoint_, "-o", "rw,nosuid,nodev,relatime,nofail,uid=1234,path_prefix=dir"});
+  refused(2, "io_uring=maybe", {"mount", mountpoint_, "-o", "io_uring=maybe"});
+  const std::string id = done(
+      {"mount", mountpoint_, "-o", "rw,nosuid,nodev,relatime,nofail,uid=1234,path_prefix=dir,io_uring=off"});
   struct stat about {};
   ASSERT_EQ(::stat(in_mount("b.txt").c_str(), &about), 0);
   EXPECT_EQ(about.st_uid, 1234u);

@@ -130,5 +130,17 @@ TEST_F(Repository, EveryCommandHasHelpWithItsOptions) {
   }
 }
 
+// Where the tests of mounts run, they can mount.
+TEST_F(Repository, DoctorSaysWhatTheMachineAllows) {
+  const std::string json = done({"doctor", "--json"});
+  EXPECT_NE(json.find("\"can_mount\":true"), std::string::npos) << json;
+  const std::string text = done({"doctor"});
+  EXPECT_NE(text.find("yes  /dev/fuse: opens"), std::string::npos) << text;
+  for (const char* name : {"mounting", "fusermount3", "user namespaces", "libfuse", "io_uring", "passthrough"}) {
+    EXPECT_NE(text.find(std::string("  ") + name + ": "), std::string::npos) << text;
+    EXPECT_NE(json.find(std::string("\"name\":\"") + name + "\""), std::string::npos) << json;
+  }
+}
+
 }  // namespace
 }  // namespace escrow::test
