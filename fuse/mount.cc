@@ -259,7 +259,9 @@ bool Mount::uses_io_uring() const { return impl_->service.over_io_uring; }
 
 void Mount::flush(const std::vector<NodeId>& files) {
   if (impl_->is_severed()) return;
-  flush_pages(impl_->session.get(), impl_->mountpoint, files);
+  const bool knows_opens = impl_->options.io.opens == Opens::daemon;
+  flush_pages(impl_->session.get(), impl_->mountpoint,
+              knows_opens ? impl_->service.open_files.open_for_writing() : files);
 }
 
 void Mount::invalidate_entry(NodeId directory, const std::string& name) {

@@ -64,7 +64,7 @@ class Mount {
   bool uses_io_uring() const;
 
   // Everything the kernel holds dirty (mmap) has been written to the file system on return. `files` are the regular
-  // files it may hold (Overlay::held_files()).
+  // files it may hold (Overlay::held_files()); where opens reach the daemon it is known which of them may be dirty.
   void flush(const std::vector<session::NodeId>& files);
 
   // The kernel forgets what it cached under these names, and the contents and attributes of these nodes.

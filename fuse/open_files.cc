@@ -1,6 +1,6 @@
 #include "fuse/open_files.h"
 
-#include <vector>
+#include <utility>
 
 #include "fuse/passthrough.h"
 
@@ -18,7 +18,7 @@ void OpenFiles::close(NodeId node, session::OpenIntent intent) noexcept {
 
 // The backing id of a file that nobody has open.
 int OpenFiles::decide(NodeId node, bool write) {
-  if (const auto raw = file_system_.open(node, {.write = write, .raw = true})) {
+  if (const auto raw = file_system_.open(node, {.write = write, .raw = session_ != nullptr})) {
     if (const int id = open_backing(session_, raw->descriptor()); id > 0) return id;
     // This one file cannot be (for example, its disk is itself a stack of file systems): cached, then.
     close(node, {.write = write, .raw = true});
@@ -42,10 +42,6 @@ int OpenFiles::open(File& file, NodeId node, bool write) {
 }
 
 int OpenFiles::open(NodeId node, bool write) {
-  if (session_ == nullptr) {
-    file_system_.open(node, {.write = write});
-    return 0;
-  }
   std::shared_ptr<session::Synchronized<File>> file;
   {
     auto slots = shard_of(node).lock();
@@ -69,7 +65,6 @@ void OpenFiles::leave(NodeId node) noexcept {
 }
 
 void OpenFiles::release(NodeId node, bool write) noexcept {
-  if (session_ == nullptr) return close(node, {.write = write});
   std::shared_ptr<session::Synchronized<File>> held;
   {
     auto slots = shard_of(node).lock();
@@ -92,17 +87,29 @@ void OpenFiles::release(NodeId node, bool write) noexcept {
   leave(node);
 }
 
-void OpenFiles::release_all() noexcept {
+std::vector<std::pair<NodeId, OpenFiles::File>> OpenFiles::all() {
+  std::vector<std::pair<NodeId, std::shared_ptr<session::Synchronized<File>>>> held;
   for (auto& shard : shards_) {
-    std::vector<std::pair<NodeId, File>> left;
-    {
-      auto slots = shard.lock();
-      for (auto& [node, slot] : *slots) left.emplace_back(node, *slot.file->lock());
-    }
-    for (const auto& [node, file] : left) {
-      for (std::uint64_t i = 0; i < file.readers; ++i) release(node, false);
-      for (std::uint64_t i = 0; i < file.writers; ++i) release(node, true);
-    }
+    auto slots = shard.lock();
+    for (const auto& [node, slot] : *slots) held.emplace_back(node, slot.file);
+  }
+  std::vector<std::pair<NodeId, File>> files;
+  files.reserve(held.size());
+  for (const auto& [node, file] : held) files.emplace_back(node, *file->lock());
+  return files;
+}
+
+std::vector<NodeId> OpenFiles::open_for_writing() {
+  std::vector<NodeId> nodes;
+  for (const auto& [node, file] : all())
+    if (file.writers > 0) nodes.push_back(node);
+  return nodes;
+}
+
+void OpenFiles::release_all() noexcept {
+  for (const auto& [node, file] : all()) {
+    for (std::uint64_t i = 0; i < file.readers; ++i) release(node, false);
+    for (std::uint64_t i = 0; i < file.writers; ++i) release(node, true);
   }
 }
 

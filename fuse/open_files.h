@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "fuse/libfuse.h"
 #include "session/file_system.h"
@@ -25,6 +27,9 @@ class OpenFiles {
 
   // From here on files may be passed through. Before the first open; `session` must outlive every call.
   void pass_through(fuse_session* session) { session_ = session; }
+
+  // Nodes that are open for writing now; a cached file that is mapped is still open. Only these can have dirty pages.
+  std::vector<session::NodeId> open_for_writing();
 
   // The backing id of the file to name in the reply; 0: none. Each open needs its release().
   int open(session::NodeId node, bool write);
@@ -46,13 +51,14 @@ class OpenFiles {
   static constexpr std::size_t kShards = 16;
 
   session::Synchronized<Slots>& shard_of(session::NodeId node) { return shards_[node.value % kShards]; }
+  std::vector<std::pair<session::NodeId, File>> all();
   void leave(session::NodeId node) noexcept;
   int open(File& file, session::NodeId node, bool write);
   int decide(session::NodeId node, bool write);
   void close(session::NodeId node, session::OpenIntent intent) noexcept;
 
   session::FileSystem& file_system_;                           // constant
-  fuse_session* session_ = nullptr;                            // constant while there are opens
+  fuse_session* session_ = nullptr;                            // constant while there are opens; null: all is cached
   std::array<session::Synchronized<Slots>, kShards> shards_;  // self-locking
 };
 

@@ -230,11 +230,14 @@ std::unique_ptr<RawFile> Content::open_raw(bool write) {
     drop_base_when_complete(*state);
   }
   if (!only_staged(*state)) return nullptr;
-  auto raw = services_.staging.raw(state->form.staging);
-  if (!raw || !write) return raw;
-  const std::int64_t modified = nanoseconds(services_.staging.usage(state->form.staging).modified);
-  std::int64_t never = std::numeric_limits<std::int64_t>::max();
-  noticed_ns_.compare_exchange_strong(never, modified);
+  const StagingId id = state->form.staging;
+  const bool had_file = services_.staging.usage(id).modified != Timestamp{};
+  auto raw = services_.staging.raw(id);
+  if (!raw) return raw;
+  // A file that was only just made for these bytes is as new as it is without having been changed.
+  const bool is_watched = noticed_ns_ != kNeverNoticed;
+  if (is_watched ? !had_file : write) noticed_ns_ = nanoseconds(services_.staging.usage(id).modified);
+  if (!write) return raw;
   state->raw_writers += 1;
   exposed_ = true;
   changed();

@@ -111,8 +111,9 @@ class Content {
   std::atomic<std::uint64_t> synced_version_{0};
   std::atomic<bool> replaces_others_{false};
   std::atomic<bool> exposed_{false};          // set under the lock of state_
-  // The staging file's last modification that is known of; never exposed: the end of time.
-  std::atomic<std::int64_t> noticed_ns_{std::numeric_limits<std::int64_t>::max()};
+  // The staging file's last modification that is known of, once it was exposed.
+  static constexpr std::int64_t kNeverNoticed = std::numeric_limits<std::int64_t>::max();
+  std::atomic<std::int64_t> noticed_ns_{kNeverNoticed};
 };
 
 }  // namespace escrow::session

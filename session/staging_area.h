@@ -23,7 +23,7 @@ enum class SeekTarget { data, hole };
 struct StagingUsage {
   std::uint64_t size_bytes = 0;
   std::uint64_t blocks = 0;  // of 512 bytes, as st_blocks
-  Timestamp modified;        // of the bytes, as st_mtim, once raw() was asked for; else this or 0
+  Timestamp modified;        // of its file, as st_mtim; none while the bytes are in no file of their own
 };
 
 // An open descriptor of a staging file, for whoever reads and writes it without a call here. Closed when destroyed.

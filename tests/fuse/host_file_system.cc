@@ -65,8 +65,8 @@ Result require(Result result) {
 
 class Descriptor {
  public:
-  Descriptor(const std::string& path, int flags) : number(require(open(path.c_str(), flags | O_CLOEXEC))) {}
-  ~Descriptor() { close(number); }
+  Descriptor(const std::string& path, int flags) : number(require(::open(path.c_str(), flags | O_CLOEXEC))) {}
+  ~Descriptor() { ::close(number); }
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   const int number;
@@ -82,7 +82,7 @@ timespec time_of(const std::optional<Timestamp>& time, bool now) {
 }  // namespace
 
 HostFileSystem::HostFileSystem(const std::string& root) {
-  const int number = require(open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const int number = require(::open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   struct stat values {};
   require(fstat(number, &values));
   root_inode_ = values.st_ino;
@@ -90,7 +90,7 @@ HostFileSystem::HostFileSystem(const std::string& root) {
 }
 
 HostFileSystem::~HostFileSystem() {
-  for (const auto& [node, number] : state_.lock()->descriptors) close(number);
+  for (const auto& [node, number] : state_.lock()->descriptors) ::close(number);
 }
 
 int HostFileSystem::descriptor(NodeId node) const {
@@ -126,7 +126,7 @@ Attributes HostFileSystem::found(NodeId directory, const std::string& name) {
   const Attributes result = attributes_of(number, {});
   auto state = state_.lock();
   const auto [entry, is_new] = state->descriptors.try_emplace(result.node, number);
-  if (!is_new) close(number);
+  if (!is_new) ::close(number);
   return result;
 }
 

@@ -1,6 +1,7 @@
 // The combinations of opens and data: what reaches the daemon, and that no reader sees old bytes in any of them.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -143,6 +144,36 @@ TEST_P(IoMode, OpensAndClosesReachTheDaemonWhenTheyAreToldTo) {
   }
   EXPECT_EQ(before + 20, count("open"));
   EXPECT_TRUE(eventually([&] { return count("release") == before + 21; })) << count("release");
+}
+
+// In a child: a fault holds its process's memory lock while it waits for the mount, whose threads need theirs.
+TEST_P(IoMode, AFlushBringsInWhatIsMappedAndAsksForNoOtherFile) {
+  write("other", "x");
+  EXPECT_EQ("small base", read("small"));
+  int ready[2];
+  ASSERT_EQ(0, pipe2(ready, O_CLOEXEC));
+  const pid_t child = fork();
+  if (child == 0) {
+    const int file = open(at("large").c_str(), O_RDWR);  // of the base: cached in every mode
+    auto* memory = static_cast<char*>(mmap(nullptr, 3 * kMiB, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
+    close(file);
+    std::memset(memory + kMiB, 'm', kMiB);
+    if (::write(ready[1], "r", 1) != 1) _exit(1);
+    pause();
+  }
+  char byte;
+  ASSERT_EQ(1, ::read(ready[0], &byte, 1));
+  if (opens_reach()) {
+    ASSERT_TRUE(eventually([&] { return count("release") == 2; }));
+  }
+  const std::uint64_t before = count("open");
+  tree_->mount().flush(tree_->files());
+  EXPECT_EQ(before + (opens_reach() ? 1 : 0), count("open"));
+  EXPECT_EQ(std::string(kMiB, 'm'), tree_->stored_bytes("large").substr(kMiB, kMiB));
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  close(ready[0]);
+  close(ready[1]);
 }
 
 TEST_P(IoMode, AFileOfTheBaseIsCachedUntilItIsWhole) {

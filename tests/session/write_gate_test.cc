@@ -89,7 +89,7 @@ TEST(WriteGate, OpenPassesEverything) {
   WriteGate gate(files, WriteGate::Position::open);
   for (const auto& call : mutating_calls()) call(gate);
   gate.write(kRootNode, 0, {}, WriteOrigin::page_cache);
-  EXPECT_EQ(files.changes, 12);
+  EXPECT_EQ(files.changes, 13);
 }
 
 TEST(WriteGate, DrainingPassesWriteBackOnly) {
