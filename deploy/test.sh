@@ -35,5 +35,8 @@ smoke() {
 for folder in session storage fuse api; do smoke "$folder" "tests/$folder/all"; done
 smoke mount mount_test --tests-regex '^Mount\.'
 
+step "What this machine allows, and so what the tests use"
+build/dev/daemon/escrow doctor || true
+
 step "Tests"
 ctest --test-dir build/dev --output-on-failure --no-tests=error --timeout 600
