@@ -2,7 +2,6 @@
 
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/statfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "daemon/config.h"
+#include "daemon/dead_mount.h"
 #include "session/error.h"
 #include "session/repo_path.h"
 
@@ -99,9 +99,10 @@ std::string check_mountpoint(const std::string& text, const std::string& git_dir
   const std::string wanted = absolute_path(text);
   struct stat about {};
   if (stat(wanted.c_str(), &about) != 0) {
-    if (errno == ENOENT) refuse(wanted, "it does not exist; create the directory first");
-    if (errno == ENOTCONN) refuse(wanted, "a dead mount is there; `umount` it first");
-    refuse(wanted, std::string(std::strerror(errno)));
+    const int error = errno;
+    if (error == ENOENT) refuse(wanted, "it does not exist; create the directory first");
+    if (is_dead_mount(wanted)) refuse(wanted, "a dead mount is there; `umount` it first");
+    refuse(wanted, std::string(std::strerror(error)));
   }
   if (!S_ISDIR(about.st_mode)) refuse(wanted, "it is not a directory");
   std::error_code failed;
@@ -130,10 +131,7 @@ void clear_dead_mounts(const std::function<bool(const std::string&)>& is_ours) {
 
 void clear_dead_mount(const std::string& mountpoint, const std::string& source) {
   for (const MountedSession& mounted : mounted_sessions()) {
-    // Not stat(2): the kernel may answer it from its cache, which outlives the host.
-    struct statfs about {};
-    if (mounted.mountpoint != mountpoint || mounted.source != source) continue;
-    if (statfs(mountpoint.c_str(), &about) == 0 || errno != ENOTCONN) continue;
+    if (mounted.mountpoint != mountpoint || mounted.source != source || !is_dead_mount(mountpoint)) continue;
     umount2(mountpoint.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW);
   }
 }

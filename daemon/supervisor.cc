@@ -5,13 +5,14 @@
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/statfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+
+#include "daemon/dead_mount.h"
 
 namespace escrow::daemon {
 namespace {
@@ -27,13 +28,6 @@ FileDescriptor watch_signals() {
   ::sigaddset(&set, SIGCHLD);
   ::sigaddset(&set, SIGTSTP);
   return FileDescriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-}
-
-// Only a mount whose server is gone answers like this (ENOTCONN, or ECONNABORTED once aborted). Not stat(2): the kernel
-// may answer that from its cache, which outlives the server.
-bool is_dead_mount(const std::string& path) {
-  struct statfs about;
-  return ::statfs(path.c_str(), &about) != 0 && (errno == ENOTCONN || errno == ECONNABORTED);
 }
 
 void detach_dead_mount(const std::string& mountpoint) {
