@@ -98,6 +98,13 @@ class Overlay final : public FileSystem {
   // mixture of their steps: seal first where that matters.
   BuiltTree build_tree(Quarantine& quarantine, const std::vector<std::string>& excludes);
 
+  // So that a commit finds contents stored already: wait_for_settled() returns when one was recorded a while ago, or
+  // false after stop_settling(); store_settled() then puts its blob, unless it changed since, is large, or is written
+  // past the overlay. For one thread; not while the quarantine is published or discarded.
+  bool wait_for_settled();
+  void store_settled(Quarantine& quarantine);
+  void stop_settling();
+
   // Makes `path` (below the root) what `entry` says, or removes it with nullopt, without moving any other node: how
   // `discard` takes a path back to the base, and `update` takes others' changes in. Missing parents are created.
   // Returns the directories and names whose kernel caches are stale now.

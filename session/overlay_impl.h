@@ -5,7 +5,9 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <memory>
 #include <string>
 #include <thread>
@@ -89,6 +91,20 @@ struct Overlay::Impl {
   void run_flusher();
   void wake(bool full);
 
+  // Contents that settle (overlay_settled.cc)
+  struct Settling {
+    struct Item {
+      std::weak_ptr<Content> content;
+      std::uint64_t version;  // when it was recorded
+      std::chrono::steady_clock::time_point due;
+    };
+    std::deque<Item> queue;
+    bool stop = false;
+  };
+  void settle_later(const std::vector<std::pair<std::size_t, std::shared_ptr<Content>>>& recorded);
+  // The blob of the content, put unless it is known.
+  static ObjectId store(Content& content, Quarantine& quarantine);
+
   const Options options;          // constant
   const ObjectReader& objects;    // constant
   StagingArea& staging;           // self-locking
@@ -100,6 +116,8 @@ struct Overlay::Impl {
   Synchronized<Writer> writer;    // taken before `guarded`
   Locked guarded;
 
+  Synchronized<Settling> settling;  // leaf
+  std::condition_variable settled;
   struct Signal {
     bool stop = false, pending = false, full = false;
   };

@@ -165,6 +165,7 @@ void Overlay::Impl::flush(bool durable) {
       throw;
     }
     now_writing->appended = taken.change;
+    settle_later(taken.contents);
     std::move(taken.unnamed.begin(), taken.unnamed.end(), std::back_inserter(now_writing->unnamed));
   }
   if (!durable) return;

@@ -176,7 +176,7 @@ class Overlay::Impl::TreeBuilder {
     note_attributes(item, path, executable ? 0777 : 0666);
     const bool same_mode = item.base_mode != GitMode{} && (item.base_mode == GitMode::executable) == executable;
     const GitMode mode = same_mode ? item.base_mode : executable ? GitMode::executable : GitMode::regular;
-    return TreeEntry{item.name, mode, blob_of(*item.content)};
+    return TreeEntry{item.name, mode, store(*item.content, quarantine_)};
   }
 
   std::optional<TreeEntry> symlink_entry(const Changed& item, const std::string& path) {
@@ -189,20 +189,20 @@ class Overlay::Impl::TreeBuilder {
     return TreeEntry{item.name, GitMode::symlink, blob};
   }
 
-  ObjectId blob_of(Content& content) {
-    if (const ObjectId base = content.unchanged_base(); !base.is_null()) return base;
-    if (const auto known = content.known_blob()) return *known;
-    const std::uint64_t version = content.version();
-    const ObjectId blob = quarantine_.put_blob(ContentSource(content));
-    content.remember_blob(version, blob);
-    return blob;
-  }
-
   Impl& overlay_;
   Quarantine& quarantine_;
   PathPatterns excludes_;
   std::vector<Omission> omitted_;
 };
+
+ObjectId Overlay::Impl::store(Content& content, Quarantine& quarantine) {
+  if (const ObjectId base = content.unchanged_base(); !base.is_null()) return base;
+  if (const auto known = content.known_blob()) return *known;
+  const std::uint64_t version = content.version();
+  const ObjectId blob = quarantine.put_blob(ContentSource(content));
+  content.remember_blob(version, blob);
+  return blob;
+}
 
 BuiltTree Overlay::build_tree(Quarantine& quarantine, const std::vector<std::string>& excludes) {
   Impl::TreeBuilder builder(*impl_, quarantine, PathPatterns(excludes));

@@ -1,8 +1,11 @@
 #include "session/session.h"
 
+#include <atomic>
+#include <chrono>
 #include <exception>
 #include <iterator>
 #include <map>
+#include <thread>
 
 #include "session/commit.h"
 #include "session/commit_message.h"
@@ -77,7 +80,37 @@ struct Session::Impl {
                 held->journal(), services.clock, services.log),
         gate(overlay, row.options.read_only ? WriteGate::Position::sealed : WriteGate::Position::open),
         hosted(*held, overlay),
-        record(std::move(row)) {}
+        record(std::move(row)),
+        storing([this] { store_settled(); }) {}
+  ~Impl() {
+    overlay.stop_settling();
+    storing.join();
+  }
+
+  // Verbs come before the storing of contents, which takes their turn for one content at a time.
+  Synchronized<Verb>::Write lock_verb() {
+    verbs_waiting += 1;
+    auto busy = verb.lock();
+    verbs_waiting -= 1;
+    return busy;
+  }
+
+  void store_settled() noexcept {
+    while (overlay.wait_for_settled()) {
+      if (verbs_waiting > 0) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        continue;
+      }
+      const auto busy = verb.lock();
+      if (record.lock()->state != State::open) return;
+      try {
+        overlay.store_settled(held->quarantine());
+      } catch (const std::exception& failure) {
+        // The commit tries again, and says so when it fails.
+        services.log.write(LogLevel::warning, std::string("storing a file ahead of the commit: ") + failure.what());
+      }
+    }
+  }
 
   SessionRecord copy_of_record() { return *record.lock(); }
 
@@ -125,11 +158,13 @@ struct Session::Impl {
   Synchronized<Verb> verb;
   Synchronized<SessionRecord> record;
   Synchronized<std::vector<Omission>> omitted;
+  std::atomic<int> verbs_waiting = 0;
+  std::thread storing;                             // started last
 };
 
 CommitOutcome Session::Impl::commit(const CommitRequest& request, const std::optional<TreeRoot>& given) {
   check_commit_message(request.message);
-  const auto busy = verb.lock();
+  const auto busy = lock_verb();
   return with_record("commit", [&](SessionRecord& row) {
     SessionResult what;
     try {
@@ -191,7 +226,7 @@ std::optional<ObjectId> Session::head() const {
 }
 
 void Session::set_mountpoint(const std::string& mountpoint) {
-  const auto busy = impl_->verb.lock();
+  const auto busy = impl_->lock_verb();
   SessionRecord next = record();
   if (is_final(next.state) || next.mountpoint == mountpoint) return;
   next.mountpoint = mountpoint;
@@ -207,7 +242,7 @@ CommitOutcome Session::commit_tree(const std::optional<ObjectId>& tree, const Co
 }
 
 void Session::rollback(Reason reason, std::optional<int> exit_code, const std::string& who, bool keep_result) {
-  const auto busy = impl_->verb.lock();
+  const auto busy = impl_->lock_verb();
   impl_->with_record("roll back", [&](SessionRecord& row) {
     Rollback how;
     how.reason = reason;
@@ -219,7 +254,7 @@ void Session::rollback(Reason reason, std::optional<int> exit_code, const std::s
 }
 
 Preview Session::preview() {
-  const auto busy = impl_->verb.lock();
+  const auto busy = impl_->lock_verb();
   const SessionRecord row = record();
   require_open(row, "look into");
   const SessionResult now = impl_->result(row);
@@ -227,7 +262,7 @@ Preview Session::preview() {
 }
 
 std::vector<Overlay::Stale> Session::discard(const std::vector<RepoPath>& paths) {
-  const auto busy = impl_->verb.lock();
+  const auto busy = impl_->lock_verb();
   const SessionRecord row = record();
   require_open(row, "discard changes of");
   const RepoPath& prefix = row.options.prefix;
@@ -259,7 +294,7 @@ std::vector<Overlay::Stale> Session::discard(const std::vector<RepoPath>& paths)
 }
 
 UpdateOutcome Session::update() {
-  const auto busy = impl_->verb.lock();
+  const auto busy = impl_->lock_verb();
   return impl_->with_record("update", [&](SessionRecord& row) -> UpdateOutcome {
     const Services& services = impl_->services;
     const std::optional<ObjectId> head = services.references.head(row.options.branch);
