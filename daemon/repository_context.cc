@@ -25,4 +25,12 @@ void RepositoryContext::recover() {
   for (const std::string& sentence : sessions_.recover()) log_->write(session::LogLevel::info, sentence);
 }
 
+void RepositoryContext::tidy() noexcept {
+  try {
+    repository_->fold_packs();
+  } catch (const std::exception& failure) {
+    log_->write(session::LogLevel::warning, std::string("making one pack of many: ") + failure.what());
+  }
+}
+
 }  // namespace escrow::daemon

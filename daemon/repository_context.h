@@ -27,6 +27,8 @@ class RepositoryContext {
   // Brings sessions whose host died to a legal state, and logs what was done. Commands that touch sessions call it
   // first.
   void recover();
+  // For after a commit was reported: what many commits leave is made small again. A failure is only logged.
+  void tidy() noexcept;
 
  private:
   std::unique_ptr<session::Log> log_;

@@ -15,6 +15,11 @@
 namespace escrow::storage {
 namespace {
 
+// More small packs than this are folded into one. Git looks into every pack for an object it does not find.
+constexpr std::size_t kManyPacks = 50;
+// What is larger is left alone: folding never costs more than this times the number of packs.
+constexpr std::uint64_t kSmallPackBytes = std::uint64_t{16} << 20;
+
 namespace fs = std::filesystem;
 using session::Errc;
 using session::Error;
@@ -117,7 +122,30 @@ class Consolidation {
     return report;
   }
 
+  std::size_t fold() {
+    take_packs(objects_.directory().path() + "/pack", inventory_);
+    std::erase_if(inventory_.packs, [](const auto& pack) { return !is_foldable(*pack); });
+    const std::size_t count = inventory_.packs.size();
+    if (count <= kManyPacks) return 0;
+    std::vector<ObjectId> ids;
+    for (const auto& pack : inventory_.packs) {
+      for (std::uint32_t i = 0; i < pack->count(); ++i) {
+        if (seen_.insert(pack->id_at(i)).second) ids.push_back(pack->id_at(i));
+      }
+    }
+    write_pack(ids);
+    remove_old();
+    return count;
+  }
+
  private:
+  // A pack with a bitmap is one that git made to last; a .promisor pack belongs to a partial clone.
+  static bool is_foldable(const PackFile& pack) {
+    std::error_code ignored;
+    return pack.end() <= kSmallPackBytes && !fs::exists(pack.stem() + ".bitmap", ignored) &&
+           !fs::exists(pack.stem() + ".promisor", ignored);
+  }
+
   // Newly reached objects that lie in files which are to go.
   std::vector<ObjectId> reach(std::vector<Root> roots) {
     std::vector<ObjectId> fresh;
@@ -266,6 +294,19 @@ class Consolidation {
 GcReport consolidate(git_repository* repository, const GitObjectStore& objects,
                      const std::vector<ObjectId>& more_roots, const std::string& scratch) {
   return Consolidation(repository, objects, scratch).run(more_roots);
+}
+
+bool has_many_packs(const GitObjectStore& objects) {
+  std::size_t count = 0;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(objects.directory().path() + "/pack", error)) {
+    if (entry.path().extension() == ".idx") ++count;
+  }
+  return count > kManyPacks;
+}
+
+std::size_t fold_small_packs(git_repository* repository, const GitObjectStore& objects, const std::string& scratch) {
+  return Consolidation(repository, objects, scratch).fold();
 }
 
 }  // namespace escrow::storage

@@ -1,4 +1,6 @@
-// Packs everything reachable into one pack and drops the rest: the work of `escrow gc`. Not thread-safe; the caller
+// Makes one pack of many: of everything reachable (`escrow gc`), or of the small packs that commits leave (fold).
+//
+// gc packs everything reachable into one pack and drops the rest. Not thread-safe; the caller
 // holds the gc lock alone.
 //
 // Entries are copied as they lie, deltas too, checked by their CRC; memory does not grow with the objects' size. Only
@@ -18,5 +20,12 @@ namespace escrow::storage {
 // `more_roots`: what sessions need beyond references. `scratch` is a directory on the repository's file system.
 GcReport consolidate(git_repository* repository, const GitObjectStore& objects, const std::vector<session::ObjectId>&
                      more_roots, const std::string& scratch);
+
+// When there are many packs that are small, as each commit leaves one, makes one of them: they are copied as they lie,
+// whatever is reachable, and removed once the new one is on disk. Cost: the bytes of the small packs. Returns how many
+// packs were folded.
+std::size_t fold_small_packs(git_repository* repository, const GitObjectStore& objects, const std::string& scratch);
+// Whether that may have something to do: lists one directory.
+bool has_many_packs(const GitObjectStore& objects);
 
 }  // namespace escrow::storage

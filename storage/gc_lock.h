@@ -12,5 +12,7 @@ enum class GcLockKind { shared, exclusive };
 
 // Waits. The lock is held until the descriptor is closed.
 UniqueFd take_gc_lock(const std::string& path, GcLockKind kind);
+// Does not wait: nothing when somebody is in the way.
+UniqueFd try_gc_lock(const std::string& path, GcLockKind kind);
 
 }  // namespace escrow::storage

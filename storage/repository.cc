@@ -120,6 +120,14 @@ void Repository::log(const std::string& branch, const std::string& path,
   walk_history(repository.get(), impl_->objects, branch, path, visit);
 }
 
+std::size_t Repository::fold_packs() {
+  if (!has_many_packs(impl_->objects)) return 0;
+  const UniqueFd alone = try_gc_lock(impl_->gc_lock_path(), GcLockKind::exclusive);
+  if (!alone) return 0;
+  const GitRepository repository = open_git_repository(git_directory());
+  return fold_small_packs(repository.get(), impl_->objects, impl_->state);
+}
+
 GcReport Repository::gc() {
   const UniqueFd alone = take_gc_lock(impl_->gc_lock_path(), GcLockKind::exclusive);
   release_abandoned_packs(git_directory(), impl_->state + "/sessions");

@@ -68,6 +68,9 @@ class Repository {
   void log(const std::string& branch, const std::string& path,
            const std::function<bool(const LogEntry&)>& visit) const;
 
+  // Makes one pack of the small ones that commits left, when there are more than 50; 0 when there was nothing to do or
+  // somebody else is at it. For after a commit was reported.
+  std::size_t fold_packs();
   // Drops what no reference, session or cache needs; holds off publishing meanwhile.
   GcReport gc();
   // Reads every reachable object, every catalog row and every staging file. Empty: all is well. `progress` gets done

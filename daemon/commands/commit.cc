@@ -40,11 +40,11 @@ int commit(const GlobalOptions& options, const CommitArguments& arguments) {
   context.recover();
   SessionAccess access(context, arguments.session);
   const api::CommitAnswer answer = access.commit(arguments.message);
-  if (arguments.json) {
-    print_line(api::to_json(answer, access.id().text()));
-    return answer.conflicts.empty() ? kExitSuccess : kExitConflict;
-  }
-  return report(answer, access.id().text());
+  const std::string id = access.id().text();
+  if (arguments.json) print_line(api::to_json(answer, id));
+  const int status = arguments.json ? (answer.conflicts.empty() ? kExitSuccess : kExitConflict) : report(answer, id);
+  context.tidy();
+  return status;
 }
 
 }  // namespace

@@ -313,7 +313,9 @@ int Run::execute() {
   // Everything is gone before the last sentence is said.
   host_.reset();
   mountpoint_.reset();
-  return report(end);
+  const int status = report(end);
+  context_->tidy();
+  return status;
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ import sys
 import tempfile
 
 sys.dont_write_bytecode = True
+import chart  # noqa: E402
 import sessions  # noqa: E402
 import systems  # noqa: E402
 import workloads  # noqa: E402
@@ -162,7 +163,8 @@ def environment(context):
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "file_system": first_line("stat", "--file-system", "--format=%T", context.work),
         "escrow": context.escrow and first_line(context.escrow, "--version"),
-        "libfuse": first_line("pkg-config", "--modversion", "fuse3"),
+        "libfuse": context.escrow and first_line(context.escrow, "doctor", having="libfuse"),
+        "io_uring": context.escrow and first_line(context.escrow, "doctor", having="io_uring"),
         "libgit2": first_line("pkg-config", "--modversion", "libgit2"),
         "sqlite": first_line("pkg-config", "--modversion", "sqlite3"),
         "fuse-overlayfs": first_line("fuse-overlayfs", "--version", having="fuse-overlayfs"),
@@ -221,6 +223,10 @@ def main():
         with open(arguments.json, "w", encoding="utf-8") as file:
             json.dump(result, file, indent=1)
         print(f"\nnumbers: {arguments.json}")
+        if result.get("seconds"):
+            image = os.path.splitext(arguments.json)[0] + ".svg"
+            chart.write(result, image)
+            print(f"chart: {image}")
         return 1 if result.get("failures") or not context.escrow or "escrow" in result.get("missing", ()) else 0
     finally:
         with open("/proc/mounts", encoding="utf-8") as file:

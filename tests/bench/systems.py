@@ -84,8 +84,9 @@ class FuseOverlay(Overlay):
 class Escrow(Overlay):
     """A session over a repository that holds the tree. Cold is a new session, or (`keep`) the same mounted again."""
 
-    def __init__(self, name, context):
+    def __init__(self, name, context, *options):
         super().__init__(name, context)
+        self.options = options
         self.session = None
         self.repository = f"{context.work}/tree.git"
 
@@ -102,7 +103,7 @@ class Escrow(Overlay):
         self.mount()
 
     def mount(self, *options):
-        output = run(self.context.escrow, "--repo", self.repository, "mount", self.root, *options)
+        output = run(self.context.escrow, "--repo", self.repository, "mount", self.root, *self.options, *options)
         self.session = output.split()[-1]
 
     def cold(self, keep=False):
@@ -127,9 +128,11 @@ def available(context):
     """(systems, {name: why not}) of this machine; the first two are native and its control."""
     systems = [Native("native", context), Native("native-again", context)]
     missing = {}
-    for system in (Overlay("overlayfs", context), FuseOverlay("fuse-overlayfs", context), Escrow("escrow", context)):
+    for system in (Overlay("overlayfs", context), FuseOverlay("fuse-overlayfs", context), Escrow("escrow", context),
+                   Escrow("escrow-opens", context, "--opens", "daemon"),
+                   Escrow("escrow-raw", context, "--io", "passthrough")):
         try:
-            if system.name == "escrow" and not context.escrow:
+            if isinstance(system, Escrow) and not context.escrow:
                 raise Unavailable("no escrow program was found; build it or give --build")
             if system.name == "fuse-overlayfs" and not shutil.which("fuse-overlayfs"):
                 raise Unavailable("fuse-overlayfs is not installed")

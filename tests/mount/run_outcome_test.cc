@@ -31,6 +31,14 @@ TEST_F(EscrowRun, NoChangeIsNoCommit) {
   EXPECT_NE(last_line(result.err).find("changed nothing, so there is no commit"), std::string::npos) << result.err;
 }
 
+TEST_F(EscrowRun, ManyCommitsDoNotLeaveManyPacks) {
+  for (int i = 0; i < 55; ++i) ASSERT_EQ(run("echo " + std::to_string(i) + " >> a.txt").status, 0);
+  EXPECT_EQ(shell("test $(ls '" + repository_ + "'/objects/pack/*.pack | wc -l) -lt 10 && echo few"), "few");
+  EXPECT_EQ(shell("git -C '" + repository_ + "' fsck --strict 2>&1 && git -C '" + repository_ +
+                  "' rev-list --count main"), shell("echo 56"));
+  EXPECT_EQ(shell("git -C '" + repository_ + "' show main:a.txt | tail -n 1"), "54");
+}
+
 TEST_F(EscrowRun, ANonZeroExitRollsBackWithThatStatus) {
   const std::string before = head();
   const ProcessResult result = run("echo secret-of-a-failure > new.txt; rm a.txt; exit 77");
