@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <chrono>
 #include <thread>
 
 #include "session/error.h"
@@ -96,6 +97,33 @@ TEST_F(Sessions, WhatIsWrittenBecomesOneCommitAndNothingIsLeft) {
   EXPECT_EQ(session->record().state, State::committed);
   EXPECT_TRUE(world_.directories.list().empty());
   EXPECT_EQ(world_.references.pins(), 0u);
+}
+
+TEST_F(Sessions, FilesThatStoppedChangingAreStoredBeforeTheCommitAsksForThem) {
+  world_.push("main", {{"a", "1"}});
+  auto session = open();
+  write(*session, "a", "new content");
+  write(*session, "b", "other content");
+  const auto stored = [&](std::string_view content) {
+    return session->quarantine().contains(support::FakeObjectStore().put_blob(content));
+  };
+  for (int i = 0; i < 1000 && !(stored("new content") && stored("other content")); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_TRUE(stored("new content") && stored("other content"));
+  // What was stored is not trusted once the file has changed again.
+  write(*session, "a", "newest content");
+  ASSERT_TRUE(std::holds_alternative<Committed>(commit(*session)));
+  EXPECT_EQ(head_files(), (Files{{"a", "newest content"}, {"b", "other content"}}));
+}
+
+TEST_F(Sessions, ARollbackWhileFilesAreBeingStoredLeavesNothing) {
+  for (int round = 0; round < 10; ++round) {
+    auto session = open();
+    for (int i = 0; i < 200; ++i) write(*session, "f" + std::to_string(i), "content " + std::to_string(i));
+    std::this_thread::sleep_for(std::chrono::milliseconds(300 + round));  // in the midst of it
+    session->rollback(Reason::requested, std::nullopt, "user:alice", false);
+    EXPECT_EQ(session->quarantine().contains(support::FakeObjectStore().put_blob("content 7")), false);
+  }
 }
 
 TEST_F(Sessions, ASessionReadsItsSnapshotWhateverOthersCommit) {
