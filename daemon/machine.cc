@@ -92,7 +92,7 @@ Finding io_uring(const Machine& machine) {
   using fuse::IoUringObstacle;
   Finding finding{.name = "io_uring",
                   .is_on = machine.io_uring == IoUringObstacle::none,
-                  .worth = "1.5 to 4 times the speed of what is bound by messages: creating and deleting small files, "
+                  .worth = "about twice the speed of what is bound by messages: creating and deleting small files, "
                            "unpacking, the first walk through a tree"};
   switch (machine.io_uring) {
     case IoUringObstacle::none:

@@ -1,6 +1,7 @@
 #include "storage/git_references.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
@@ -258,6 +259,8 @@ void GitReferences::unpin_base(const SessionId& session) {
     for (const char* name = nullptr; git_reference_next_name(&name, raw) == 0;) names.push_back(name);
   }
   for (const std::string& name : names) remove(name);
+  // Else every session that ever was would leave a directory that each listing of the references reads.
+  ::rmdir((pool_.git_directory() + "/" + pins_of(session)).c_str());
 }
 
 void GitReferences::keep_result(const SessionId& session, const ObjectId& commit) {

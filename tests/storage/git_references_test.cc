@@ -236,6 +236,16 @@ TEST(GitReferences, UnpinningDropsEveryPinOfThatSessionOnly) {
   EXPECT_EQ(commits.references().result(mine), std::nullopt);
 }
 
+// Else each listing of the references, of which a commit makes some, reads a directory for every session that ever was.
+TEST(GitReferences, AnUnpinnedSessionLeavesNoDirectory) {
+  Commits commits;
+  const SessionId session = SessionId::generate();
+  commits.references().pin_base(session, commits.make("a"));
+  commits.references().unpin_base(session);
+  const std::string pins = commits.repository.path + "/refs/escrow/base";
+  EXPECT_TRUE(!std::filesystem::exists(pins) || std::filesystem::is_empty(pins));
+}
+
 TEST(GitReferences, TheDefaultBranchMayBeUnbornButNotDetached) {
   Commits commits;
   EXPECT_EQ(commits.references().default_branch(), "main");
