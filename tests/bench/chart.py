@@ -48,7 +48,7 @@ def draw(result):
         y = TOP + index * step
         parts.append(f'<text x="{LEFT - 8}" y="{y + step / 2 - 2:.0f}" text-anchor="end">{escape(name)}</text>')
         parts += bars(seconds, name, shown, y)
-    machine = f"{about['cpu']}, {about['cores']} cores, {about['file_system']}, Linux {about['kernel']}, {about['libfuse']}"
+    machine = f"{about['cpu']}, {about['cores']} cores, {about['file_system']}, Linux {about['kernel']}, libfuse {about['libfuse']}"
     parts.append(f'<text x="10" y="{height - 10}" font-size="10">{escape(machine)}; median of {result["rounds"]} '
                  'rotated rounds</text></svg>')
     return "\n".join(parts) + "\n"

@@ -156,6 +156,10 @@ def environment(context):
             return None
         return next((line for line in output.split("\n") if having in line), None)
 
+    def finding(name):
+        line = context.escrow and first_line(context.escrow, "doctor", having=f"{name}: ")
+        return line and line.split(f"{name}: ", 1)[1]
+
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         models = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
     return {
@@ -163,8 +167,8 @@ def environment(context):
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "file_system": first_line("stat", "--file-system", "--format=%T", context.work),
         "escrow": context.escrow and first_line(context.escrow, "--version"),
-        "libfuse": context.escrow and first_line(context.escrow, "doctor", having="libfuse"),
-        "io_uring": context.escrow and first_line(context.escrow, "doctor", having="io_uring"),
+        "libfuse": finding("libfuse"),
+        "io_uring": finding("io_uring"),
         "libgit2": first_line("pkg-config", "--modversion", "libgit2"),
         "sqlite": first_line("pkg-config", "--modversion", "sqlite3"),
         "fuse-overlayfs": first_line("fuse-overlayfs", "--version", having="fuse-overlayfs"),
