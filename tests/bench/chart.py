@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the numbers of run.py as an SVG: speed relative to native, one bar a system. `chart.py bench.json bench.svg`."""
+"""Draws the numbers of run.py as an SVG, speed relative to native: `chart.py bench.json bench.svg`."""
 import json
 import statistics
 import sys
@@ -48,7 +48,8 @@ def draw(result):
         y = TOP + index * step
         parts.append(f'<text x="{LEFT - 8}" y="{y + step / 2 - 2:.0f}" text-anchor="end">{escape(name)}</text>')
         parts += bars(seconds, name, shown, y)
-    machine = f"{about['cpu']}, {about['cores']} cores, {about['file_system']}, Linux {about['kernel']}, libfuse {about['libfuse']}"
+    machine = (f"{about['cpu']}, {about['cores']} cores, {about['file_system']}, Linux {about['kernel']}, "
+               f"libfuse {about['libfuse']}")
     parts.append(f'<text x="10" y="{height - 10}" font-size="10">{escape(machine)}; median of {result["rounds"]} '
                  'rotated rounds</text></svg>')
     return "\n".join(parts) + "\n"

@@ -9,6 +9,7 @@ import json
 import os
 import platform
 import random
+import re
 import shutil
 import statistics
 import subprocess
@@ -76,7 +77,7 @@ def say(text):
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
-def measure_files(context, all_systems, rounds):
+def measure_files(context, all_systems, rounds, match):
     """seconds[workload][system] = one number per round; failures[workload][system] = why there is none."""
     seconds, failures = {}, {}
     for turn in range(rounds):
@@ -84,6 +85,8 @@ def measure_files(context, all_systems, rounds):
         for system in all_systems[shift:] + all_systems[:shift]:
             system.fresh()
             for name, workload in workloads.Workloads(system, context).table():
+                if not match.search(name):
+                    continue
                 say(f"round {turn + 1} of {rounds}: {system.name}: {name}")
                 try:
                     seconds.setdefault(name, {}).setdefault(system.name, []).append(workload())
@@ -183,6 +186,8 @@ def parse_arguments():
     size.add_argument("--full", action="store_true", help="also 1 GB files and a repository of 1M files")
     parser.add_argument("--rounds", type=int, help="rotated rounds (default 5; 1 with --quick)")
     parser.add_argument("--only", choices=("files", "sessions"), help="measure one half")
+    parser.add_argument("--match", type=re.compile, default=re.compile(""), metavar="REGEX",
+                        help="only these of the first half's rows; one that reads needs the one that writes before it")
     parser.add_argument("--build", help="build directory (default: build/release, then build/dev)")
     parser.add_argument("--escrow", help="the program to measure (default: the one of the build directory)")
     parser.add_argument("--directory", default=os.environ.get("TMPDIR", "/tmp"), help="where to work; not a tmpfs")
@@ -206,7 +211,7 @@ def main():
             print(f"{name}: {value}")
         if arguments.only != "sessions":
             found, missing = systems.available(context)
-            seconds, failures = measure_files(context, found, rounds)
+            seconds, failures = measure_files(context, found, rounds, arguments.match)
             result |= {"seconds": seconds, "failures": failures, "missing": missing}
             say("")
             print("\nSpeed relative to native, median of the rounds (1: as fast, 0.5: half as fast)")
