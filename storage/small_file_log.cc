@@ -196,7 +196,8 @@ void SmallFileLog::sync() { sync(*state_.lock()); }
 
 void SmallFileLog::sync(State& state) {
   for (auto& [number, segment] : state.segments) {
-    if (segment.synced == segment.end) continue;
+    // What no longer counts need not be on disk.
+    if (segment.synced == segment.end || segment.counting == 0) continue;
     if (::fdatasync(segment.fd->get()) != 0) throw system_error(errno, "sync " + path_of(number));
     segment.synced = segment.end;
   }

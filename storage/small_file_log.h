@@ -5,7 +5,7 @@
 // Opening reads the segments once and stops at the first record that is not whole: a process died while it wrote it.
 //
 // Thread-safe; one lock, a leaf, held across appends and syncs. Durability: append() survives a kill of the process,
-// sync() makes everything appended before, and the names of the segments, survive a power loss. Throws as
+// sync() makes every record that counts, and the names of the segments, survive a power loss. Throws as
 // session/staging_area.h says.
 #pragma once
 
