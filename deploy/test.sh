@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is needed, builds Escrow and passes its tests: all of them in the `dev` build, and as a smoke test those
-# of session, storage, fuse and api and of a mount's own life once more under AddressSanitizer and
+# of session, storage and api and of a mount's life and I/O once more under AddressSanitizer and
 # UndefinedBehaviorSanitizer. ThreadSanitizer takes longer: deploy/tsan.sh.
 # Set REQUIRE_FUSE=1 to make a machine without a usable /dev/fuse a failure instead of skipped tests.
 set -euo pipefail
@@ -32,11 +32,13 @@ smoke() {
   fi
   echo "tests/$folder under the sanitizers: $(grep --count -E '^ *[0-9]+/[0-9]+ Test .* Passed ' "$log") passed"
 }
-for folder in session storage fuse api; do smoke "$folder" "tests/$folder/all"; done
-smoke mount mount_test --tests-regex '^Mount\.'
+for folder in session storage api; do smoke "$folder" "tests/$folder/all"; done
+# Not the Posix suites: they fork, and go on in the child, from a process with the mount's threads. A thread that is just
+# allocating then leaves the child AddressSanitizer's allocator locked (fixed in later compilers): it hangs.
+smoke mount mount_test --tests-regex '^(Mount\.|Every/IoMode\.)'
 
 step "What this machine allows, and so what the tests use"
 build/dev/daemon/escrow doctor || true
 
 step "Tests"
-ctest --test-dir build/dev --output-on-failure --no-tests=error --timeout 600
+ctest --test-dir build/dev --output-on-failure --no-tests=error --parallel "$jobs" --timeout 600
