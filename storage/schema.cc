@@ -105,10 +105,13 @@ const Schema& session_schema() {
 }
 
 void migrate(Database& database, const Schema& schema) {
-  std::int64_t version = 0;
-  if (is_current(database, schema, version)) return;
+  const auto newest = static_cast<std::int64_t>(schema.migrations.size());
+  if (database.integer("PRAGMA user_version") == newest &&
+      database.integer("PRAGMA application_id") == schema.application_id)
+    return;
+  // Only in here do the values belong together: another process may be making the database at this moment.
   Transaction transaction(database);
-  // Another process may have been faster.
+  std::int64_t version = 0;
   if (is_current(database, schema, version)) return;
   for (auto step = static_cast<std::size_t>(version); step < schema.migrations.size(); ++step)
     database.execute(schema.migrations[step]);
