@@ -33,9 +33,9 @@ smoke() {
   echo "tests/$folder under the sanitizers: $(grep --count -E '^ *[0-9]+/[0-9]+ Test .* Passed ' "$log") passed"
 }
 for folder in session storage api; do smoke "$folder" "tests/$folder/all"; done
-# Not the Posix suites: they fork, and go on in the child, from a process with the mount's threads. A thread that is just
-# allocating then leaves the child AddressSanitizer's allocator locked (fixed in later compilers): it hangs. And not the
-# tests in which threads are ended by pthread_cancel(3): the sanitizer takes the unwinding for an overflow of the stack.
+# Not the Posix suites: they fork, and go on in the child, from a process with the mount's threads. A thread that is
+# just allocating then leaves the child AddressSanitizer's allocator locked (fixed in later compilers): it hangs. And
+# not the tests in which threads are ended by pthread_cancel(3): the sanitizer takes the unwinding for an overflow.
 smoke mount mount_test --tests-regex '^(Mount\.|Every/IoMode\.)' \
   --exclude-regex '^Mount\.(DestroyedItEnds|UnmountsOnlyItself|EndsWhileRequests)'
 
