@@ -1,7 +1,6 @@
 // Makes one pack of many: of everything reachable (`escrow gc`), or of the small packs that commits leave (fold).
 //
-// gc packs everything reachable into one pack and drops the rest. Not thread-safe; the caller
-// holds the gc lock alone.
+// gc packs everything reachable and drops the rest. Not thread-safe; the caller holds the gc lock alone.
 //
 // Entries are copied as they lie, deltas too, checked by their CRC; memory does not grow with the objects' size. Only
 // files that were there before the references were read are removed, and the references are read again before that:

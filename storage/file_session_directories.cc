@@ -12,8 +12,8 @@
 #include "session/error.h"
 #include "session/synchronized.h"
 #include "storage/durable_file.h"
-#include "storage/tiered_staging_area.h"
 #include "storage/sqlite_session_journal.h"
+#include "storage/tiered_staging_area.h"
 
 namespace escrow::storage {
 namespace {
@@ -66,7 +66,7 @@ class FileSessionDirectory final : public session::SessionDirectory {
   const std::string path_;                       // constant
   const UniqueFd lock_;                          // constant; closing it ends the hold
   const QuarantineFactory quarantine_factory_;   // constant
-  TieredStagingArea staging_;                     // self-locking
+  TieredStagingArea staging_;                    // self-locking
   SqliteSessionJournal journal_;                 // the flusher's
   session::Synchronized<std::unique_ptr<session::Quarantine>> quarantine_;  // self-locking
 };

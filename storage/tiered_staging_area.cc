@@ -40,6 +40,7 @@ TieredStagingArea::TieredStagingArea(std::string directory, std::size_t descript
     small.place = place;
     small.size = place.length;
     small.resident = false;
+    small.was_synced = true;
     shard(id).lock()->files.emplace(id, std::move(small));
   }
 }
@@ -103,10 +104,14 @@ void TieredStagingArea::forget(Shard& shard, StagingId id) {
   shard.files.erase(found);
 }
 
+bool TieredStagingArea::is_promised(const Small& small) const {
+  return small.was_synced || (small.place && log_.is_synced(small.place));
+}
+
 void TieredStagingArea::give_own_file(Shard& shard, StagingId id) {
   Small& small = *find(shard, id);
   load_bytes(small);
-  files_.create_with(id, std::as_bytes(std::span(small.bytes)), small.place && log_.is_synced(small.place));
+  files_.create_with(id, std::as_bytes(std::span(small.bytes)), is_promised(small));
   forget(shard, id);
 }
 
@@ -245,6 +250,7 @@ void TieredStagingArea::settle(const std::vector<Waiting>& waiting, const std::v
       log_.release(places[i]);
       continue;
     }
+    small->was_synced = is_promised(*small);
     if (small->place) log_.release(small->place);
     small->place = places[i];
     small->appends += 1;

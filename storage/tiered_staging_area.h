@@ -62,6 +62,7 @@ class TieredStagingArea final : public session::StagingArea {
     std::uint8_t appends = 0;
     bool resident = true;
     bool dirty = false;          // and so resident, and in `dirty`
+    bool was_synced = false;     // a record of it, newest or older, may be on disk: an fsync was promised
   };
   struct Shard {
     std::unordered_map<session::StagingId, Small> files;
@@ -81,6 +82,7 @@ class TieredStagingArea final : public session::StagingArea {
   template <typename Change>
   bool change_small(session::StagingId id, std::uint64_t new_size, Change change);
   void load_bytes(Small& small) const;
+  bool is_promised(const Small& small) const;
   void forget(Shard& shard, session::StagingId id);
   void give_own_file(Shard& shard, session::StagingId id);
   void give_own_file(session::StagingId id);

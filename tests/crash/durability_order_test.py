@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Checks with strace that what escrow promises to survive a power cut is synced before it is promised.
 
-SIGKILL cannot show a missing fsync: the kernel still holds every page. The order of the system calls can. Three
+SIGKILL cannot show a missing fsync: the kernel still holds every page. The order of the system calls can. Four
 promises are traced on the real binary: `escrow commit` of a detached session, an fsync of a new and of an existing file
-in a mount, and an fsync of a directory after a rename.
+in a mount, an fsync of a directory after a rename, and the growth of a file that was synced when it was small.
 
   durability_order_test.py --escrow PATH [--keep]
 
@@ -261,6 +261,26 @@ def check_fsync(scene):
     scene.run('rollback', session)
 
 
+# What an fsync promised stays on disk when the file outgrows the log of small files, whatever was written in between.
+def check_growth(scene):
+    host, session = scene.host(scene.tracer('host'))
+    path = f'{scene.mount}/d/grows'
+    sync_file(path, b'promised\n', os.O_CREAT)
+    with open(path, 'r+b', buffering=0) as file:
+        file.write(b'not synced\n')
+        time.sleep(0.5)  # a newer record takes the place of the synced one
+        file.seek(100000)
+        file.write(b'end\n')
+    scene.unmount(host)
+    trace = Trace(os.path.join(scene.top, 'host'))
+    staging = os.path.join(scene.repo, 'escrow/sessions', session, 'staging')
+    moves = [call for call in trace.calls if call.name.startswith('rename') and call.paths[0].endswith('.new')]
+    expect(len(moves) == 1, f'the trace shows {len(moves)} moves to a file of its own')
+    expect(trace.synced_before(os.path.join(staging, moves[0].paths[0]), moves[0].began),
+           'a file that had been synced moved out of the log before its content was')
+    scene.run('rollback', session)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--escrow', required=True, help='the built binary')
@@ -274,7 +294,7 @@ def main():
         return 1
     root = os.geteuid() == 0
     failed = False
-    for check in (check_commit, check_fsync) if root else (check_commit,):
+    for check in (check_commit, check_fsync, check_growth) if root else (check_commit,):
         top = tempfile.mkdtemp(prefix='escrow-durability-')
         try:
             scene = Scene(os.path.abspath(options.escrow), top)
