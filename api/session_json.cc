@@ -27,7 +27,7 @@ session::State state_from(const Json& json) {
 
 session::Reason reason_from(const Json& json) {
   const std::string name = get_bytes(json, "reason");
-  return name.empty() ? session::Reason::none : value_named(name, session::Reason::host_lost, "reason");
+  return name.empty() ? session::Reason::none : value_named(name, session::Reason::expired, "reason");
 }
 
 Json counts_json(const session::ChangeCounts& counts) {
@@ -88,6 +88,11 @@ void set_options(Json& json, const session::SessionOptions& options) {
   json["run"] = options.ephemeral;
   json["keep_on_failure"] = options.keep_on_failure;
   json["excludes"] = strings_json(options.excludes, "pattern");
+  json["policies"] = strings_json(options.policies, "policy");
+  json["contained_symlinks"] = options.contained_symlinks;
+  json["require_approval"] = options.require_approval;
+  json["approval_expires_s"] = options.approval_expires_s;
+  json["command"] = strings_json(options.command, "argument");
 }
 
 session::SessionOptions options_from(const Json& json) {
@@ -102,6 +107,11 @@ session::SessionOptions options_from(const Json& json) {
   options.ephemeral = get_bool(json, "run");
   options.keep_on_failure = get_bool(json, "keep_on_failure");
   options.excludes = strings_from(get_array(json, "excludes"), "pattern");
+  options.policies = strings_from(get_array(json, "policies"), "policy");
+  options.contained_symlinks = get_bool(json, "contained_symlinks");
+  options.require_approval = get_bool(json, "require_approval");
+  options.approval_expires_s = get_integer(json, "approval_expires_s").value_or(0);
+  options.command = strings_from(get_array(json, "command"), "argument");
   return options;
 }
 
@@ -121,10 +131,17 @@ session::SessionRecord record_from(const Json& json) {
                                 .mountpoint = get_bytes(json, "mountpoint"),
                                 .last_error = get_bytes(json, "last_error"),
                                 .conflicts = strings_from(get_array(json, "conflicts"), "path"),
+                                .result = get_id(json, "result"),
+                                .expires = std::nullopt,
+                                .reviewer = get_bytes(json, "reviewer"),
+                                .review_comment = get_bytes(json, "review_comment"),
                                 .created = get_time(json, "created"),
                                 .changed = get_time(json, "changed")};
   if (const std::optional<std::int64_t> code = get_integer(json, "exit_code")) {
     record.exit_code = static_cast<int>(*code);
+  }
+  if (const auto expires = json.find("expires"); expires != json.end() && !expires->is_null()) {
+    record.expires = get_time(json, "expires");
   }
   return record;
 }
@@ -190,6 +207,10 @@ Json view_json(const SessionView& view) {
   set_bytes(json, "mountpoint", record.mountpoint);
   set_bytes(json, "last_error", record.last_error);
   json["conflicts"] = strings_json(record.conflicts, "path");
+  set_id(json, "result", record.result);
+  json["expires"] = record.expires ? Json(to_text(*record.expires)) : Json(nullptr);
+  set_bytes(json, "reviewer", record.reviewer);
+  set_bytes(json, "review_comment", record.review_comment);
   json["created"] = to_text(record.created);
   json["changed"] = to_text(record.changed);
   if (view.counts) json["counts"] = counts_json(*view.counts);

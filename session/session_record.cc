@@ -15,7 +15,8 @@ constexpr std::array kStates = {State::open,      State::awaiting_approval, Stat
 
 constexpr std::array kReasons = {Reason::none,        Reason::success,   Reason::no_changes, Reason::conflict,
                                  Reason::exit_status, Reason::signal,    Reason::cancelled,  Reason::timed_out,
-                                 Reason::not_started, Reason::requested, Reason::host_lost};
+                                 Reason::not_started, Reason::requested, Reason::host_lost,
+                                 Reason::rejected,    Reason::expired};
 
 template <typename Values>
 auto value_named(const Values& values, std::string_view name) {
@@ -70,6 +71,8 @@ const char* name_of(Reason reason) {
     case Reason::not_started: return "not_started";
     case Reason::requested: return "requested";
     case Reason::host_lost: return "host_lost";
+    case Reason::rejected: return "rejected";
+    case Reason::expired: return "expired";
   }
   return "?";
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "session/clock.h"
@@ -32,6 +33,8 @@ enum class Reason {
   not_started,   // the command could not be run
   requested,     // rollback by hand
   host_lost,     // the host process of a run died; recovery rolled back
+  rejected,      // by a reviewer
+  expired,       // nobody approved it in time
 };
 
 const char* name_of(State state);
@@ -68,6 +71,11 @@ struct SessionOptions {
   bool ephemeral = false;        // belongs to a run: when its host dies, recovery rolls it back
   bool keep_on_failure = false;  // a failed run keeps its result under refs/sessions/<id>
   std::vector<std::string> excludes;  // gitignore-style patterns of --exclude
+  std::vector<std::string> policies;  // JSON documents, as given; each can only narrow what the others allow
+  bool contained_symlinks = false;    // a link that leads out of the mount cannot be read
+  bool require_approval = false;      // success leads to awaiting_approval, not to a commit
+  std::int64_t approval_expires_s = 0;  // after this time unapproved it is rolled back; 0: never
+  std::vector<std::string> command;   // of a run, with its arguments; for the audit record
 };
 
 struct SessionRecord {
@@ -84,6 +92,10 @@ struct SessionRecord {
   std::string mountpoint{};               // empty: not mounted
   std::string last_error{};               // of the last commit that failed for another reason than a conflict
   std::vector<std::string> conflicts{};   // paths, of commit_failed
+  std::optional<ObjectId> result{};       // the sealed result that awaits approval, a commit on the base
+  std::optional<Timestamp> expires{};     // when a result that nobody approved is rolled back
+  std::string reviewer{};                 // who approved or rejected
+  std::string review_comment{};
   Timestamp created{};
   Timestamp changed{};                    // of the last transition
 };

@@ -10,7 +10,7 @@ using session::Errc;
 using session::Error;
 
 // Paths and other names of any bytes are BLOBs; lists of them are joined with a NUL after each.
-constexpr std::array<const char*, 1> kCatalogMigrations = {R"(
+constexpr std::array<const char*, 2> kCatalogMigrations = {R"(
   CREATE TABLE session (
     id TEXT PRIMARY KEY NOT NULL,
     state TEXT NOT NULL,
@@ -39,6 +39,25 @@ constexpr std::array<const char*, 1> kCatalogMigrations = {R"(
     who TEXT NOT NULL, why TEXT NOT NULL
   );
   CREATE INDEX history_by_session ON history (session);
+)",
+                                                              R"(
+  ALTER TABLE session ADD COLUMN policies BLOB NOT NULL DEFAULT x'';
+  ALTER TABLE session ADD COLUMN contained_symlinks INTEGER NOT NULL DEFAULT 0;
+  ALTER TABLE session ADD COLUMN require_approval INTEGER NOT NULL DEFAULT 0;
+  ALTER TABLE session ADD COLUMN approval_expires_s INTEGER NOT NULL DEFAULT 0;
+  ALTER TABLE session ADD COLUMN command BLOB NOT NULL DEFAULT x'';
+  ALTER TABLE session ADD COLUMN result TEXT;
+  ALTER TABLE session ADD COLUMN expires_s INTEGER;
+  ALTER TABLE session ADD COLUMN expires_ns INTEGER;
+  ALTER TABLE session ADD COLUMN reviewer TEXT NOT NULL DEFAULT '';
+  ALTER TABLE session ADD COLUMN review_comment TEXT NOT NULL DEFAULT '';
+  CREATE TABLE denial (
+    session TEXT NOT NULL, operation TEXT NOT NULL, path BLOB NOT NULL, rule TEXT NOT NULL,
+    count INTEGER NOT NULL,
+    first_s INTEGER NOT NULL, first_ns INTEGER NOT NULL,
+    last_s INTEGER NOT NULL, last_ns INTEGER NOT NULL,
+    PRIMARY KEY (session, operation, path, rule)
+  ) WITHOUT ROWID;
 )"};
 
 // A savepoint or a fork is a new row of `layer`; nothing is copied.

@@ -20,7 +20,8 @@ using session::Timestamp;
 constexpr std::string_view kColumns =
     "id, state, reason, branch, prefix, committer, issuer, source, image, trigger_name, trigger_id, uid, gid, umask, "
     "read_only, ephemeral, keep_on_failure, excludes, base, \"commit\", swap_from, swap_to, exit_code, message, "
-    "mountpoint, last_error, conflicts, created_s, created_ns, changed_s, changed_ns";
+    "mountpoint, last_error, conflicts, created_s, created_ns, changed_s, changed_ns, policies, contained_symlinks, "
+    "require_approval, approval_expires_s, command, result, expires_s, expires_ns, reviewer, review_comment";
 
 std::string sql_select(std::string_view rest) {
   return "SELECT " + std::string(kColumns) + " FROM session " + std::string(rest);
@@ -80,6 +81,11 @@ class RowReader {
     const int column = column_++;
     return row_.is_null(column) ? std::nullopt : std::optional(static_cast<int>(row_.integer(column)));
   }
+  std::optional<Timestamp> optional_time() {
+    if (!row_.is_null(column_)) return time();
+    column_ += 2;
+    return std::nullopt;
+  }
   std::optional<ObjectId> optional_id() {
     const int column = column_++;
     if (row_.is_null(column)) return std::nullopt;
@@ -115,7 +121,8 @@ SessionRecord decode(const Database& database, const Statement::Run& row) {
   };
   SessionRecord record{.id = named(SessionId::parse, "id"), .options = {}, .base = {}, .commit = {}, .swap_from = {},
                        .swap_to = {}, .exit_code = {}, .message = {}, .mountpoint = {}, .last_error = {},
-                       .conflicts = {}, .created = {}, .changed = {}};
+                       .conflicts = {}, .result = {}, .expires = {}, .reviewer = {}, .review_comment = {},
+                       .created = {}, .changed = {}};
   record.state = named(session::state_from_name, "state");
   record.reason = named(session::reason_from_name, "reason");
   session::SessionOptions& options = record.options;
@@ -135,6 +142,13 @@ SessionRecord decode(const Database& database, const Statement::Run& row) {
   record.conflicts = split(reader.bytes());
   record.created = reader.time();
   record.changed = reader.time();
+  options.policies = split(reader.bytes());
+  for (bool* value : {&options.contained_symlinks, &options.require_approval}) *value = reader.flag();
+  options.approval_expires_s = reader.integer();
+  options.command = split(reader.bytes());
+  record.result = reader.optional_id();
+  record.expires = reader.optional_time();
+  for (std::string* value : {&record.reviewer, &record.review_comment}) *value = reader.bytes();
   return record;
 }
 
@@ -149,12 +163,17 @@ void put_row(Statement& statement, const SessionRecord& record) {
                     hex_of(record.base), hex_of(record.commit), hex_of(record.swap_from), hex_of(record.swap_to),
                     record.exit_code, Bytes{record.message}, Bytes{record.mountpoint}, record.last_error,
                     Bytes{join(record.conflicts)}, record.created.seconds, record.created.nanoseconds,
-                    record.changed.seconds, record.changed.nanoseconds);
+                    record.changed.seconds, record.changed.nanoseconds, Bytes{join(options.policies)},
+                    options.contained_symlinks, options.require_approval, options.approval_expires_s,
+                    Bytes{join(options.command)}, hex_of(record.result),
+                    record.expires ? std::optional(record.expires->seconds) : std::nullopt,
+                    record.expires ? std::optional(std::int64_t{record.expires->nanoseconds}) : std::nullopt,
+                    record.reviewer, record.review_comment);
 }
 
 std::string sql_put(const char* verb) {
   std::string sql = std::string(verb) + " INTO session (" + std::string(kColumns) + ") VALUES (?";
-  for (int i = 1; i < 31; ++i) sql += ", ?";
+  for (int i = 1; i < 41; ++i) sql += ", ?";
   return sql + ")";
 }
 
@@ -197,6 +216,7 @@ struct SqliteSessionCatalog::Connection {
                   "DELETE FROM session WHERE state IN ('committed', 'commit_failed', 'rolled_back') "
                   "AND (changed_s < ?1 OR (changed_s = ?1 AND changed_ns < ?2))"};
   Statement prune_history{database, "DELETE FROM history WHERE session NOT IN (SELECT id FROM session)"};
+  Statement prune_denials{database, "DELETE FROM denial WHERE session NOT IN (SELECT id FROM session)"};
 };
 
 SqliteSessionCatalog::SqliteSessionCatalog(const std::string& database_path)
@@ -260,7 +280,10 @@ void SqliteSessionCatalog::prune(Timestamp before) {
   Connection& connection = **guard;
   Transaction transaction(connection.database);
   connection.prune.execute(before.seconds, before.nanoseconds);
-  if (connection.database.changes() > 0) connection.prune_history.execute();
+  if (connection.database.changes() > 0) {
+    connection.prune_history.execute();
+    connection.prune_denials.execute();
+  }
   transaction.commit();
 }
 

@@ -15,7 +15,9 @@ inline session::SessionRecord sample_record(const session::SessionId& id) {
   session::SessionRecord record{.id = id, .options = {}, .base = session::ObjectId(bytes), .commit = {},
                                 .swap_from = {}, .swap_to = {}, .exit_code = -7, .message = "say\nwhat\xff",
                                 .mountpoint = "/mnt/\xff", .last_error = "the disk was full",
-                                .conflicts = {"a/b\nc", "\xfe"}, .created = {100, 5}, .changed = {200, 999'999'999}};
+                                .conflicts = {"a/b\nc", "\xfe"}, .result = session::ObjectId(bytes),
+                                .expires = session::Timestamp{300, 7}, .reviewer = "user:bob",
+                                .review_comment = "fine", .created = {100, 5}, .changed = {200, 999'999'999}};
   record.options.branch = "main";
   record.options.prefix = session::RepoPath::parse("data/r\xffw", "prefix");
   record.options.audit = {"user:alice", "agent:bot", "sandbox", "debian:12", "cron", "42"};
@@ -26,6 +28,11 @@ inline session::SessionRecord sample_record(const session::SessionId& id) {
   record.options.ephemeral = true;
   record.options.keep_on_failure = true;
   record.options.excludes = {"*.tmp", "!keep.tmp"};
+  record.options.policies = {R"({"default": "allow"})", R"({"default": "deny"})"};
+  record.options.contained_symlinks = true;
+  record.options.require_approval = true;
+  record.options.approval_expires_s = 3600;
+  record.options.command = {"sh", "-c", "echo \xff"};
   return record;
 }
 
@@ -39,7 +46,12 @@ inline std::string describe(const session::SessionRecord& record) {
       << options.uid << ':' << options.gid << " umask " << options.umask << ' ' << options.read_only
       << options.ephemeral << options.keep_on_failure << " excludes";
   for (const std::string& pattern : options.excludes) out << " '" << pattern << "'";
-  for (const auto& object : {record.base, record.commit, record.swap_from, record.swap_to})
+  for (const std::string& policy : options.policies) out << " policy '" << policy << "'";
+  for (const std::string& argument : options.command) out << " argument '" << argument << "'";
+  out << ' ' << options.contained_symlinks << options.require_approval << " for " << options.approval_expires_s;
+  if (record.expires) out << " expires " << record.expires->seconds << '.' << record.expires->nanoseconds;
+  out << " reviewed by '" << record.reviewer << "' saying '" << record.review_comment << "'";
+  for (const auto& object : {record.base, record.commit, record.swap_from, record.swap_to, record.result})
     out << ' ' << (object ? object->hex() : "-");
   out << " exit " << (record.exit_code ? std::to_string(*record.exit_code) : "-") << " message '" << record.message
       << "' at '" << record.mountpoint << "' error '" << record.last_error << "' conflicts";
