@@ -11,11 +11,12 @@
 #include <cstring>
 
 #include "daemon/file_descriptor.h"
+#include "daemon/hardening.h"
 
 namespace escrow::daemon {
 namespace {
 
-enum class Stage : int { directory, identity, execute };
+enum class Stage : int { directory, identity, hardening, execute };
 
 // What the child tells when it cannot go on; nothing at all when exec closed the pipe.
 struct Report {
@@ -39,8 +40,9 @@ int take_identity(const CommandSpec::Identity& identity) {
 
 // SIGINT and SIGTERM are how a run is cancelled: the command hears them even if Escrow was started with them ignored,
 // as shells do for background jobs.
-void restore_signals(const SignalState& signals) {
-  for (const int number : {SIGINT, SIGTERM, SIGTSTP}) ::signal(number, SIG_DFL);
+void restore_signals(const SignalState& signals, bool wrapped) {
+  for (const int number : {SIGINT, SIGTERM}) ::signal(number, wrapped ? SIG_IGN : SIG_DFL);
+  ::signal(SIGTSTP, SIG_DFL);
   ::signal(SIGPIPE, signals.pipe);
   ::sigprocmask(SIG_SETMASK, &signals.mask, nullptr);
 }
@@ -66,7 +68,10 @@ void restore_signals(const SignalState& signals) {
   // A change of identity clears it, so it comes after; the parent may have died before.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
   if (::getppid() != supervisor) ::_exit(125);
-  restore_signals(signals);
+  restore_signals(signals, spec.wrapped);
+  if (spec.hardened) {
+    if (const int error = harden_process(spec.data)) give_up(Stage::hardening, error);
+  }
   environ = environment.data();
   ::execvp(arguments[0], arguments.data());
   give_up(Stage::execute, errno);
@@ -84,6 +89,9 @@ CommandEnd failure_of(const Report& report, const CommandSpec& spec) {
     case Stage::identity:
       end.message = "the user and group of --uid and --gid could not be taken on: " + reason +
                     "; only root may run a command as another user";
+      break;
+    case Stage::hardening:
+      end.message = "the command could not be confined: " + reason;
       break;
     case Stage::execute:
       end.cause = report.error == ENOENT ? EndCause::not_found : EndCause::could_not_run;

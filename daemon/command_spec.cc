@@ -66,6 +66,9 @@ std::string encode(const CommandSpec& spec) {
     out.number(spec.identity->gid);
     out.list(spec.identity->groups, [&](gid_t value) { out.number(value); });
   }
+  out.number(spec.wrapped);
+  out.number(spec.hardened);
+  out.list(spec.data, [&](const std::string& value) { out.text(value); });
   out.number(spec.umask);
   out.number(spec.timeout ? spec.timeout->count() : -1);
   out.number(spec.grace.count());
@@ -88,6 +91,9 @@ CommandSpec decode_command_spec(std::string_view bytes) {
     identity.groups = in.list<gid_t>([&] { return static_cast<gid_t>(in.number()); });
     spec.identity = identity;
   }
+  spec.wrapped = in.number() != 0;
+  spec.hardened = in.number() != 0;
+  spec.data = in.list<std::string>([&] { return in.text(); });
   spec.umask = static_cast<mode_t>(in.number());
   const std::int64_t timeout_ms = in.number();
   if (timeout_ms >= 0) spec.timeout = std::chrono::milliseconds(timeout_ms);

@@ -27,6 +27,11 @@ struct CommandSpec {
     std::vector<gid_t> groups;
   };
   std::optional<Identity> identity;
+  // The program that is started runs the command and ignores SIGINT and SIGTERM, which are for the command.
+  bool wrapped = false;
+  // The command is hostile: see hardening.h, also for what `data` is.
+  bool hardened = false;
+  std::vector<std::string> data;
   mode_t umask = 022;
   std::optional<std::chrono::milliseconds> timeout;
   std::chrono::milliseconds grace = kDefaultGrace;  // between the first signal and SIGKILL

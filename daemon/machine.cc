@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "daemon/confinement.h"
 #include "daemon/user_namespace.h"
 #include "fuse/library.h"
 
@@ -76,6 +77,15 @@ Finding user_namespaces(const Machine& machine) {
           .state = machine.may_make_user_namespace ? "can be made" : "are not given by the kernel",
           .worth = "ordinary users run commands over a session without fusermount3",
           .command = machine.may_make_user_namespace ? "" : machine.user_namespace_command};
+}
+
+Finding bubblewrap(const Machine& machine) {
+  const bool is_there = !machine.bubblewrap.empty(), may_use = machine.may_make_user_namespace;
+  return {.name = "bubblewrap",
+          .is_on = is_there && may_use,
+          .state = !is_there ? "is not installed" : machine.bubblewrap + (may_use ? "" : ", without user namespaces"),
+          .worth = "commands that see nothing of the machine (--confine), or no network (--network none)",
+          .command = !is_there ? "sudo apt-get install bubblewrap" : may_use ? "" : machine.user_namespace_command};
 }
 
 Finding libfuse(const Machine& machine) {
@@ -151,6 +161,7 @@ Machine look_at_machine() {
   const Helper helper = find_fusermount();
   machine.fusermount = helper.path;
   machine.fusermount_is_setuid = helper.is_setuid;
+  machine.bubblewrap = find_bubblewrap();
   machine.libfuse_compiled = fuse::libfuse_compiled();
   machine.libfuse_running = fuse::libfuse_running();
   machine.io_uring = fuse::io_uring_obstacle();
@@ -166,7 +177,7 @@ bool can_mount(const Machine& machine) {
 
 std::vector<Finding> findings_of(const Machine& machine) {
   return {device(machine),  mounting(machine), fusermount(machine), user_namespaces(machine),
-          libfuse(machine), io_uring(machine), passthrough(machine)};
+          bubblewrap(machine), libfuse(machine), io_uring(machine), passthrough(machine)};
 }
 
 }  // namespace escrow::daemon

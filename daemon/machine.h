@@ -19,6 +19,7 @@ struct Machine {
   std::string user_namespace_command;  // what would allow it, where it is forbidden
   std::string fusermount;              // path of fusermount3, or empty
   bool fusermount_is_setuid = false;
+  std::string bubblewrap;              // path of bwrap, or empty
   std::string libfuse_compiled, libfuse_running;
   fuse::IoUringObstacle io_uring = fuse::IoUringObstacle::none;
   int kernel_major = 0, kernel_minor = 0;

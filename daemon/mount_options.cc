@@ -71,6 +71,8 @@ void apply_one(std::string_view option, MountArguments& arguments) {
     arguments.opened.read_only = true;
   } else if (option == "xattr=off" || option == "xattr=user") {
     arguments.opened.xattr = value;
+  } else if (option == "symlinks=any" || option == "symlinks=contained") {
+    arguments.opened.symlinks = value;
   } else if (option == "io_uring=auto" || option == "io_uring=off") {
     arguments.opened.io_uring = value;
   } else if (option == "io=auto" || option == "io=cached" || option == "io=passthrough") {

@@ -36,6 +36,11 @@ void add_view_options(CLI::App& command, SessionArguments& arguments) {
       ->type_name("OCTAL")
       ->capture_default_str();
   command.add_flag("--read-only", arguments.read_only, "Every change fails with EROFS");
+  command
+      .add_option("--symlinks", arguments.symlinks,
+                  "contained: a link that leads out of the mount cannot be read (EACCES); any (default, not with "
+                  "--confine)")
+      ->check(CLI::IsMember({"any", "contained"}));
   command.add_option("--xattr", arguments.xattr, "off, or user: extended attributes user.*, at a message per write(2)")
       ->check(CLI::IsMember({"off", "user"}))
       ->capture_default_str();
@@ -94,6 +99,7 @@ session::SessionOptions session_options(const SessionArguments& arguments, const
   options.gid = arguments.gid.value_or(getgid());
   options.umask = parse_umask(arguments.umask, "--umask");
   options.read_only = arguments.read_only;
+  options.contained_symlinks = arguments.symlinks == "contained";
   options.excludes = arguments.excludes;
   return options;
 }

@@ -26,6 +26,7 @@ struct SessionArguments {
   bool read_only = false;
   // Of the mount, not of the session.
   std::string xattr = "off";   // or "user"
+  std::string symlinks;        // "any", "contained"; empty: any, but contained for a confined command
   std::string io = "auto";     // or "cached" or "passthrough"
   std::string opens = "auto";  // or "none" or "daemon"
   std::string io_uring = "auto";  // or "off"
@@ -34,7 +35,7 @@ struct SessionArguments {
 
 // --branch --path-prefix --committer --issuer --image --trigger --trigger-id
 void add_audit_options(CLI::App& command, SessionArguments& arguments);
-// --uid --gid --umask --read-only --xattr --io --opens --io-uring --exclude
+// --uid --gid --umask --read-only --symlinks --xattr --io --opens --io-uring --exclude
 void add_view_options(CLI::App& command, SessionArguments& arguments);
 
 // Checks every value. `source` is "sandbox", "manual" or "import". Throws Error{bad_request}.

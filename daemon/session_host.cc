@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "daemon/file_descriptor.h"
 #include "daemon/mountpoint.h"
 #include "daemon/session_verbs.h"
+#include "session/contained_links.h"
 #include "session/synchronized.h"
 
 namespace escrow::daemon {
@@ -23,6 +25,9 @@ using session::LogLevel;
 using session::WriteGate;
 
 namespace {
+
+// How long a mount that was unmounted may take to end.
+constexpr std::chrono::milliseconds kPatience{1000};
 
 template <typename... Cases>
 struct Overloaded : Cases... {
@@ -58,8 +63,9 @@ struct SessionHost::Impl {
         repository(in),
         log(to),
         event(make_event()),
-        mount(std::make_unique<fuse::Mount>(session->file_system(), named(options.mount, session->id()), log,
-                                            [this] { announce(); })) {
+        links(contained_links()),
+        mount(std::make_unique<fuse::Mount>(links ? *links : session->file_system(),
+                                            named(options.mount, session->id()), log, [this] { announce(); })) {
     server = std::make_unique<api::ControlServer>(
         session->directory(),
         [this](const api::Request& request, const api::Peer& peer, const SendPart& send_part) {
@@ -83,6 +89,15 @@ struct SessionHost::Impl {
     } catch (const Error& error) {
       log.write(LogLevel::warning, std::string("the session stays marked as mounted: ") + error.what());
     }
+  }
+
+  // Null for a session whose links may lead anywhere.
+  std::unique_ptr<session::ContainedLinks> contained_links() const {
+    if (!session->record().options.contained_symlinks) return nullptr;
+    const std::string& host = options.mount.mountpoint;
+    return std::make_unique<session::ContainedLinks>(
+        session->file_system(), [this](session::NodeId node) { return session->overlay().names(node).paths; },
+        session::ContainedLinks::Roots{options.visible_root.empty() ? host : options.visible_root, host});
   }
 
   // ---- What brings the mount down.
@@ -246,6 +261,7 @@ struct SessionHost::Impl {
   const FileDescriptor event;
   session::Synchronized<Verbs> verbs;  // self-locking; held for the whole of a verb
   std::condition_variable run_ended;   // with `verbs`
+  const std::unique_ptr<session::ContainedLinks> links;  // self-locking
   std::unique_ptr<fuse::Mount> mount;  // constant until destruction; self-locking
   std::unique_ptr<api::ControlServer> server;
 };
@@ -268,7 +284,11 @@ std::string SessionHost::seal_and_unmount() {
   // Unmounting writes back what is dirty by itself; only when that is not possible each file is asked for.
   impl_->session->gate().move_to(WriteGate::Position::draining);
   std::string warning;
-  if (impl_->mount->is_mounted() && !impl_->mount->try_unmount()) {
+  if (impl_->mount->is_mounted() && impl_->mount->try_unmount()) {
+    // Another mount namespace may still show it (a container, or a sandbox whose last process has just gone), and then
+    // nothing was written back yet.
+    if (!impl_->mount->wait_for_end(kPatience)) impl_->mount->flush(impl_->session->overlay().held_files());
+  } else if (impl_->mount->is_mounted()) {
     impl_->mount->flush(impl_->session->overlay().held_files());
     impl_->session->gate().move_to(WriteGate::Position::sealed);
     warning = impl_->take_mount_away();

@@ -12,7 +12,7 @@ packages=(
   # build libfuse (deploy/libfuse.sh)
   dpkg-dev meson liburing-dev libnuma-dev
   # run
-  fuse3 git
+  fuse3 git bubblewrap
   # test and measure: the tools that run inside mounts, and the file systems compared with
   sqlite3 rsync attr python3 fuse-overlayfs man-db procps util-linux tar strace
 )

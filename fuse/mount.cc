@@ -112,7 +112,7 @@ struct Mount::Impl {
   bool serve_one(std::byte* buffer);
   void thread_ended();
   // The kernel has let go: nothing will come from the device any more.
-  bool is_severed() const;
+  bool is_severed(int timeout_ms = 0) const;
   // Whether the path still leads to this mount and not to another on top of it.
   bool is_reachable() const;
   void raise_readahead() const;
@@ -205,9 +205,9 @@ void Mount::Impl::thread_ended() {
   if (on_unmounted) on_unmounted();
 }
 
-bool Mount::Impl::is_severed() const {
+bool Mount::Impl::is_severed(int timeout_ms) const {
   pollfd device{fuse_session_fd(session.get()), 0, 0};
-  return ::poll(&device, 1, 0) == 1 && (device.revents & POLLERR) != 0;
+  return ::poll(&device, 1, timeout_ms) == 1 && (device.revents & POLLERR) != 0;
 }
 
 bool Mount::Impl::is_reachable() const {
@@ -251,6 +251,10 @@ bool Mount::try_unmount() {
 
 void Mount::detach() {
   if (!impl_->is_severed() && impl_->is_reachable()) unmount(impl_->mountpoint, UnmountMode::detach);
+}
+
+bool Mount::wait_for_end(std::chrono::milliseconds patience) const {
+  return impl_->is_severed(static_cast<int>(patience.count()));
 }
 
 bool Mount::is_mounted() const { return !impl_->is_severed(); }

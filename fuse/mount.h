@@ -6,6 +6,7 @@
 // fuse_lowlevel.h, the kernel's fs/fuse.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -60,6 +61,8 @@ class Mount {
   // MNT_DETACH: no new path reaches the mount; what holds it is served until it lets go or this object is destroyed.
   void detach();
   bool is_mounted() const;
+  // Whether the kernel has let go of it by then: after unmounting it can still be shown in another mount namespace.
+  bool wait_for_end(std::chrono::milliseconds patience) const;
   // Whether requests have come over io_uring.
   bool uses_io_uring() const;
 

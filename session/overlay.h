@@ -89,6 +89,14 @@ class Overlay final : public FileSystem {
   void retain(NodeId node) override;
   void release(NodeId node) override;
 
+  // What a node is called, below the root, "" being the root itself: every name of a file with hard links. None: it was
+  // removed, or a directory above it was.
+  struct Names {
+    std::vector<std::string> paths;
+    bool is_directory = false;
+  };
+  Names names(NodeId node);
+
   // The path of a file that some process can still write without a call here (open(), raw), if there is one: while it
   // can, what build_tree() reads is no cut. Waits a moment for processes that have just let go.
   std::optional<std::string> still_written();

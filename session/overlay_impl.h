@@ -43,6 +43,10 @@ struct Overlay::Impl {
   Attributes describe(const TreeEntry& entry, NodeId id) const;
   Attributes attributes(Locked::Read state, NodeId id);
 
+  // Paths (overlay_paths.cc)
+  // Below the root; nullopt: a directory of it was removed.
+  static std::optional<std::string> path_of(const OverlayState& state, const Link& link);
+
   // Bytes that change without a call (overlay_raw.cc)
   std::shared_ptr<Content> content_of(NodeId id);
   bool learn(NodeId id, Content& content, const Timestamp& modified);

@@ -16,17 +16,6 @@ using namespace std::chrono_literals;
 constexpr auto kPatience = 500ms;
 constexpr auto kBetweenLooks = 5ms;
 
-std::string path_of(const OverlayState& state, const Node& file) {
-  std::string path;
-  const Node* node = &file;
-  while (node->id != kRootNode && !node->links.empty()) {
-    const Link& link = node->links.front();
-    path = path.empty() ? link.name : link.name + "/" + path;
-    node = state.nodes.at(link.directory).get();
-  }
-  return path;
-}
-
 }  // namespace
 
 // Null for what is not in memory: nothing of it is staged.
@@ -84,7 +73,7 @@ std::optional<std::string> Overlay::still_written() {
         auto now = impl_->guarded.lock_shared();
         const auto node = now->nodes.find(id);
         if (node == now->nodes.end() || node->second->links.empty()) break;  // removed meanwhile: in no tree
-        return path_of(*now, *node->second);
+        return Impl::path_of(*now, node->second->links.front()).value_or("");
       }
       std::this_thread::sleep_for(kBetweenLooks);
     }

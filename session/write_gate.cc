@@ -58,108 +58,70 @@ void WriteGate::move_to(Position position) {
 
 WriteGate::Position WriteGate::position() const { return traffic_.lock()->position; }
 
-// What changes nothing passes in every position.
-
-std::optional<Attributes> WriteGate::lookup(NodeId directory, std::string_view name) {
-  return inner_.lookup(directory, name);
-}
-
-Attributes WriteGate::attributes(NodeId node) { return inner_.attributes(node); }
-
-std::string WriteGate::read_link(NodeId node) { return inner_.read_link(node); }
-
-void WriteGate::close(NodeId node, OpenIntent intent) { inner_.close(node, intent); }
-
-std::size_t WriteGate::read(NodeId node, std::uint64_t offset, std::span<std::byte> out) {
-  return inner_.read(node, offset, out);
-}
-
-std::optional<std::uint64_t> WriteGate::seek(NodeId node, std::uint64_t offset, SeekTarget target) {
-  return inner_.seek(node, offset, target);
-}
-
-void WriteGate::sync_file(NodeId node) { inner_.sync_file(node); }
-
-void WriteGate::sync_directory(NodeId node) { inner_.sync_directory(node); }
-
-void WriteGate::list(NodeId directory, std::uint64_t cookie, const std::function<bool(const Entry&)>& visit) {
-  inner_.list(directory, cookie, visit);
-}
-
-std::optional<std::string> WriteGate::xattr(NodeId node, std::string_view name) { return inner_.xattr(node, name); }
-
-std::vector<std::string> WriteGate::xattr_names(NodeId node) { return inner_.xattr_names(node); }
-
-StagingArea::FreeSpace WriteGate::free_space() { return inner_.free_space(); }
-
-void WriteGate::retain(NodeId node) { inner_.retain(node); }
-
-void WriteGate::release(NodeId node) { inner_.release(node); }
-
 // What changes something needs a pass.
 
 Attributes WriteGate::change_attributes(NodeId node, const AttributeChange& change) {
   const Pass pass(*this);
-  return inner_.change_attributes(node, change);
+  return ForwardingFileSystem::change_attributes(node, change);
 }
 
 Attributes WriteGate::make_node(NodeId directory, std::string_view name, std::uint32_t mode, std::uint32_t rdev,
                                 const Caller& caller) {
   const Pass pass(*this);
-  return inner_.make_node(directory, name, mode, rdev, caller);
+  return ForwardingFileSystem::make_node(directory, name, mode, rdev, caller);
 }
 
 Attributes WriteGate::make_symlink(NodeId directory, std::string_view name, std::string_view target,
                                    const Caller& caller) {
   const Pass pass(*this);
-  return inner_.make_symlink(directory, name, target, caller);
+  return ForwardingFileSystem::make_symlink(directory, name, target, caller);
 }
 
 Attributes WriteGate::link(NodeId node, NodeId directory, std::string_view name) {
   const Pass pass(*this);
-  return inner_.link(node, directory, name);
+  return ForwardingFileSystem::link(node, directory, name);
 }
 
 void WriteGate::unlink(NodeId directory, std::string_view name) {
   const Pass pass(*this);
-  inner_.unlink(directory, name);
+  ForwardingFileSystem::unlink(directory, name);
 }
 
 void WriteGate::remove_directory(NodeId directory, std::string_view name) {
   const Pass pass(*this);
-  inner_.remove_directory(directory, name);
+  ForwardingFileSystem::remove_directory(directory, name);
 }
 
 void WriteGate::rename(NodeId directory, std::string_view name, NodeId new_directory, std::string_view new_name,
                        RenameMode mode) {
   const Pass pass(*this);
-  inner_.rename(directory, name, new_directory, new_name, mode);
+  ForwardingFileSystem::rename(directory, name, new_directory, new_name, mode);
 }
 
 std::unique_ptr<RawFile> WriteGate::open(NodeId node, OpenIntent intent) {
-  if (!intent.write) return inner_.open(node, intent);
+  if (!intent.write) return ForwardingFileSystem::open(node, intent);
   const Pass pass(*this);
-  return inner_.open(node, intent);
+  return ForwardingFileSystem::open(node, intent);
 }
 
 void WriteGate::write(NodeId node, std::uint64_t offset, std::span<const std::byte> bytes, WriteOrigin origin) {
   const Pass pass(*this, origin);
-  inner_.write(node, offset, bytes, origin);
+  ForwardingFileSystem::write(node, offset, bytes, origin);
 }
 
 void WriteGate::allocate(NodeId node, AllocateMode mode, std::uint64_t offset, std::uint64_t length) {
   const Pass pass(*this);
-  inner_.allocate(node, mode, offset, length);
+  ForwardingFileSystem::allocate(node, mode, offset, length);
 }
 
 void WriteGate::set_xattr(NodeId node, std::string_view name, std::string_view value, XattrMode mode) {
   const Pass pass(*this);
-  inner_.set_xattr(node, name, value, mode);
+  ForwardingFileSystem::set_xattr(node, name, value, mode);
 }
 
 void WriteGate::remove_xattr(NodeId node, std::string_view name) {
   const Pass pass(*this);
-  inner_.remove_xattr(node, name);
+  ForwardingFileSystem::remove_xattr(node, name);
 }
 
 }  // namespace escrow::session

@@ -10,17 +10,17 @@
 #include <condition_variable>
 #include <cstdint>
 
-#include "session/file_system.h"
+#include "session/forwarding_file_system.h"
 #include "session/synchronized.h"
 
 namespace escrow::session {
 
-class WriteGate final : public FileSystem {
+class WriteGate final : public ForwardingFileSystem {
  public:
   enum class Position { open, draining, sealed };
 
   // `inner` must outlive the gate.
-  WriteGate(FileSystem& inner, Position position) : inner_(inner), traffic_(Traffic{position}) {}
+  WriteGate(FileSystem& inner, Position position) : ForwardingFileSystem(inner), traffic_(Traffic{position}) {}
 
   void move_to(Position position);
   Position position() const;
@@ -38,10 +38,8 @@ class WriteGate final : public FileSystem {
     WriteGate& gate_;
   };
 
-  std::optional<Attributes> lookup(NodeId directory, std::string_view name) override;
-  Attributes attributes(NodeId node) override;
+  // What changes something needs a pass.
   Attributes change_attributes(NodeId node, const AttributeChange& change) override;
-  std::string read_link(NodeId node) override;
   Attributes make_node(NodeId directory, std::string_view name, std::uint32_t mode, std::uint32_t rdev,
                        const Caller& caller) override;
   Attributes make_symlink(NodeId directory, std::string_view name, std::string_view target,
@@ -52,21 +50,10 @@ class WriteGate final : public FileSystem {
   void rename(NodeId directory, std::string_view name, NodeId new_directory, std::string_view new_name,
               RenameMode mode) override;
   std::unique_ptr<RawFile> open(NodeId node, OpenIntent intent) override;
-  void close(NodeId node, OpenIntent intent) override;
-  std::size_t read(NodeId node, std::uint64_t offset, std::span<std::byte> out) override;
   void write(NodeId node, std::uint64_t offset, std::span<const std::byte> bytes, WriteOrigin origin) override;
   void allocate(NodeId node, AllocateMode mode, std::uint64_t offset, std::uint64_t length) override;
-  std::optional<std::uint64_t> seek(NodeId node, std::uint64_t offset, SeekTarget target) override;
-  void sync_file(NodeId node) override;
-  void sync_directory(NodeId node) override;
-  void list(NodeId directory, std::uint64_t cookie, const std::function<bool(const Entry&)>& visit) override;
-  std::optional<std::string> xattr(NodeId node, std::string_view name) override;
-  std::vector<std::string> xattr_names(NodeId node) override;
   void set_xattr(NodeId node, std::string_view name, std::string_view value, XattrMode mode) override;
   void remove_xattr(NodeId node, std::string_view name) override;
-  StagingArea::FreeSpace free_space() override;
-  void retain(NodeId node) override;
-  void release(NodeId node) override;
 
  private:
   struct Traffic {
@@ -77,7 +64,6 @@ class WriteGate final : public FileSystem {
   };
   class Pass;
 
-  FileSystem& inner_;                  // constant
   mutable Synchronized<Traffic> traffic_;
   std::condition_variable changed_;    // a call ended, or a pause did; waits under the lock of traffic_
 };

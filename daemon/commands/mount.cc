@@ -157,8 +157,8 @@ void register_mount(CLI::App& app, const GlobalOptions& options, Action& chosen)
   command->add_flag("--foreground", arguments->foreground, "Stay; SIGINT or SIGTERM detaches the session");
   command
       ->add_option("-o", arguments->option_lists,
-                   "As in fstab: branch= path_prefix= session= committer= issuer= uid= gid= umask= xattr= io= "
-                   "opens= io_uring= ro allow_other")
+                   "As in fstab: branch= path_prefix= session= committer= issuer= uid= gid= umask= symlinks= xattr= "
+                   "io= opens= io_uring= ro allow_other")
       ->type_name("OPTIONS")
       ->allow_extra_args(false);
   command->add_flag("--json", arguments->json, "Print one JSON object");

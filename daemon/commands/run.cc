@@ -11,6 +11,7 @@
 #include "daemon/ballast.h"
 #include "daemon/commands/commands.h"
 #include "daemon/config.h"
+#include "daemon/confinement.h"
 #include "daemon/duration.h"
 #include "daemon/exit_status.h"
 #include "daemon/io_choice.h"
@@ -46,6 +47,8 @@ struct RunArguments {
   std::vector<std::string> environment;
   bool keep_on_failure = false;
   bool has_umask = false;
+  bool confined = false;
+  std::string network;  // "none", "host"; empty: host, but none for a confined command
   std::vector<std::string> command;
 };
 
@@ -63,13 +66,14 @@ void set_variable(std::vector<std::string>& environment, const std::string& name
   environment.push_back(name + "=" + value);
 }
 
-// This process's environment, what --env adds, and where the command is.
+// This process's environment (or what a confined command begins with), what --env adds, and where the command is.
 std::vector<std::string> command_environment(const RunArguments& arguments, const std::string& session_id,
                                              const std::string& mountpoint, const std::string& git_directory) {
   std::vector<std::string> environment;
-  for (char** entry = environ; *entry; ++entry) environment.emplace_back(*entry);
+  if (arguments.confined) environment = confined_environment();
+  for (char** entry = environ; *entry && !arguments.confined; ++entry) environment.emplace_back(*entry);
   // A relative one would mean something else in the mount.
-  if (std::getenv("ESCROW_REPO")) set_variable(environment, "ESCROW_REPO", git_directory);
+  if (std::getenv("ESCROW_REPO") && !arguments.confined) set_variable(environment, "ESCROW_REPO", git_directory);
   std::erase_if(environment, [](const std::string& entry) { return names(entry, "OLDPWD"); });
   set_variable(environment, "PWD", mountpoint);
   for (const std::string& entry : arguments.environment) {
@@ -116,6 +120,7 @@ class Run {
   void prepare_process();
   void open_session();
   CommandSpec command_spec() const;
+  std::string visible_mountpoint() const;
   CommandEnd run_command();
   void end_session(const CommandEnd& end);
   void commit();
@@ -148,6 +153,12 @@ void Run::check_arguments() {
       throw Error(Errc::bad_request, "--env \"" + entry + "\" is not of the form NAME=VALUE");
     }
   }
+  if (arguments_.confined) {
+    check_can_confine();
+    check_sandbox_mountpoint(visible_mountpoint());
+  } else if (arguments_.network == "none") {
+    check_can_cut_network();
+  }
   umask_ = arguments_.has_umask ? parse_umask(arguments_.session.umask, "--umask") : current_umask();
   if (command_identity(arguments_.session) && ::geteuid() != 0) {
     throw Error(Errc::bad_request, "--uid and --gid name another user or group than yours; only root may run a "
@@ -168,8 +179,9 @@ void Run::open_session() {
       daemon::session_options(arguments_.session, context_->repository().references(), "sandbox");
   session_options.ephemeral = true;
   session_options.keep_on_failure = arguments_.keep_on_failure;
-  mountpoint_ = std::make_unique<RunMountpoint>(arguments_.mountpoint, context_->repository().git_directory(),
-                                                session_options.uid);
+  if (arguments_.confined && arguments_.session.symlinks.empty()) session_options.contained_symlinks = true;
+  mountpoint_ = std::make_unique<RunMountpoint>(arguments_.confined ? "" : arguments_.mountpoint,
+                                                context_->repository().git_directory(), session_options.uid);
   std::unique_ptr<session::Session> session =
       context_->sessions().open(session_options, arguments_.session.branch.empty());
   id_ = session->id();
@@ -181,6 +193,7 @@ void Run::open_session() {
   IoChoice io = choose_io(arguments_.session);
   host_options.mount.io = io.mode;
   host_options.io_reason = std::move(io.reason);
+  host_options.visible_root = visible_mountpoint();
   host_options.mount.allow_other = ::geteuid() == 0;
   host_options.mount.read_only = session_options.read_only;
   // The runner hears it as it hears every signal that cancels.
@@ -191,7 +204,7 @@ void Run::open_session() {
 CommandSpec Run::command_spec() const {
   CommandSpec spec;
   spec.arguments = arguments_.command;
-  spec.environment = command_environment(arguments_, id_->text(), mountpoint_->path(),
+  spec.environment = command_environment(arguments_, id_->text(), visible_mountpoint(),
                                          context_->repository().git_directory());
   spec.working_directory = mountpoint_->path();
   spec.identity = command_identity(arguments_.session);
@@ -200,7 +213,18 @@ CommandSpec Run::command_spec() const {
   spec.grace = grace_;
   spec.mountpoint = mountpoint_->path();
   spec.remove_mountpoint = mountpoint_->is_fresh();
+  if (arguments_.confined) {
+    confine(spec, {.mountpoint = visible_mountpoint(), .network = arguments_.network == "host"});
+  } else if (arguments_.network == "none") {
+    cut_network(spec);
+  }
   return spec;
+}
+
+// As the command sees it.
+std::string Run::visible_mountpoint() const {
+  if (!arguments_.confined) return mountpoint_->path();
+  return arguments_.mountpoint.empty() ? kSandboxMountpoint : arguments_.mountpoint;
 }
 
 CommandEnd Run::run_command() {
@@ -325,8 +349,17 @@ void register_run(CLI::App& app, const GlobalOptions& options, Action& chosen) {
   CLI::App* command = app.add_subcommand("run", "Run a command over a session; commit or roll back by its exit status");
   add_audit_options(*command, arguments->session);
   add_view_options(*command, arguments->session);
-  command->add_option("--mountpoint", arguments->mountpoint, "An empty directory to mount on (default: a fresh one)")
+  command
+      ->add_option("--mountpoint", arguments->mountpoint,
+                   "An empty directory to mount on (default: a fresh one); with --confine, where the command sees the "
+                   "mount (default: /sandbox)")
       ->type_name("D");
+  command->add_flag("--confine", arguments->confined,
+                    "Leave the command only the mount and what a program needs to start; listed below");
+  command
+      ->add_option("--network", arguments->network,
+                   "none: only a loopback of its own (default with --confine); host: the machine's (default without)")
+      ->check(CLI::IsMember({"none", "host"}));
   command->add_option("--timeout", arguments->timeout, "End the command and roll back after this time: 90s, 1h30m")
       ->type_name("TIME");
   command->add_option("--grace", arguments->grace, "Time between the first signal and SIGKILL (default: 10s)")
@@ -343,7 +376,7 @@ void register_run(CLI::App& app, const GlobalOptions& options, Action& chosen) {
       ->required()
       ->type_name("CMD...");
   command->positionals_at_end();
-  command->footer(kHelp);
+  command->footer(std::string(kHelp) + "\n" + kConfinementHelp);
   command->callback([&options, &chosen, command, arguments] {
     arguments->command = words_as_given(options.arguments, arguments->command);
     arguments->has_umask = command->get_option("--umask")->count() > 0;

@@ -18,6 +18,7 @@ Machine complete() {
           .user_namespace_command = "",
           .fusermount = "/usr/bin/fusermount3",
           .fusermount_is_setuid = true,
+          .bubblewrap = "/usr/bin/bwrap",
           .libfuse_compiled = "3.18",
           .libfuse_running = "3.18.3",
           .io_uring = fuse::IoUringObstacle::none,
@@ -40,6 +41,14 @@ TEST(Machine, OnACompleteOneEverythingIsOnAndNothingIsToBeDone) {
     EXPECT_FALSE(it.state.empty() || it.worth.empty()) << it.name;
   }
   EXPECT_TRUE(can_mount(complete()));
+}
+
+TEST(Machine, WithoutBubblewrapItIsSaidWhatToInstall) {
+  Machine machine = complete();
+  machine.bubblewrap.clear();
+  EXPECT_FALSE(finding(machine, "bubblewrap").is_on);
+  EXPECT_EQ("sudo apt-get install bubblewrap", finding(machine, "bubblewrap").command);
+  EXPECT_TRUE(can_mount(machine));
 }
 
 TEST(Machine, EachObstacleOfIoUringIsSaidWithWhatRemovesIt) {

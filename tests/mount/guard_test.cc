@@ -1,0 +1,237 @@
+// The guard (H1, H2, H4, M4): what a hostile native program finds, and fails to do. guard_probe.cc makes its own system
+// calls, so what is refused is refused by the kernel and the mount.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <iterator>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "tests/mount/run_fixture.h"
+
+namespace escrow::test {
+namespace {
+
+class Guard : public EscrowRun {
+ protected:
+  void SetUp() override {
+    EscrowRun::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
+    shell("mkdir -p probe && cp '" GUARD_PROBE "' probe/probe", {.directory = directory_.path(), .environment = {},
+                                                                 .input = {}});
+    ASSERT_EQ(escrow({"import", file("probe"), "--path-prefix", "bin", "--message", "a probe"}).status, 0);
+  }
+
+  // "NAME VALUE" lines.
+  static std::map<std::string, std::string> answers(const std::string& text) {
+    std::map<std::string, std::string> result;
+    std::istringstream lines(text);
+    for (std::string name, value; lines >> name >> value;) result[name] = value;
+    return result;
+  }
+  static std::set<std::string> words(const std::string& text) {
+    std::istringstream stream(text);
+    return {std::istream_iterator<std::string>(stream), {}};
+  }
+};
+
+TEST_F(Guard, EveryChangingCallFailsWithErofsInAReadOnlySession) {
+  const std::string before = head();
+  for (const std::vector<std::string>& options :
+       std::vector<std::vector<std::string>>{{}, {"--xattr", "user"}, {"--opens", "daemon"}, {"--confine"}}) {
+    std::vector<std::string> all = {"--read-only"};
+    all.insert(all.end(), options.begin(), options.end());
+    const ProcessResult result = run(all, "bin/probe change . && cat a.txt");
+    EXPECT_EQ(result.status, 0) << result.err;
+    auto said = answers(result.out);
+    ASSERT_EQ(said.size(), 30u) << result.out;
+    for (const char* by_descriptor : {"write", "ftruncate", "fallocate", "copy_file_range"}) {
+      EXPECT_TRUE(said[by_descriptor] == "EBADF" || said[by_descriptor] == "EINVAL" || said[by_descriptor] == "EROFS")
+          << by_descriptor << ' ' << said[by_descriptor];
+      said.erase(by_descriptor);
+    }
+    for (const auto& [call, answer] : said) EXPECT_EQ(answer, "EROFS") << call;
+    EXPECT_EQ(head(), before);
+  }
+}
+
+TEST_F(Guard, AReadOnlyFileIsNotWrittenThroughAMapping) {
+  for (const char* opens : {"none", "daemon"}) {
+    const ProcessResult result = run({"--read-only", "--opens", opens}, "bin/probe map a.txt; cat a.txt");
+    auto said = answers(result.out);
+    EXPECT_EQ(said["map-shared-for-writing"], "EACCES");
+    EXPECT_EQ(said["make-writable"], "EACCES");
+    EXPECT_NE(said["write-by-proc-mem"], "ok");
+    EXPECT_EQ(said["sync-private"], "ok");
+    EXPECT_TRUE(result.out.ends_with("\na\n")) << result.out;
+  }
+}
+
+TEST_F(Guard, ALinkThatLeadsOutCannotBeReadOrFollowed) {
+  ASSERT_EQ(run("ln -s /etc/shadow shadow; ln -s ../outside up; ln -s dir/b.txt near; ln -s ../a.txt dir/back; "
+                "ln -s dir/../../outside hidden; ln -s ../../a.txt dir/over; ln -s . here").status,
+            0);
+  shell("echo outside > outside", {.directory = directory_.path(), .environment = {}, .input = {}});
+  shell("mkdir m", {.directory = directory_.path(), .environment = {}, .input = {}});
+  const ProcessResult result =
+      run({"--symlinks", "contained", "--mountpoint", file("m")},
+          "bin/probe look shadow up near dir/back hidden dir/over here/a.txt; readlink near; readlink up; ln -s " +
+              file("m") + "/a.txt inside; readlink inside; cat inside");
+  auto said = answers(result.out);
+  for (const char* contained : {"near", "dir/back", "here/a.txt"}) EXPECT_EQ(said[contained], "ok") << contained;
+  for (const char* outside : {"shadow", "up", "hidden", "dir/over"}) EXPECT_EQ(said[outside], "EACCES") << outside;
+  EXPECT_NE(result.out.find("dir/b.txt\n" + file("m") + "/a.txt\na\n"), std::string::npos) << result.out;
+  EXPECT_NE(run({"--mountpoint", file("m")}, "cat up").out.find("outside"), std::string::npos)
+      << "without --symlinks contained a link leads anywhere";
+}
+
+TEST_F(Guard, APrefixIsTheRootThatLinksMayNotLeave) {
+  ASSERT_EQ(run("ln -s ../a.txt dir/back; ln -s b.txt dir/near").status, 0);
+  const ProcessResult result = run({"--symlinks", "contained", "--path-prefix", "dir"}, "cat near; cat back");
+  EXPECT_EQ(result.out, "b\n");
+  EXPECT_NE(result.err.find("Permission denied"), std::string::npos) << result.err;
+}
+
+TEST_F(Guard, NoRaceOfLinksAndRenamesLeadsOut) {
+  shell("echo outside > secret; mkdir m", {.directory = directory_.path(), .environment = {}, .input = {}});
+  for (const char* opens : {"none", "daemon"}) {
+    const ProcessResult result = run({"--symlinks", "contained", "--mountpoint", file("m"), "--opens", opens},
+                                     "echo inside > secret; bin/probe race ../secret 2");
+    auto said = answers(result.out);
+    EXPECT_EQ(said["escaped"], "0") << result.out << result.err;
+    EXPECT_GT(std::atol(said["read"].c_str()), 0) << "nothing was read at all";
+  }
+  const ProcessResult free = run({"--mountpoint", file("m")}, "echo inside > secret; bin/probe race ../secret 1");
+  EXPECT_GT(std::atol(answers(free.out)["escaped"].c_str()), 0) << "the race is none: " << free.out << free.err;
+}
+
+TEST_F(Guard, AMoveThatWouldMakeALinkLeadOutIsRefused) {
+  const ProcessResult result =
+      run({"--symlinks", "contained"},
+          "ln -s ../a.txt dir/l; mv dir/l l; ln -s ../../a.txt dir/sub/l; mv dir/sub sub; mkdir -p x/y; "
+          "mv dir/sub x/sub && cat x/sub/l; ln x/sub/l l; ls");
+  EXPECT_EQ(words(result.out), words("a a.txt bin dir x")) << result.out << result.err;
+}
+
+TEST_F(Guard, AConfinedCommandSeesTheMountAndWhatAProgramNeeds) {
+  const ProcessResult result = run({"--confine"}, "pwd; ls -A /; echo $ESCROW_MOUNT; cat a.txt; echo new > made");
+  EXPECT_EQ(result.status, 0) << result.err;
+  std::set<std::string> expected = words("/sandbox dev etc proc sandbox tmp usr a");
+  for (const char* name : {"bin", "sbin", "lib", "lib32", "lib64", "libx32"}) {
+    if (::access(("/" + std::string(name)).c_str(), F_OK) == 0) expected.insert(name);
+  }
+  EXPECT_EQ(words(result.out), expected);
+  EXPECT_EQ(content("made"), "new");
+
+  const ProcessResult etc = run({"--confine"}, "find /etc ! -path '/etc/alternatives/*' | sort; cat /etc/passwd");
+  const std::string name = ::getuid() == 0 ? "root" : "sandbox";
+  const std::string ids = std::to_string(::getuid()) + ":" + std::to_string(::getgid());
+  EXPECT_EQ(etc.out, "/etc\n/etc/alternatives\n/etc/group\n/etc/passwd\n" + name + ":x:" + ids + "::/tmp:/bin/sh\n");
+}
+
+TEST_F(Guard, AConfinedCommandFindsNothingOfTheMachine) {
+  shell("echo theirs > theirs", {.directory = directory_.path(), .environment = {}, .input = {}});
+  const ProcessResult result = run(
+      {"--confine"}, "bin/probe look /etc/shadow /home /root /var /run /sys /mnt /opt /srv /boot " + file("theirs") +
+                         " /proc/kcore /proc/kallsyms /proc/kmsg /proc/sysrq-trigger /proc/1/root/etc/shadow; "
+                         "ls -A /tmp; ls /proc | grep -c '^[0-9]'; ls /proc/self/fd");
+  auto said = answers(result.out);
+  for (const auto& [path, answer] : said) {
+    if (!path.starts_with('/')) continue;
+    EXPECT_TRUE(answer == "ENOENT" || answer == "EACCES") << path << ' ' << answer;
+  }
+  EXPECT_EQ(said["/proc/1/root/etc/shadow"], "ENOENT");
+  EXPECT_EQ(said["/home"], "ENOENT");
+}
+
+TEST_F(Guard, AConfinedCommandIsWithoutRightsEnvironmentNetworkAndOtherProcesses) {
+  const ProcessResult result = run_process(
+      run_command_line({"--confine", "--env", "GIVEN=yes"},
+                       "grep -E '^Cap(Prm|Eff|Bnd)' /proc/self/status; env; tr '\\0' '\\n' < /proc/1/environ; "
+                       "cat /proc/net/dev | grep -c :; echo 9 > /proc/sys/kernel/panic; echo 1 > /usr/made; "
+                       "mkdir /made; python3 -c 'import fcntl; fcntl.ioctl(0, 0x5412, b\"x\")'"),
+      {.directory = directory_.path(), .environment = {{"SECRET_TOKEN", "hunter2"}}, .input = {}});
+  EXPECT_EQ(result.out.find("hunter2"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("GIVEN=yes"), std::string::npos);
+  for (const char* set : {"CapPrm:\t0000000000000000", "CapEff:\t0000000000000000", "CapBnd:\t0000000000000000"})
+    EXPECT_NE(result.out.find(set), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("\n1\n"), std::string::npos) << "only a loopback: " << result.out;
+  for (const char* refused : {"/proc/sys/kernel/panic: Read-only", "/usr/made: Read-only", "/made", "not permitted"})
+    EXPECT_NE(result.err.find(refused), std::string::npos) << refused << ": " << result.err;
+  EXPECT_NE(shell("cat /proc/sys/kernel/panic"), "9");
+}
+
+TEST_F(Guard, AConfinedCommandInheritsNoDescriptor) {
+  const ProcessResult result = run_process(
+      {"sh", "-c", "exec 7< /etc/passwd; exec \"$@\"", "sh", ESCROW_BINARY, "--repo", repository_, "run",
+       "--confine", "--", "sh", "-c", "test -e /proc/self/fd/7 && echo inherited; cat <&7"},
+      {.directory = directory_.path(), .environment = {}, .input = {}});
+  EXPECT_EQ(result.out, "");
+  EXPECT_NE(result.status, 0);
+}
+
+TEST_F(Guard, ConfinedCommandsEndAsOthersDo) {
+  EXPECT_EQ(run({"--confine"}, "echo x > y; exit 9").status, 9);
+  EXPECT_FALSE(is_in_head("y"));
+  EXPECT_EQ(escrow({"run", "--confine", "--", "no-such-program"}).status, 127);
+  EXPECT_EQ(escrow({"run", "--confine", "--", "/etc/passwd"}).status, 126);
+  EXPECT_EQ(run({"--confine"}, "kill -SEGV $$").status, 128 + 11);
+  const ProcessResult late = run({"--confine", "--timeout", "500ms"},
+                                 "trap 'echo heard; exit 0' TERM; echo x > y; while :; do sleep 0.05; done");
+  EXPECT_EQ(late.status, 124) << late.err;
+  EXPECT_EQ(late.out, "heard\n") << "the command has its time of grace";
+  EXPECT_TRUE(no_mount_left());
+}
+
+TEST_F(Guard, WhatAConfinedCommandLeavesBehindWritesNoMore) {
+  const ProcessResult result =
+      run({"--confine"}, "python3 -c 'import mmap, os\nf = open(\"mapped\", \"w+b\"); f.truncate(4096)\n"
+                         "m = mmap.mmap(f.fileno(), 4096); m[0:5] = b\"early\"'; "
+                         "(setsid sh -c 'sleep 0.2; while :; do echo late >> late; done' &) ; echo x > y");
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(content("y"), "x");
+  EXPECT_FALSE(is_in_head("late"));
+  EXPECT_EQ(shell("git -C '" + repository_ + "' show main:mapped | head -c 5"), "early");
+  EXPECT_TRUE(no_mount_left());
+}
+
+TEST_F(Guard, AnotherUserMayBeConfined) {
+  if (::getuid() != 0) GTEST_SKIP() << "only root may run a command as another user";
+  const ProcessResult result =
+      run({"--confine", "--uid", "1234", "--gid", "4321"}, "id -u; id -g; id -G; echo x > y; stat -c %u:%g y");
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.out, "1234\n4321\n4321\n1234:4321\n");
+  EXPECT_EQ(content("y"), "x");
+}
+
+TEST_F(Guard, TheMountpointOfAConfinedCommandIsWhereItSeesIt) {
+  EXPECT_EQ(run({"--confine", "--mountpoint", "/data/set"}, "pwd").out, "/data/set\n");
+  for (const char* bad : {"relative", "/usr/share", "/", "/a/../b", "/proc"}) {
+    const ProcessResult result = run({"--confine", "--mountpoint", bad}, "true");
+    EXPECT_EQ(result.status, 125) << bad;
+    EXPECT_NE(result.err.find("--mountpoint"), std::string::npos) << result.err;
+  }
+}
+
+TEST_F(Guard, ACommandWithoutANetworkHasOnlyALoopback) {
+  EXPECT_EQ(run({"--network", "none"}, "grep -c : /proc/net/dev; cat a.txt; echo x > y").out, "1\na\n");
+  EXPECT_EQ(content("y"), "x");
+  EXPECT_EQ(run({"--confine", "--network", "host"}, "readlink /proc/self/ns/net").out,
+            shell("readlink /proc/self/ns/net") + "\n");
+}
+
+TEST_F(Guard, WithoutBubblewrapConfiningIsRefusedBeforeAnythingIsOpened) {
+  if (::getuid() != 0) GTEST_SKIP() << "only root can hide a program";
+  // A machine without the program, for this process only.
+  const ProcessResult result = run_process(
+      {"unshare", "-m", "sh", "-c",
+       "mount --bind /dev/null \"$(command -v bwrap)\" && exec \"$@\"", "sh", ESCROW_BINARY, "--repo",
+       repository_, "run", "--confine", "--", "true"},
+      {.directory = directory_.path(), .environment = {}, .input = {}});
+  EXPECT_EQ(result.status, 125);
+  EXPECT_NE(result.err.find("install the package bubblewrap"), std::string::npos) << result.err;
+}
+
+}  // namespace
+}  // namespace escrow::test
