@@ -38,6 +38,7 @@ class Context:
         self.random_operations = 500 if arguments.quick else 20000
         self.big_bytes = (8 if arguments.quick else 1024 if arguments.full else 128) << 20
         self.ops = program(arguments.build, "tests/bench/bench_ops", required=True)
+        self.floor = program(arguments.build, "tests/bench/bench_floor", required=True)
         self.escrow = arguments.escrow or program(arguments.build, "daemon/escrow", required=False)
         self.base_tree = f"{work}/base"
         self.base_git = f"{work}/base.git"
@@ -188,6 +189,8 @@ def parse_arguments():
     parser.add_argument("--only", choices=("files", "sessions"), help="measure one half")
     parser.add_argument("--match", type=re.compile, default=re.compile(""), metavar="REGEX",
                         help="only these of the first half's rows; one that reads needs the one that writes before it")
+    parser.add_argument("--systems", type=lambda names: names.split(","), metavar="NAME,...",
+                        help="only these columns of the first half, and native with its control")
     parser.add_argument("--build", help="build directory (default: build/release, then build/dev)")
     parser.add_argument("--escrow", help="the program to measure (default: the one of the build directory)")
     parser.add_argument("--directory", default=os.environ.get("TMPDIR", "/tmp"), help="where to work; not a tmpfs")
@@ -210,7 +213,7 @@ def main():
         for name, value in result["environment"].items():
             print(f"{name}: {value}")
         if arguments.only != "sessions":
-            found, missing = systems.available(context)
+            found, missing = systems.available(context, arguments.systems)
             seconds, failures = measure_files(context, found, rounds, arguments.match)
             result |= {"seconds": seconds, "failures": failures, "missing": missing}
             say("")

@@ -124,13 +124,38 @@ class Escrow(Overlay):
         Native.remove(self)
 
 
-def available(context):
-    """(systems, {name: why not}) of this machine; the first two are native and its control."""
+class Floor(Overlay):
+    """Escrow's mount over files in memory: the kernel and the messages, nothing else. Cold is the kernel alone."""
+
+    def mount(self):
+        self.server = subprocess.Popen([self.context.floor, self.root], stdout=subprocess.PIPE, text=True)
+        if self.server.stdout.readline() != "ready\n":
+            raise Unavailable("the mount over memory could not be made")
+
+    def fresh(self):
+        self.remove()
+        os.makedirs(self.root)
+        self.mount()
+        run("cp", "-r", f"{self.context.base_tree}/.", self.root)
+
+    def cold(self, keep=False):
+        drop_caches()
+
+    def unmount(self):
+        if os.path.ismount(self.root):
+            run("umount", self.root)
+            self.server.wait()
+
+
+def available(context, wanted=None):
+    """(systems, {name: why not}) of this machine; the first two are native and its control. `wanted`: only these."""
     systems = [Native("native", context), Native("native-again", context)]
     missing = {}
     for system in (Overlay("overlayfs", context), FuseOverlay("fuse-overlayfs", context), Escrow("escrow", context),
                    Escrow("escrow-opens", context, "--opens", "daemon"),
-                   Escrow("escrow-raw", context, "--io", "passthrough")):
+                   Escrow("escrow-raw", context, "--io", "passthrough"), Floor("floor", context)):
+        if wanted and system.name not in wanted:
+            continue
         try:
             if isinstance(system, Escrow) and not context.escrow:
                 raise Unavailable("no escrow program was found; build it or give --build")
