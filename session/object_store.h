@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "session/branch_rule.h"
 #include "session/ids.h"
 
 namespace escrow::session {
@@ -95,7 +96,8 @@ class Quarantine : public ObjectReader {
   };
   virtual std::unique_ptr<Published> publish(const ObjectId& root) = 0;
 
-  // Forgets every object and removes their files. The quarantine stays usable.
+  // Forgets every object and removes their files, with those it published unless a reference reaches one of its roots
+  // or anything it published. The quarantine stays usable.
   virtual void discard() = 0;
 };
 
@@ -110,6 +112,9 @@ class ReferenceStore {
   virtual void check_target(const std::string& branch) const = 0;
   // nullopt: the branch does not exist. Throws Error{damaged_repository}.
   virtual std::optional<ObjectId> head(const std::string& branch) const = 0;
+  // What the repository's configuration asks of sessions on the branch. Throws Error{bad_request} naming a key whose
+  // value cannot be read.
+  virtual BranchRule rule_of(const std::string& branch) const = 0;
   // Moves the branch from `expected` (nullopt: it must not exist) to `desired`; false when it was elsewhere. Takes
   // git's own lock file, waits for other holders, writes the reflog, and is durable when it returns true.
   virtual bool compare_and_swap(const std::string& branch, const std::optional<ObjectId>& expected,

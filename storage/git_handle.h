@@ -18,6 +18,7 @@ struct FreeWith {
 using GitRepository = std::unique_ptr<git_repository, FreeWith<git_repository_free>>;
 using GitOdb = std::unique_ptr<git_odb, FreeWith<git_odb_free>>;
 using GitOdbObject = std::unique_ptr<git_odb_object, FreeWith<git_odb_object_free>>;
+using GitObject = std::unique_ptr<git_object, FreeWith<git_object_free>>;
 using GitReference = std::unique_ptr<git_reference, FreeWith<git_reference_free>>;
 using GitReferenceIterator = std::unique_ptr<git_reference_iterator, FreeWith<git_reference_iterator_free>>;
 using GitReflog = std::unique_ptr<git_reflog, FreeWith<git_reflog_free>>;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "session/error.h"
+#include "storage/branch_rules.h"
 #include "storage/consolidate.h"
 #include "storage/diff.h"
 #include "storage/file_session_directories.h"
@@ -119,6 +120,20 @@ void Repository::log(const std::string& branch, const std::string& path,
   const auto repository = impl_->pool.borrow();
   walk_history(repository.get(), impl_->objects, branch, path, visit);
 }
+
+std::vector<AuditEntry> Repository::audit(const std::function<bool(const SessionRecord&)>& wanted) const {
+  std::vector<AuditEntry> entries;
+  for (SessionRecord& record : impl_->catalog.list()) {
+    const bool is_over = session::is_final(record.state) || record.state == session::State::awaiting_approval;
+    if (!is_over || !wanted(record)) continue;
+    AuditEntry& entry = entries.emplace_back(AuditEntry{.record = std::move(record), .history = {}});
+    entry.history = impl_->catalog.history(entry.record.id);
+    entry.denied_calls = impl_->catalog.denied_calls(entry.record.id);
+  }
+  return entries;
+}
+
+std::chrono::seconds Repository::audit_retention() const { return read_audit_retention(git_directory()); }
 
 std::size_t Repository::fold_packs() {
   if (!has_many_packs(impl_->objects)) return 0;
