@@ -236,7 +236,7 @@ SessionView view_from(const Json& json) {
     view.io = {.opens = get_bytes(*io, "opens"), .data = get_bytes(*io, "data"), .reason = get_bytes(*io, "reason")};
   }
   if (const auto counts = json.find("counts"); counts != json.end() && counts->is_object()) {
-    view.counts = counts_from(*counts);
+    view.counts = view.record.counts = counts_from(*counts);
   }
   if (const auto staged = json.find("staged"); staged != json.end() && staged->is_object()) {
     view.usage = {.staged_files = get_count(*staged, "files"),

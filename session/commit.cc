@@ -37,14 +37,16 @@ Commit commit_of(const Services& services, Quarantine& quarantine, const Session
   return commit;
 }
 
-// refs/sessions/<id>: the session's own tree on its base, as it was before anyone merged anything.
-void keep_result(const Services& services, const SessionRecord& record, Quarantine& quarantine,
-                 const SessionResult& result) {
+// refs/sessions/<id>: the session's own tree on its base, as it was before anyone merged anything. Returns what it
+// changed.
+ChangeCounts keep_result(const Services& services, const SessionRecord& record, Quarantine& quarantine,
+                         const SessionResult& result) {
   const ChangeCounts counts = count_changes(tree_changes(quarantine, result.base_tree, result.tree));
   const ObjectId commit =
       quarantine.put_commit(commit_of(services, quarantine, record, result.tree, result.base, counts));
   const auto published = quarantine.publish(commit);
   services.references.keep_result(record.id, commit);
+  return counts;
 }
 
 // What a session that waits, or is open, is not to say: nobody has decided about it.
@@ -217,7 +219,7 @@ class Committer {
                  waits ? "conflict: the session goes on waiting" : "conflict: the session stays open");
       return conflicts;
     }
-    keep_result(services_, record_, quarantine_, result_);
+    next.counts = keep_result(services_, record_, quarantine_, result_);
     next.state = State::commit_failed;
     next.reason = Reason::conflict;
     for (const Conflict& one : conflicts.paths) next.conflicts.push_back(one.path);
@@ -303,12 +305,12 @@ void record_committed(const Services& services, SessionRecord& record, SessionDi
 
 void roll_back(const Services& services, SessionRecord& record, SessionDirectory& directory,
                const Rollback& rollback) {
+  SessionRecord next = record;
   if (rollback.keep) {
-    keep_result(services, record, directory.quarantine(), *rollback.keep);
+    next.counts = keep_result(services, record, directory.quarantine(), *rollback.keep);
   } else if (!record.result && services.references.result(record.id)) {
     services.references.drop_result(record.id);  // of a roll-back, or a seal, that did not get further
   }
-  SessionRecord next = record;
   next.state = State::rolled_back;
   next.reason = rollback.reason;
   if (!record.result) next.exit_code = rollback.exit_code;

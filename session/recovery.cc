@@ -89,6 +89,10 @@ class Recovery {
   std::string without_directory(SessionRecord& record) {
     SessionRecord next = record;
     const bool landed = record.state == State::committing && swap_landed(services_, record);
+    if (!landed && record.state == State::committing && record.result) {
+      take_commit_back(services_, record, "its commit was interrupted and its directory is missing; try again", kWho);
+      return "session " + record.id.text() + " awaits approval again: its directory is missing, its result is not";
+    }
     next.state = landed ? State::committed : State::rolled_back;
     next.reason = landed ? record.reason : is_overdue(services_, record) ? Reason::expired : Reason::host_lost;
     if (landed) next.commit = record.swap_to;

@@ -149,7 +149,7 @@ GcReport Repository::gc() {
   std::vector<ObjectId> needed;
   for (const SessionRecord& record : impl_->catalog.list()) {
     if (session::is_final(record.state)) continue;
-    for (const auto& id : {record.base, record.swap_from, record.swap_to}) {
+    for (const auto& id : {record.base, record.swap_from, record.swap_to, record.result}) {
       if (id) needed.push_back(*id);
     }
   }
@@ -171,6 +171,13 @@ std::vector<Problem> Repository::verify(const std::function<void(std::uint64_t, 
       const std::string where = "session " + record.id.text();
       if (record.base && !impl_->objects.contains(*record.base)) {
         problems.push_back({where, "its base commit " + record.base->hex() + " is missing"});
+      }
+      if (record.result && impl_->references.result(record.id) != record.result) {
+        problems.push_back({where, "refs/sessions/" + record.id.text() + " is not the result that awaits approval, " +
+                                       record.result->hex()});
+      }
+      if (record.result && !impl_->objects.contains(*record.result)) {
+        problems.push_back({where, "the result that awaits approval, " + record.result->hex() + ", is missing"});
       }
       const std::string pin = "refs/escrow/base/" + record.id.text() + "/*";
       git_reference_iterator* raw = nullptr;
