@@ -27,17 +27,14 @@ class Configuration {
   std::optional<std::string> text(const std::string& branch, const std::string& key, std::string& found) const {
     for (const std::string& section : {"escrow." + branch + ".", std::string("escrow.")}) {
       if (section == "escrow..") continue;
-      git_buf value = GIT_BUF_INIT;
-      const int code = git_config_get_string_buf(&value, config_.get(), (section + key).c_str());
-      std::optional<std::string> text;
-      if (code == 0) text.emplace(value.ptr, value.size);
-      git_buf_dispose(&value);
+      git_config_entry* raw = nullptr;
+      const int code = git_config_get_entry(&raw, config_.get(), (section + key).c_str());
+      const GitConfigEntry entry(raw);
       if (code == GIT_ENOTFOUND) continue;
-      // A key without a value means "true" to git.
-      if (code != 0 && has_no_value(section + key)) text = "true";
-      else check_git(code, "reading " + section + key + " in " + path_);
+      check_git(code, "reading " + section + key + " in " + path_);
       found = section + key;
-      return text;
+      // A key without a value means "true" to git.
+      return raw->value == nullptr ? "true" : raw->value;
     }
     return std::nullopt;
   }
@@ -62,14 +59,6 @@ class Configuration {
   }
 
  private:
-  bool has_no_value(const std::string& name) const {
-    git_config_entry* raw = nullptr;
-    if (git_config_get_entry(&raw, config_.get(), name.c_str()) != 0) return false;
-    const bool bare = raw->value == nullptr;
-    git_config_entry_free(raw);
-    return bare;
-  }
-
   [[noreturn]] void refuse(const std::string& name, const std::string& value, const std::string& why) const {
     throw Error(Errc::bad_request,
                 name + " in " + path_ + " is '" + value + "': " + why + "; mend it with git config");

@@ -24,6 +24,7 @@ using GitReferenceIterator = std::unique_ptr<git_reference_iterator, FreeWith<gi
 using GitReflog = std::unique_ptr<git_reflog, FreeWith<git_reflog_free>>;
 using GitSignature = std::unique_ptr<git_signature, FreeWith<git_signature_free>>;
 using GitConfig = std::unique_ptr<git_config, FreeWith<git_config_free>>;
+using GitConfigEntry = std::unique_ptr<git_config_entry, FreeWith<git_config_entry_free>>;
 using GitConfigIterator = std::unique_ptr<git_config_iterator, FreeWith<git_config_iterator_free>>;
 using GitTree = std::unique_ptr<git_tree, FreeWith<git_tree_free>>;
 using GitCommit = std::unique_ptr<git_commit, FreeWith<git_commit_free>>;

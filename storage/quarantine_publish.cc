@@ -191,6 +191,7 @@ void GitQuarantine::settle(bool discarding) noexcept {
     });
     if (!referenced && !discarding) return;
     const bool needed = referenced || is_needed_by_others(repository.get(), *publications);
+    if (!needed) remove_derived_files(pool_.git_directory() + "/objects");
     for (const Publication& publication : *publications) {
       if (needed) release_pack(publication.stem);
       else remove_pack(publication.stem);

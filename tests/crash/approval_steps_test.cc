@@ -67,7 +67,7 @@ class ApprovalSteps : public testing::TestWithParam<CommitStep> {
                               .make_node(kRootNode, (require_approval ? "new" : "base") + std::to_string(i),
                                          S_IFREG | 0644, 0, {})
                               .node;
-      const std::string text = "text " + std::to_string(i) + "\n";
+      const std::string text = (require_approval ? "new text " : "base text ") + std::to_string(i) + "\n";
       session->overlay().write(node, 0, std::as_bytes(std::span(text)), WriteOrigin::call);
     }
     session->overlay().flush(true);

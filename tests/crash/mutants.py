@@ -39,7 +39,9 @@ TESTS = {
     GIT: ('storage_git_tests', ['{build}/tests/storage/storage_git_tests', '--gtest_brief=1']),
 }
 
-KEEP_RESULT = '    services_.references.keep_result(record_.id, made);\n    tell(services_, CommitStep::result_referenced);\n'
+KEEP_RESULT = '''    services_.references.keep_result(record_.id, made);
+    tell(services_, CommitStep::result_referenced);
+'''
 REVIEWED_HEAD = 'if (whom_ == CommitFor::reviewer && head != result_.base)'
 
 # name: (what it breaks, [(file, old, new)...], tests that should fail)

@@ -26,19 +26,25 @@ class Sealed : public testing::Test {
   }
   // What Session::commit does with a result that is to wait: the base with one file more.
   ObjectId seal_file(const ObjectId& base, const std::string& name, const std::string& content) {
-    const auto quarantine = repository_.quarantine();
+    const auto held = quarantine();
     session::Tree tree = repository_.store->read_tree(repository_.store->read_commit(base).tree);
-    tree.push_back({name, GitMode::regular, quarantine->put_blob(MemoryBytes(content))});
+    tree.push_back({name, GitMode::regular, held->put_blob(MemoryBytes(content))});
     std::sort(tree.begin(), tree.end(), session::tree_order_less);
-    const ObjectId result = quarantine->put_commit(GitTestRepository::commit_of(quarantine->put_tree(tree), {base}));
-    const auto published = quarantine->publish(result);
+    const ObjectId result = held->put_commit(GitTestRepository::commit_of(held->put_tree(tree), {base}));
+    const auto published = held->publish(result);
     repository_.references->keep_result(id_, result);
     return result;
+  }
+  // Where Repository::gc() looks for sessions whose fate is open.
+  std::unique_ptr<GitQuarantine> quarantine() {
+    const std::string directory = repository_.path + "/escrow/sessions/" + id_.text() + "/objects";
+    return std::make_unique<GitQuarantine>(*repository_.pool, *repository_.store, directory,
+                                           repository_.path + "/escrow/gc.lock");
   }
   // What rejecting does, in a process that knows only what is on disk.
   void take_back() {
     repository_.references->drop_result(id_);
-    repository_.quarantine()->discard();
+    quarantine()->discard();
   }
   bool has(const ObjectId& id) const {
     return shell("git -C " + repository_.path + " cat-file -e " + id.hex()).status == 0;
@@ -120,11 +126,11 @@ TEST_F(Sealed, WhatTheRepositoryHadBeforeStaysEvenWhenAGcLeftItToTheWaitingPack)
 TEST_F(Sealed, AnApprovedResultKeepsItsObjectsAndLosesItsKeepFiles) {
   const ObjectId base = push("a", "1");
   const ObjectId result = seal_file(base, "b", "approved");
-  const auto quarantine = repository_.quarantine();
-  const ObjectId commit = quarantine->put_commit(
+  const auto held = quarantine();
+  const ObjectId commit = held->put_commit(
       GitTestRepository::commit_of(repository_.store->read_commit(result).tree, {base}));
   {
-    const auto published = quarantine->publish(commit);
+    const auto published = held->publish(commit);
     ASSERT_TRUE(repository_.references->compare_and_swap("main", base, commit, "test"));
   }
   take_back();
