@@ -88,8 +88,8 @@ class Quarantine : public ObjectReader {
 
   // Makes everything reachable from `root` that the repository lacks durable and visible to it, in one pack, and what
   // it had when it was put in another, which stays whatever becomes of `root`. Protects the packs from any concurrent
-  // gc until the returned guard goes away: keep it until a reference holds `root`. (As long as only refs/sessions/ does,
-  // the first pack stays protected.) What `root` does not reach is not published. Idempotent: publishing again after a
+  // gc until the returned guard goes away: keep it until a reference holds `root`. (While only refs/sessions/ does, the
+  // first pack stays protected.) What `root` does not reach is not published. Idempotent: publishing again after a
   // crash or for another root is legal. On return the data has been fsynced, and the directory that names it.
   class Published {
    public:
