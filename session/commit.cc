@@ -326,7 +326,10 @@ void take_commit_back(const Services& services, SessionRecord& record, const std
   SessionRecord next = record;
   next.state = record.result ? State::awaiting_approval : State::open;
   next.reason = Reason::none;
-  if (!record.result) next.exit_code.reset();
+  if (!record.result) {
+    next.exit_code.reset();
+    next.counts.reset();
+  }
   forget_review(next);
   next.last_error = last_error;
   transition(services, record, std::move(next), who,
