@@ -68,6 +68,11 @@ JsonObject& JsonObject::conflicts(const std::string& name, const std::vector<ses
   return *this;
 }
 
+JsonObject& JsonObject::session(const SessionView& view) {
+  impl_->json.update(view_json(view));
+  return *this;
+}
+
 std::string JsonObject::text() const { return dump(impl_->json); }
 
 }  // namespace escrow::api

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "api/protocol.h"
 #include "session/clock.h"
 #include "session/ids.h"
 #include "session/overlay.h"
@@ -34,6 +35,8 @@ class JsonObject {
   JsonObject& objects(const std::string& name, std::vector<JsonObject> values);
   JsonObject& counts(const std::string& name, const session::ChangeCounts& value);
   JsonObject& omissions(const std::string& name, const std::vector<session::Omission>& values);
+  // The members of a session as `status --json` has them, beside the object's own.
+  JsonObject& session(const SessionView& view);
   JsonObject& conflicts(const std::string& name, const std::vector<session::Conflict>& values);
 
   // One line, without a newline.

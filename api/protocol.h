@@ -58,7 +58,9 @@ struct SessionView {
 struct CommitAnswer {
   session::State state = session::State::open;
   session::Reason reason = session::Reason::none;
-  std::optional<session::ObjectId> commit;  // nullopt: nothing to commit, or conflicts
+  std::optional<session::ObjectId> commit;  // nullopt: nothing to commit, conflicts, or awaiting approval
+  std::optional<session::ObjectId> result;  // that awaits approval
+  std::optional<session::Timestamp> expires;
   session::ChangeCounts counts;
   std::vector<session::Conflict> conflicts;
   std::vector<session::Omission> omitted;

@@ -41,6 +41,8 @@ std::string to_json(const RunResult& result) {
   json["reason"] = record ? Json(session::name_of(record->reason)) : Json(nullptr);
   set_id(json, "base", record ? record->base : std::nullopt);
   set_id(json, "commit", record ? record->commit : std::nullopt);
+  set_id(json, "result", record ? record->result : std::nullopt);
+  json["expires"] = record && record->expires ? Json(to_text(*record->expires)) : Json(nullptr);
   json["exit_code"] = result.command_status ? Json(*result.command_status) : Json(nullptr);
   json["run_exit_code"] = result.exit_code;
   json["counts"] = {

@@ -24,8 +24,8 @@ struct RunResult {
   std::string error;                       // of Escrow's own; empty: none
 };
 
-// {"session", "branch", "state", "reason", "base", "commit", "exit_code", "run_exit_code", "counts", "conflicts",
-// "excluded", "omitted": {kind: [paths]}, "summary", "error"}
+// {"session", "branch", "state", "reason", "base", "commit", "result", "expires", "exit_code", "run_exit_code",
+// "counts", "conflicts", "excluded", "omitted": {kind: [paths]}, "summary", "error"}
 std::string to_json(const RunResult& result);
 
 }  // namespace escrow::api

@@ -135,6 +135,7 @@ session::SessionRecord record_from(const Json& json) {
                                 .expires = std::nullopt,
                                 .reviewer = get_bytes(json, "reviewer"),
                                 .review_comment = get_bytes(json, "review_comment"),
+                                .counts = std::nullopt,
                                 .created = get_time(json, "created"),
                                 .changed = get_time(json, "changed")};
   if (const std::optional<std::int64_t> code = get_integer(json, "exit_code")) {
@@ -235,7 +236,7 @@ SessionView view_from(const Json& json) {
     view.io = {.opens = get_bytes(*io, "opens"), .data = get_bytes(*io, "data"), .reason = get_bytes(*io, "reason")};
   }
   if (const auto counts = json.find("counts"); counts != json.end() && counts->is_object()) {
-    view.counts = counts_from(*counts);
+    view.counts = view.record.counts = counts_from(*counts);
   }
   if (const auto staged = json.find("staged"); staged != json.end() && staged->is_object()) {
     view.usage = {.staged_files = get_count(*staged, "files"),
@@ -248,6 +249,8 @@ SessionView view_from(const Json& json) {
 Json commit_json(const CommitAnswer& answer) {
   Json json{{"state", name_of(answer.state)}, {"reason", name_of(answer.reason)}};
   set_id(json, "commit", answer.commit);
+  set_id(json, "result", answer.result);
+  json["expires"] = answer.expires ? Json(to_text(*answer.expires)) : Json(nullptr);
   json["counts"] = counts_json(answer.counts);
   json["conflicts"] = conflicts_json(answer.conflicts);
   json["omitted"] = omissions_json(answer.omitted);
@@ -260,6 +263,10 @@ CommitAnswer commit_from(const Json& json) {
   answer.state = state_from(json);
   answer.reason = reason_from(json);
   answer.commit = get_id(json, "commit");
+  answer.result = get_id(json, "result");
+  if (const auto expires = json.find("expires"); expires != json.end() && !expires->is_null()) {
+    answer.expires = get_time(json, "expires");
+  }
   if (const auto counts = json.find("counts"); counts != json.end() && counts->is_object()) {
     answer.counts = counts_from(*counts);
   }

@@ -27,8 +27,9 @@ constexpr const char* kExitStatusHelp =
     "  1    refused as things are: no such session or branch, or its state does not allow it\n"
     "  2    the command line is wrong\n"
     "  122  a commit met conflicting changes; they are listed and nothing is lost\n"
+    "  123  nothing was committed: the result awaits approval\n"
     "  125  Escrow, the repository or the machine failed\n"
-    "  `escrow run` exits with the status of its command, or 122, 124 (timeout), 125, 126 or 127: see its help.\n"
+    "  `escrow run` exits with the status of its command, or 122 to 127: see its help.\n"
     "\n"
     "First steps:\n"
     "  escrow --repo data.git init\n"
@@ -47,9 +48,12 @@ void register_commands(CLI::App& app, const GlobalOptions& options, Action& chos
   register_diff(app, options, chosen);
   register_commit(app, options, chosen);
   register_rollback(app, options, chosen);
+  register_approve(app, options, chosen);
+  register_reject(app, options, chosen);
   register_discard(app, options, chosen);
   register_update(app, options, chosen);
   register_log(app, options, chosen);
+  register_audit(app, options, chosen);
   register_gc(app, options, chosen);
   register_doctor(app, options, chosen);
   register_verify(app, options, chosen);

@@ -10,6 +10,7 @@ inline constexpr int kExitSuccess = 0;
 inline constexpr int kExitRefused = 1;         // the request cannot be done as things are: no such session, wrong state
 inline constexpr int kExitUsage = 2;           // the command line is wrong
 inline constexpr int kExitConflict = 122;      // a commit met conflicting changes
+inline constexpr int kExitAwaitsApproval = 123;  // sealed: a reviewer decides
 inline constexpr int kExitTimeout = 124;       // run: the time limit passed
 inline constexpr int kExitEscrowFailed = 125;  // Escrow, the repository or the machine failed
 inline constexpr int kExitCannotRun = 126;     // run: the command could not be run

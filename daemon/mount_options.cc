@@ -54,6 +54,8 @@ bool apply_own(std::string_view key, std::string_view value, MountArguments& arg
     arguments.opened.uid = parse_id(key, value);
   else if (key == "gid")
     arguments.opened.gid = parse_id(key, value);
+  else if (key == "approval_expires")
+    arguments.opened.approval_expires = value;
   else if (key == "umask")
     arguments.opened.umask = value;
   else
@@ -79,6 +81,8 @@ void apply_one(std::string_view option, MountArguments& arguments) {
     arguments.opened.io = value;
   } else if (option == "opens=auto" || option == "opens=none" || option == "opens=daemon") {
     arguments.opened.opens = value;
+  } else if (option == "require_approval") {
+    arguments.opened.require_approval = true;
   } else if (option == "allow_other") {
     arguments.allow_other = true;
   } else if (is_one_of(kForKernel, option)) {

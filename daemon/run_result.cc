@@ -10,9 +10,10 @@
 #include <filesystem>
 #include <map>
 
-#include "daemon/duration.h"
 #include "daemon/exit_status.h"
 #include "daemon/file_descriptor.h"
+#include "daemon/text_output.h"
+#include "session/duration.h"
 #include "session/error.h"
 #include "session/repo_path.h"
 
@@ -56,7 +57,7 @@ std::string what_ended_it(const session::SessionRecord& record, const RunSummary
     case EndCause::cancelled:
       return "the run was cancelled by " + signal_name(run.end.signal_number);
     case EndCause::timed_out:
-      return "the command ran longer than " + (run.timeout ? format_duration(*run.timeout) : "it may");
+      return "the command ran longer than " + (run.timeout ? session::format_duration(*run.timeout) : "it may");
     case EndCause::not_found:
     case EndCause::could_not_run:
     case EndCause::failed:
@@ -133,6 +134,7 @@ std::optional<Reason> rollback_reason(const CommandEnd& end) {
 int exit_code_of_run(const session::SessionRecord& record, const CommandEnd& end) {
   if (record.state == State::committed) return kExitSuccess;
   if (record.state == State::commit_failed) return kExitConflict;
+  if (record.state == State::awaiting_approval) return kExitAwaitsApproval;
   if (record.state != State::rolled_back) return kExitEscrowFailed;
   switch (end.cause) {
     case EndCause::exited:
@@ -165,6 +167,9 @@ std::string summary_of(const RunSummary& run) {
              counted(run.result.conflicts.size(), "path conflicts", "paths conflict") + " with what others committed " +
              "to " + record.options.branch + " meanwhile: " +
              first_names(run.result.conflicts, [](const session::Conflict& conflict) { return conflict.path; }) + kept;
+    case State::awaiting_approval:
+      return name + " (" + human_counts(run.result.counts) + ") " +
+             awaiting_words(record.id, *record.result, record.expires);
     case State::rolled_back:
       return name + " was rolled back: " + (run.result.error.empty() ? what_ended_it(record, run) : run.result.error) +
              (record.options.keep_on_failure ? kept : "");
@@ -173,7 +178,6 @@ std::string summary_of(const RunSummary& run) {
         return name + " is still open, and the next escrow command rolls it back: " + run.result.error;
       }
       [[fallthrough]];
-    case State::awaiting_approval:
     case State::committing:
       return name + " is " + session::name_of(record.state) + " with all that was written: " + run.result.error +
              "; when that is mended, `escrow commit " + record.id.text() + "` or `escrow rollback " +

@@ -14,7 +14,7 @@ namespace escrow::daemon {
 // Why the session of a command that ended like this is rolled back; nullopt: it is to be committed.
 std::optional<session::Reason> rollback_reason(const CommandEnd& end);
 
-// Of `escrow run`, by the final record: 0, the command's status, 122, 124, 125, 126 or 127.
+// Of `escrow run`, by the final record: 0, the command's status, 122 to 127.
 int exit_code_of_run(const session::SessionRecord& record, const CommandEnd& end);
 
 struct RunSummary {

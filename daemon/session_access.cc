@@ -47,9 +47,28 @@ std::unique_ptr<session::Session> try_attach(session::SessionManager& sessions, 
   }
 }
 
-// What the session's last words said, when it ended while it was asked.
-bool is_over(const session::SessionManager::Listed& listed) {
-  return session::is_final(listed.record.state) && listed.attachment != session::Attachment::mounted;
+// Nobody hosts it any more: its record says all there is.
+bool is_over(const session::SessionRecord& record) {
+  return session::is_final(record.state) || record.state == session::State::awaiting_approval;
+}
+
+// While somebody else holds the session.
+template <typename Verb>
+auto patiently(Verb verb) {
+  for (const auto deadline = std::chrono::steady_clock::now() + kPatience;;) {
+    try {
+      return verb();
+    } catch (const Error& error) {
+      if (error.code() != Errc::attached_elsewhere || std::chrono::steady_clock::now() > deadline) throw;
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+SendPart parts_to(const std::function<void(const api::DiffPart&)>& on_part) {
+  return [&on_part](const api::Answer& part) {
+    if (const auto* text = std::get_if<api::DiffPart>(&part); text != nullptr && on_part) on_part(*text);
+  };
 }
 
 }  // namespace
@@ -62,7 +81,7 @@ api::Answer SessionAccess::ask(const api::Request& request, const std::function<
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   while (true) {
     const session::SessionManager::Listed listed = context_.sessions().status(id_);
-    if (is_over(listed)) return answer_ended(listed, request);
+    if (is_over(listed.record)) return answer_ended(listed, request, on_part);
     if (context_.repository().directories().is_held(id_)) {
       if (std::optional<api::ControlClient> client = connect(directory)) return client->ask(request, on_part);
     } else if (std::unique_ptr<session::Session> session = try_attach(context_.sessions(), id_)) {
@@ -102,9 +121,7 @@ api::Answer SessionAccess::act(session::Session& session, session::Attachment at
           },
           [&](const api::UpdateRequest&) -> api::Answer { return update_answer(session.update()); },
           [&](const api::DiffRequest& it) -> api::Answer {
-            return send_diff(session, context_.repository(), it.format, [&](const api::Answer& part) {
-              if (const auto* text = std::get_if<api::DiffPart>(&part); text != nullptr && on_part) on_part(*text);
-            });
+            return send_diff(session, context_.repository(), it.format, parts_to(on_part));
           },
           [&](const api::UnmountRequest&) -> api::Answer {
             if (attachment != session::Attachment::lost) {
@@ -119,23 +136,31 @@ api::Answer SessionAccess::act(session::Session& session, session::Attachment at
       request);
 }
 
-api::Answer SessionAccess::answer_ended(const session::SessionManager::Listed& listed, const api::Request& request) {
+api::Answer SessionAccess::answer_ended(const session::SessionManager::Listed& listed, const api::Request& request,
+                                        const std::function<void(const api::DiffPart&)>& on_part) {
   const session::SessionRecord& record = listed.record;
+  const bool is_waiting = record.state == session::State::awaiting_approval;
   return std::visit(Overloaded{
                         [&](const api::StatusRequest&) -> api::Answer {
                           return api::SessionView{
                               .record = record,
                               .attachment = listed.attachment,
                               .head = context_.repository().references().head(record.options.branch),
-                              .counts = std::nullopt,
+                              .counts = record.counts,
                               .usage = std::nullopt,
                               .omitted = {}};
                         },
                         [&](const api::CommitRequest&) -> api::Answer { return late_commit_answer(record); },
-                        [&](const api::RollbackRequest&) -> api::Answer { return late_rollback_answer(record); },
+                        [&](const api::RollbackRequest& it) -> api::Answer {
+                          if (!is_waiting || it.keep_result) return late_rollback_answer(record);
+                          return reject({.reviewer = current_principal(), .comment = {}}, session::Reason::requested);
+                        },
                         [&](const api::DiscardRequest&) -> api::Answer { refuse_ended(record, "discard in"); },
                         [&](const api::UpdateRequest&) -> api::Answer { refuse_ended(record, "update"); },
-                        [&](const api::DiffRequest&) -> api::Answer { refuse_ended(record, "diff"); },
+                        [&](const api::DiffRequest& it) -> api::Answer {
+                          if (!is_waiting) refuse_ended(record, "diff");
+                          return send_sealed_diff(record, context_.repository(), it.format, parts_to(on_part));
+                        },
                         [&](const api::UnmountRequest&) -> api::Answer { refuse_ended(record, "unmount"); },
                     },
                     request);
@@ -158,6 +183,24 @@ api::DiscardAnswer SessionAccess::discard(const std::vector<std::string>& paths)
 }
 
 api::UpdateAnswer SessionAccess::update() { return std::get<api::UpdateAnswer>(ask(api::UpdateRequest{})); }
+
+api::CommitAnswer SessionAccess::approve(const session::Approval& approval) {
+  return patiently([&] {
+    const session::SessionRecord before = context_.sessions().status(id_).record;
+    const bool is_done = before.state == session::State::committed && before.result &&
+                         before.result->hex().starts_with(approval.result);
+    if (is_done) return late_commit_answer(before);
+    const session::CommitOutcome outcome = context_.sessions().approve(id_, approval);
+    return commit_answer(context_.sessions().status(id_).record, outcome);
+  });
+}
+
+api::RollbackAnswer SessionAccess::reject(const session::Review& review, session::Reason reason) {
+  return patiently([&] {
+    const session::SessionRecord record = context_.sessions().reject(id_, review, reason);
+    return api::RollbackAnswer{.state = record.state, .reason = record.reason, .warning = {}};
+  });
+}
 
 std::vector<session::Omission> SessionAccess::diff(api::DiffFormat format,
                                                    const std::function<void(std::string_view)>& out) {

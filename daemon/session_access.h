@@ -26,6 +26,9 @@ class SessionAccess {
   api::RollbackAnswer rollback(bool keep_result);
   api::DiscardAnswer discard(const std::vector<std::string>& paths);
   api::UpdateAnswer update();
+  // Of a session that awaits approval. Waits, as everything here, for another process to let go of it.
+  api::CommitAnswer approve(const session::Approval& approval);
+  api::RollbackAnswer reject(const session::Review& review, session::Reason reason);
   // Returns what the commit would leave out.
   std::vector<session::Omission> diff(api::DiffFormat format, const std::function<void(std::string_view)>& out);
   // Returns where it was mounted; the session is detached on return. Throws Error{wrong_state} when it is not mounted.
@@ -35,7 +38,8 @@ class SessionAccess {
   api::Answer ask(const api::Request& request, const std::function<void(const api::DiffPart&)>& on_part = {});
   api::Answer act(session::Session& session, session::Attachment attachment, const api::Request& request,
                   const std::function<void(const api::DiffPart&)>& on_part);
-  api::Answer answer_ended(const session::SessionManager::Listed& listed, const api::Request& request);
+  api::Answer answer_ended(const session::SessionManager::Listed& listed, const api::Request& request,
+                           const std::function<void(const api::DiffPart&)>& on_part);
 
   RepositoryContext& context_;
   session::SessionId id_;

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include "daemon/config.h"
+#include "session/duration.h"
 #include "session/error.h"
 
 namespace escrow::daemon {
@@ -27,6 +28,12 @@ void add_audit_options(CLI::App& command, SessionArguments& arguments) {
   command.add_option("--trigger", arguments.trigger, "Recorded with the commit: what started this")->type_name("NAME");
   command.add_option("--trigger-id", arguments.trigger_id, "Recorded with the commit: which one of them")
       ->type_name("ID");
+  command.add_flag("--require-approval", arguments.require_approval,
+                   "Commit nothing: seal the result for `escrow approve` (a rule of the branch can ask for it too)");
+  command
+      .add_option("--approval-expires", arguments.approval_expires,
+                  "Roll a result back that nobody approved in this time: 12h, 7d (default: never)")
+      ->type_name("TIME");
 }
 
 void add_view_options(CLI::App& command, SessionArguments& arguments) {
@@ -100,6 +107,11 @@ session::SessionOptions session_options(const SessionArguments& arguments, const
   options.umask = parse_umask(arguments.umask, "--umask");
   options.read_only = arguments.read_only;
   options.contained_symlinks = arguments.symlinks == "contained";
+  options.require_approval = arguments.require_approval;
+  if (!arguments.approval_expires.empty()) {
+    const auto expires = session::parse_duration(arguments.approval_expires, "--approval-expires");
+    options.approval_expires_s = std::chrono::ceil<std::chrono::seconds>(expires).count();
+  }
   options.excludes = arguments.excludes;
   return options;
 }

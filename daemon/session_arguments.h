@@ -24,6 +24,8 @@ struct SessionArguments {
   std::optional<std::uint32_t> uid, gid;  // nullopt: of this process
   std::string umask = "022";              // octal
   bool read_only = false;
+  bool require_approval = false;
+  std::string approval_expires;  // empty: as the branch's rule says, else never
   // Of the mount, not of the session.
   std::string xattr = "off";   // or "user"
   std::string symlinks;        // "any", "contained"; empty: any, but contained for a confined command
@@ -33,7 +35,7 @@ struct SessionArguments {
   std::vector<std::string> excludes;
 };
 
-// --branch --path-prefix --committer --issuer --image --trigger --trigger-id
+// --branch --path-prefix --committer --issuer --image --trigger --trigger-id --require-approval --approval-expires
 void add_audit_options(CLI::App& command, SessionArguments& arguments);
 // --uid --gid --umask --read-only --symlinks --xattr --io --opens --io-uring --exclude
 void add_view_options(CLI::App& command, SessionArguments& arguments);

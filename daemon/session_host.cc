@@ -158,7 +158,7 @@ struct SessionHost::Impl {
       end(held);
       return answer;
     } catch (...) {
-      if (!session::is_final(session->record().state)) session->gate().move_to(before);
+      if (session->record().state == session::State::open) session->gate().move_to(before);
       throw;
     }
   }

@@ -40,7 +40,7 @@ class SessionHost {
 
   // Readable once the session has ended or the mount has gone away, whoever did it.
   int event_fd() const;
-  bool has_ended() const;  // committed or rolled back
+  bool has_ended() const;  // committed, rolled back, or sealed for a reviewer
   bool is_mounted() const;
 
   // No byte reaches the session after this returns: new changes are refused, what the kernel holds dirty is written

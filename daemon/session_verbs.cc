@@ -3,6 +3,10 @@
 #include <cstddef>
 #include <utility>
 
+#include "daemon/exit_status.h"
+#include "session/approval.h"
+#include "session/commit.h"
+
 namespace escrow::daemon {
 
 using session::Errc;
@@ -29,6 +33,21 @@ storage::DiffFormat storage_format(api::DiffFormat format) {
   return storage::DiffFormat::patch;
 }
 
+api::DiffEnd send_trees(const std::optional<session::ObjectId>& before, const std::optional<session::ObjectId>& after,
+                        const session::Quarantine* quarantine, const storage::Repository& repository,
+                        api::DiffFormat format, const SendPart& send_part) {
+  std::string pending;
+  const auto send = [&] {
+    if (!pending.empty()) send_part(api::DiffPart{.text = std::exchange(pending, {})});
+  };
+  repository.write_diff(before, after, storage_format(format), quarantine, [&](std::string_view text) {
+    pending += text;
+    if (pending.size() >= kDiffPartBytes) send();
+  });
+  send();
+  return {};
+}
+
 }  // namespace
 
 api::SessionView view_of(session::Session& session, session::Attachment attachment, bool with_changes) {
@@ -48,13 +67,20 @@ api::SessionView view_of(session::Session& session, session::Attachment attachme
 }
 
 api::CommitAnswer commit_answer(const session::Session& session, const session::CommitOutcome& outcome) {
-  const session::SessionRecord record = session.record();
+  api::CommitAnswer answer = commit_answer(session.record(), outcome);
+  answer.omitted = session.omitted();
+  return answer;
+}
+
+api::CommitAnswer commit_answer(const session::SessionRecord& record, const session::CommitOutcome& outcome) {
   api::CommitAnswer answer{.state = record.state,
                            .reason = record.reason,
                            .commit = std::nullopt,
+                           .result = std::nullopt,
+                           .expires = std::nullopt,
                            .counts = {},
                            .conflicts = {},
-                           .omitted = session.omitted(),
+                           .omitted = {},
                            .warning = {}};
   std::visit(Overloaded{
                  [&](const session::Committed& committed) {
@@ -63,12 +89,18 @@ api::CommitAnswer commit_answer(const session::Session& session, const session::
                  },
                  [](const session::NothingToCommit&) {},
                  [&](const session::Conflicts& conflicts) { answer.conflicts = conflicts.paths; },
+                 [&](const session::AwaitingApproval& sealed) {
+                   answer.result = sealed.result;
+                   answer.expires = sealed.expires;
+                   answer.counts = sealed.counts;
+                 },
              },
              outcome);
   return answer;
 }
 
 void refuse_ended(const session::SessionRecord& record, const std::string& verb) {
+  if (record.state == session::State::awaiting_approval) session::refuse_waiting(record, verb);
   std::string how = name_of(record.state);
   if (record.commit) how += " as " + record.commit->hex();
   throw Error(Errc::wrong_state, "cannot " + verb + " session " + record.id.text() + ": it is already " + how + " (" +
@@ -80,7 +112,9 @@ api::CommitAnswer late_commit_answer(const session::SessionRecord& record) {
   return {.state = record.state,
           .reason = record.reason,
           .commit = record.commit,
-          .counts = {},
+          .result = std::nullopt,
+          .expires = std::nullopt,
+          .counts = record.counts.value_or(session::ChangeCounts{}),
           .conflicts = {},
           .omitted = {},
           .warning = "the session was committed before"};
@@ -94,17 +128,19 @@ api::RollbackAnswer late_rollback_answer(const session::SessionRecord& record) {
 api::DiffEnd send_diff(session::Session& session, const storage::Repository& repository, api::DiffFormat format,
                        const SendPart& send_part) {
   session::Preview preview = session.preview();
-  std::string pending;
-  const auto send = [&] {
-    if (!pending.empty()) send_part(api::DiffPart{.text = std::exchange(pending, {})});
-  };
-  repository.write_diff(preview.before, preview.after, storage_format(format), &session.quarantine(),
-                        [&](std::string_view text) {
-                          pending += text;
-                          if (pending.size() >= kDiffPartBytes) send();
-                        });
-  send();
+  send_trees(preview.before, preview.after, &session.quarantine(), repository, format, send_part);
   return {.omitted = std::move(preview.omitted)};
+}
+
+api::DiffEnd send_sealed_diff(const session::SessionRecord& record, const storage::Repository& repository,
+                              api::DiffFormat format, const SendPart& send_part) {
+  const session::SessionResult sealed = session::sealed_result(repository.objects(), record);
+  return send_trees(sealed.base_tree, sealed.tree, nullptr, repository, format, send_part);
+}
+
+int exit_status_of(const api::CommitAnswer& answer) {
+  if (!answer.conflicts.empty()) return kExitConflict;
+  return answer.result ? kExitAwaitsApproval : kExitSuccess;
 }
 
 std::vector<session::RepoPath> parse_paths(const std::vector<std::string>& texts) {

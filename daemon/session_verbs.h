@@ -18,14 +18,23 @@ using SendPart = std::function<void(const api::Answer&)>;
 api::SessionView view_of(session::Session& session, session::Attachment attachment, bool with_changes);
 
 api::CommitAnswer commit_answer(const session::Session& session, const session::CommitOutcome& outcome);
-// What a session that has ended answers to a request that comes late or twice: its outcome when it is the one that was
-// asked for, Error{wrong_state} otherwise.
+// The same of a session that had been sealed before.
+api::CommitAnswer commit_answer(const session::SessionRecord& record, const session::CommitOutcome& outcome);
+// What a session that has ended, or awaits approval, answers to a request that comes late or twice: its outcome when
+// it is the one that was asked for, Error{wrong_state} otherwise.
 api::CommitAnswer late_commit_answer(const session::SessionRecord& record);
 api::RollbackAnswer late_rollback_answer(const session::SessionRecord& record);
 [[noreturn]] void refuse_ended(const session::SessionRecord& record, const std::string& verb);
 
+// What a command that commits exits with.
+int exit_status_of(const api::CommitAnswer& answer);
+
 api::DiffEnd send_diff(session::Session& session, const storage::Repository& repository, api::DiffFormat format,
                        const SendPart& send_part);
+
+// What approving the session would commit.
+api::DiffEnd send_sealed_diff(const session::SessionRecord& record, const storage::Repository& repository,
+                              api::DiffFormat format, const SendPart& send_part);
 
 // Each checked; throws Error{bad_request}.
 std::vector<session::RepoPath> parse_paths(const std::vector<std::string>& texts);

@@ -154,6 +154,14 @@ std::string conflict_lines(const std::vector<session::Conflict>& conflicts) {
   return text;
 }
 
+std::string awaiting_words(const session::SessionId& session, const session::ObjectId& result,
+                           const std::optional<session::Timestamp>& expires) {
+  const std::string& id = session.text();
+  return "awaits approval of its result " + result.hex() +
+         (expires ? ", until " + human_time(expires->seconds, 0) : "") + ": `escrow diff " + id +
+         "` shows it, `escrow approve " + id + "` commits it, `escrow reject " + id + "` rolls it back";
+}
+
 std::string omission_lines(const std::vector<session::Omission>& omissions) {
   std::map<session::OmissionKind, std::vector<std::string>> by_kind;
   for (const session::Omission& omission : omissions) by_kind[omission.kind].push_back(omission.path);

@@ -36,6 +36,9 @@ std::string table(const std::vector<std::vector<std::string>>& rows);
 
 // "  path: the session modified it, the branch deleted it", a line each.
 std::string conflict_lines(const std::vector<session::Conflict>& conflicts);
+// "awaits approval of its result R[, until WHEN]: " and what can be done about it.
+std::string awaiting_words(const session::SessionId& session, const session::ObjectId& result,
+                              const std::optional<session::Timestamp>& expires);
 // What a commit leaves out, a line for each kind and its first names; empty when there is nothing.
 std::string omission_lines(const std::vector<session::Omission>& omissions);
 

@@ -37,21 +37,30 @@ Commit commit_of(const Services& services, Quarantine& quarantine, const Session
   return commit;
 }
 
-// refs/sessions/<id>: the session's own tree on its base, as it was before anyone merged anything.
-void keep_result(const Services& services, const SessionRecord& record, Quarantine& quarantine,
-                 const SessionResult& result) {
+// refs/sessions/<id>: the session's own tree on its base, as it was before anyone merged anything. Returns what it
+// changed.
+ChangeCounts keep_result(const Services& services, const SessionRecord& record, Quarantine& quarantine,
+                         const SessionResult& result) {
   const ChangeCounts counts = count_changes(tree_changes(quarantine, result.base_tree, result.tree));
   const ObjectId commit =
       quarantine.put_commit(commit_of(services, quarantine, record, result.tree, result.base, counts));
   const auto published = quarantine.publish(commit);
   services.references.keep_result(record.id, commit);
+  return counts;
+}
+
+// What a session that waits, or is open, is not to say: nobody has decided about it.
+void forget_review(SessionRecord& record) {
+  record.swap_from.reset();
+  record.swap_to.reset();
+  record.reviewer.clear();
+  record.review_comment.clear();
 }
 
 // Step 6 once the outcome is recorded: the session has ended, whatever this finds; recovery removes the rest.
 void clean_up_or_log(const Services& services, const SessionRecord& record, SessionDirectory& directory) {
-  const bool kept = record.state == State::commit_failed || record.state == State::rolled_back;
   try {
-    clean_up(services, record.id, directory, kept);
+    clean_up(services, record.id, directory, keeps_result(record));
   } catch (const std::exception& failure) {
     services.log.write(LogLevel::warning, "session " + record.id.text() +
                                               " has ended, but what it left could not be removed (the next command "
@@ -63,20 +72,19 @@ void clean_up_or_log(const Services& services, const SessionRecord& record, Sess
 class Committer {
  public:
   Committer(const Services& services, SessionRecord& record, SessionDirectory& directory, const SessionResult& result,
-            bool by_hand, const std::string& who)
+            CommitFor whom, const std::string& who)
       : services_(services), record_(record), directory_(directory), quarantine_(directory.quarantine()),
-        result_(result), by_hand_(by_hand), who_(who) {}
+        result_(result), whom_(whom), who_(who) {}
 
-  CommitOutcome run() {
+  CommitOutcome run(CommitOutcome (Committer::*work)()) {
     try {
-      return commit();
+      return (this->*work)();
     } catch (const std::exception& failure) {
       undo(failure.what());
       throw;
     }
   }
 
- private:
   CommitOutcome commit() {
     const std::string& branch = record_.options.branch;
     if (result_.tree == result_.base_tree) return nothing_to_commit();
@@ -91,7 +99,9 @@ class Committer {
       if (auto* conflicts = std::get_if<Conflicts>(&merged)) return conflict(std::move(*conflicts));
       const TreeRoot tree = std::get<TreeRoot>(merged);
       if (tree == head_tree) return nothing_to_commit();
+      if (whom_ == CommitFor::reviewer && head != result_.base) return show_again(tree, head, head_tree);
       const ChangeCounts counts = count_changes(tree_changes(quarantine_, head_tree, tree));
+      record_.counts = counts;
       const ObjectId made = quarantine_.put_commit(commit_of(services_, quarantine_, record_, tree, head, counts));
       if (!swap(head, made)) continue;
       record_committed(services_, record_, directory_, who_, "committed");
@@ -99,6 +109,61 @@ class Committer {
     }
     throw Error(Errc::branch_moved, "cannot commit to branch '" + branch + "': others moved it " +
                                         std::to_string(kMaxSwapAttempts) + " times meanwhile; commit again");
+  }
+
+  CommitOutcome seal() {
+    if (result_.tree == result_.base_tree) return nothing_to_commit();
+    SessionRecord next = record_;
+    next.counts = count_changes(tree_changes(quarantine_, result_.base_tree, result_.tree));
+    const ObjectId made =
+        quarantine_.put_commit(commit_of(services_, quarantine_, record_, result_.tree, result_.base, *next.counts));
+    tell(services_, CommitStep::sealed_tree_built);
+    const auto published = quarantine_.publish(made);
+    tell(services_, CommitStep::objects_durable);
+    services_.references.keep_result(record_.id, made);
+    tell(services_, CommitStep::result_referenced);
+    next.state = State::awaiting_approval;
+    next.reason = Reason::none;
+    next.result = made;
+    if (const std::int64_t seconds = record_.options.approval_expires_s; seconds > 0) {
+      next.expires = services_.clock.now();
+      next.expires->seconds += seconds;
+    }
+    next.mountpoint.clear();
+    next.last_error.clear();
+    transition(services_, record_, std::move(next), who_, "sealed as " + made.hex());
+    tell(services_, CommitStep::approval_awaited);
+    drop_staged_or_log();
+    return AwaitingApproval{made, *record_.counts, record_.expires};
+  }
+
+ private:
+  // Others moved the branch since the reviewer looked: what would be committed now has to be looked at first.
+  CommitOutcome show_again(const TreeRoot& tree, const std::optional<ObjectId>& head, const TreeRoot& head_tree) {
+    SessionRecord next = record_;
+    forget_review(next);
+    next.message = before_.message;
+    next.counts = count_changes(tree_changes(quarantine_, head_tree, tree));
+    const ObjectId made = quarantine_.put_commit(commit_of(services_, quarantine_, next, tree, head, *next.counts));
+    const auto published = quarantine_.publish(made);
+    services_.references.keep_result(record_.id, made);
+    next.state = State::awaiting_approval;
+    next.reason = Reason::none;
+    next.result = made;
+    next.last_error.clear();
+    transition(services_, record_, std::move(next), who_, "others moved the branch: the result is now " + made.hex());
+    return AwaitingApproval{made, *record_.counts, record_.expires};
+  }
+
+  void drop_staged_or_log() {
+    try {
+      directory_.drop_staged();
+    } catch (const std::exception& failure) {
+      services_.log.write(LogLevel::warning, "session " + record_.id.text() +
+                                                 " is sealed, but what it had staged could not be removed (the next "
+                                                 "command tries again): " + failure.what());
+    }
+    tell(services_, CommitStep::cleaned_up);
   }
 
   // Steps 1 to 4; false when another commit was there first.
@@ -127,6 +192,7 @@ class Committer {
     SessionRecord next = record_;
     next.state = State::committed;
     next.reason = Reason::no_changes;
+    next.counts = ChangeCounts{};
     next.commit.reset();
     next.swap_from.reset();
     next.swap_to.reset();
@@ -141,14 +207,19 @@ class Committer {
     SessionRecord next = record_;
     next.swap_from.reset();
     next.swap_to.reset();
-    if (by_hand_) {
-      next.state = State::open;
+    next.counts = before_.counts;
+    if (whom_ != CommitFor::run) {
+      const bool waits = whom_ == CommitFor::reviewer;
+      if (waits) forget_review(next);
+      next.message = waits ? before_.message : next.message;
+      next.state = waits ? State::awaiting_approval : State::open;
       next.reason = Reason::none;
-      next.exit_code.reset();
-      transition(services_, record_, std::move(next), who_, "conflict: the session stays open");
+      if (!waits) next.exit_code.reset();
+      transition(services_, record_, std::move(next), who_,
+                 waits ? "conflict: the session goes on waiting" : "conflict: the session stays open");
       return conflicts;
     }
-    keep_result(services_, record_, quarantine_, result_);
+    next.counts = keep_result(services_, record_, quarantine_, result_);
     next.state = State::commit_failed;
     next.reason = Reason::conflict;
     for (const Conflict& one : conflicts.paths) next.conflicts.push_back(one.path);
@@ -161,9 +232,10 @@ class Committer {
   // The catalog may be what failed (a full disk): then the row stays as it is, and recovery decides.
   void undo(const std::string& why) noexcept {
     try {
-      if (is_final(record_.state)) return;
+      if (is_final(record_.state) || (whom_ != CommitFor::reviewer && record_.result)) return;
       if (may_have_landed_ && services_.references.head(record_.options.branch) != record_.swap_from) return;
-      return_to_open(services_, record_, why, who_);
+      record_.message = whom_ == CommitFor::reviewer ? before_.message : record_.message;
+      take_commit_back(services_, record_, why, who_);
     } catch (const std::exception& second) {
       services_.log.write(LogLevel::error, "session " + record_.id.text() +
                                                ": its failed commit could not be recorded: " + second.what());
@@ -175,16 +247,31 @@ class Committer {
   SessionDirectory& directory_;
   Quarantine& quarantine_;
   const SessionResult& result_;
-  const bool by_hand_;
+  const CommitFor whom_;
   const std::string& who_;
+  const SessionRecord before_ = *services_.catalog.find(record_.id);
   bool may_have_landed_ = false;  // a compare-and-swap was tried and did not say that it lost
 };
 
 }  // namespace
 
 CommitOutcome commit_result(const Services& services, SessionRecord& record, SessionDirectory& directory,
-                            const SessionResult& result, bool by_hand, const std::string& who) {
-  return Committer(services, record, directory, result, by_hand, who).run();
+                            const SessionResult& result, CommitFor whom, const std::string& who) {
+  return Committer(services, record, directory, result, whom, who).run(&Committer::commit);
+}
+
+CommitOutcome seal_result(const Services& services, SessionRecord& record, SessionDirectory& directory,
+                          const SessionResult& result, const std::string& who) {
+  return Committer(services, record, directory, result, CommitFor::by_hand, who).run(&Committer::seal);
+}
+
+SessionResult sealed_result(const ObjectReader& objects, const SessionRecord& record) {
+  const Commit sealed = objects.read_commit(*record.result);
+  SessionResult result;
+  if (!sealed.parents.empty()) result.base = sealed.parents.front();
+  result.base_tree = tree_of_commit(objects, result.base);
+  result.tree = without_empty(objects, sealed.tree);
+  return result;
 }
 
 bool swap_landed(const Services& services, const SessionRecord& record) {
@@ -218,15 +305,15 @@ void record_committed(const Services& services, SessionRecord& record, SessionDi
 
 void roll_back(const Services& services, SessionRecord& record, SessionDirectory& directory,
                const Rollback& rollback) {
-  if (rollback.keep) {
-    keep_result(services, record, directory.quarantine(), *rollback.keep);
-  } else if (services.references.result(record.id)) {
-    services.references.drop_result(record.id);  // of a roll-back that did not get further
-  }
   SessionRecord next = record;
+  if (rollback.keep) {
+    next.counts = keep_result(services, record, directory.quarantine(), *rollback.keep);
+  } else if (!record.result && services.references.result(record.id)) {
+    services.references.drop_result(record.id);  // of a roll-back, or a seal, that did not get further
+  }
   next.state = State::rolled_back;
   next.reason = rollback.reason;
-  next.exit_code = rollback.exit_code;
+  if (!record.result) next.exit_code = rollback.exit_code;
   next.swap_from.reset();
   next.swap_to.reset();
   next.last_error.clear();  // it may name files
@@ -234,16 +321,24 @@ void roll_back(const Services& services, SessionRecord& record, SessionDirectory
   clean_up_or_log(services, record, directory);
 }
 
-void return_to_open(const Services& services, SessionRecord& record, const std::string& last_error,
-                    const std::string& who) {
+void take_commit_back(const Services& services, SessionRecord& record, const std::string& last_error,
+                      const std::string& who) {
   SessionRecord next = record;
-  next.state = State::open;
+  next.state = record.result ? State::awaiting_approval : State::open;
   next.reason = Reason::none;
-  next.exit_code.reset();
-  next.swap_from.reset();
-  next.swap_to.reset();
+  if (!record.result) {
+    next.exit_code.reset();
+    next.counts.reset();
+  }
+  forget_review(next);
   next.last_error = last_error;
-  transition(services, record, std::move(next), who, "the commit failed: the session stays open");
+  transition(services, record, std::move(next), who,
+             record.result ? "the commit failed: the session goes on waiting"
+                           : "the commit failed: the session stays open");
+}
+
+bool keeps_result(const SessionRecord& record) {
+  return record.state == State::commit_failed || (record.state == State::rolled_back && !record.result);
 }
 
 void clean_up(const Services& services, const SessionId& id, SessionDirectory& directory, bool keep_result) {

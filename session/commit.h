@@ -23,12 +23,29 @@ struct SessionResult {
   std::optional<ObjectId> tree;
 };
 
-// Steps 1 to 6. `record` is open, or committing (a recovery that makes the commit anew). Its message, exit code and
-// reason are what the commit is to say. With `by_hand` a conflict leaves the session open; else it is commit_failed and
-// `result` is kept under refs/sessions/<id>. Another failure puts the session back to open with last_error and throws;
-// only when the branch may have moved already does it stay `committing`, for recovery to decide.
+// On whose behalf a commit is made: what a conflict, and a branch that others moved, mean to it.
+enum class CommitFor {
+  run,       // a conflict is commit_failed, and `result` is kept under refs/sessions/<id>
+  by_hand,   // a conflict leaves the session open
+  reviewer,  // only exactly `result` on its base is committed; else the session goes on waiting
+};
+
+// Steps 1 to 6. `record` is open, or committing (a recovery that makes the commit anew), or awaiting_approval (for a
+// reviewer, whose name and comment are in it). Its message, exit code and reason are what the commit is to say.
+// Another failure than a conflict puts the session back to what it was, with last_error, and throws; only when the
+// branch may have moved already does it stay `committing`, for recovery to decide. For a reviewer, when others moved
+// the branch: what would be committed on the new head becomes the record's result, and AwaitingApproval names it.
 CommitOutcome commit_result(const Services& services, SessionRecord& record, SessionDirectory& directory,
-                            const SessionResult& result, bool by_hand, const std::string& who);
+                            const SessionResult& result, CommitFor whom, const std::string& who);
+
+// Makes `result` a commit on its base that awaits approval: steps 1, 2, 7, 8 and 6 (nothing but staging is removed).
+// `record` is open. Without a change it is committed without a commit, as ever. A failure leaves it open with
+// last_error, and throws.
+CommitOutcome seal_result(const Services& services, SessionRecord& record, SessionDirectory& directory,
+                          const SessionResult& result, const std::string& who);
+
+// The sealed result of a session that has one, as commit_result() takes it. Reads two commits.
+SessionResult sealed_result(const ObjectReader& objects, const SessionRecord& record);
 
 // Whether record.swap_to became part of the branch: walks back from the head, at most to record.swap_from, then asks
 // the reflog.
@@ -44,12 +61,15 @@ struct Rollback {
   std::string who;
   std::optional<SessionResult> keep;  // what stays fetchable as refs/sessions/<id>; nullopt: nothing remains
 };
-// `record` is open or committing.
+// `record` is open, awaiting_approval (then `keep` is nullopt) or committing.
 void roll_back(const Services& services, SessionRecord& record, SessionDirectory& directory, const Rollback& rollback);
 
-// Back to open, with the reason a person can read.
-void return_to_open(const Services& services, SessionRecord& record, const std::string& last_error,
+// Back to open, or to awaiting_approval when it was sealed, with the reason a person can read.
+void take_commit_back(const Services& services, SessionRecord& record, const std::string& last_error,
                     const std::string& who);
+
+// Whether refs/sessions/<id> outlives the end of the session.
+bool keeps_result(const SessionRecord& record);
 
 // Removes what a final session, or one that was never recorded, left behind: pins, objects that no reference holds, and
 // last its directory, by which recovery finds the rest. Idempotent.

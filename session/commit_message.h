@@ -20,8 +20,8 @@ void check_commit_message(std::string_view message);
 
 // record.message, or, when that is blank, a subject that counts the changes and names the session; then
 // Escrow-Session, Escrow-Committer, Escrow-Issuer, Escrow-Image, Escrow-Source, Escrow-Trigger, Escrow-Trigger-Id,
-// Escrow-Exit-Code and Escrow-Base, leaving out those without a value. A line of the user's at which git would stop
-// looking for trailers ("---" and the scissors line) is indented by one space.
+// Escrow-Exit-Code, Escrow-Base, Escrow-Reviewer and Escrow-Review-Comment, leaving out those without a value. A line
+// of the user's at which git would stop looking for trailers ("---" and the scissors line) is indented by one space.
 std::string compose_commit_message(const SessionRecord& record, const ChangeCounts& counts);
 
 // Author and committer of the commits of "KIND:NAME": name NAME, address NAME@KIND.escrow.invalid (a name that cannot

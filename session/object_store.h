@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "session/branch_rule.h"
 #include "session/ids.h"
 
 namespace escrow::session {
@@ -85,17 +86,19 @@ class Quarantine : public ObjectReader {
   virtual ObjectId put_tree(const Tree& tree) = 0;
   virtual ObjectId put_commit(const Commit& commit) = 0;
 
-  // Makes everything reachable from `root` that the repository lacks durable and visible to it, in one pack, and
-  // protects that pack from any concurrent gc until the returned guard goes away: keep it until a reference
-  // holds `root`. What `root` does not reach is not published. Idempotent: publishing again after a crash or for
-  // another root is legal. On return the data has been fsynced, and the directory that names it.
+  // Makes everything reachable from `root` that the repository lacks durable and visible to it, in one pack, and what
+  // it had when it was put in another, which stays whatever becomes of `root`. Protects the packs from any concurrent
+  // gc until the returned guard goes away: keep it until a reference holds `root`. (While only refs/sessions/ does, the
+  // first pack stays protected.) What `root` does not reach is not published. Idempotent: publishing again after a
+  // crash or for another root is legal. On return the data has been fsynced, and the directory that names it.
   class Published {
    public:
     virtual ~Published() = default;
   };
   virtual std::unique_ptr<Published> publish(const ObjectId& root) = 0;
 
-  // Forgets every object and removes their files. The quarantine stays usable.
+  // Forgets every object and removes their files, with those it published unless a reference reaches one of its roots
+  // or anything it published. The quarantine stays usable.
   virtual void discard() = 0;
 };
 
@@ -110,6 +113,9 @@ class ReferenceStore {
   virtual void check_target(const std::string& branch) const = 0;
   // nullopt: the branch does not exist. Throws Error{damaged_repository}.
   virtual std::optional<ObjectId> head(const std::string& branch) const = 0;
+  // What the repository's configuration asks of sessions on the branch. Throws Error{bad_request} naming a key whose
+  // value cannot be read.
+  virtual BranchRule rule_of(const std::string& branch) const = 0;
   // Moves the branch from `expected` (nullopt: it must not exist) to `desired`; false when it was elsewhere. Takes
   // git's own lock file, waits for other holders, writes the reflog, and is durable when it returns true.
   virtual bool compare_and_swap(const std::string& branch, const std::optional<ObjectId>& expected,

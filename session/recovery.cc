@@ -16,6 +16,15 @@ bool is_orphaned_run(const SessionRecord& record) {
   return record.state == State::open && record.options.ephemeral && record.last_error.empty();
 }
 
+// Nobody approved it in time.
+bool is_overdue(const Services& services, const SessionRecord& record) {
+  return record.state == State::awaiting_approval && record.expires && *record.expires <= services.clock.now();
+}
+
+bool needs_decision(const Services& services, const SessionRecord& record) {
+  return record.state == State::committing || is_orphaned_run(record) || is_overdue(services, record);
+}
+
 // nullptr when somebody holds it, or when there is no such directory any more.
 std::unique_ptr<SessionDirectory> take(const Services& services, const SessionId& id, bool& missing) {
   missing = false;
@@ -34,7 +43,7 @@ class Recovery {
 
   std::vector<std::string> run() {
     for (const SessionRecord& row : services_.catalog.list())
-      if (row.state == State::committing || is_orphaned_run(row))
+      if (needs_decision(services_, row))
         guarded(row.id, [&] { return decide(row.id); });
     for (const SessionId& id : services_.directories.list())
       guarded(id, [&] { return sweep(id); });
@@ -60,13 +69,17 @@ class Recovery {
     if (!held && !missing) return "";
     // Under the lock: another process may have recovered it between the listing and now.
     std::optional<SessionRecord> record = services_.catalog.find(id);
-    if (!record) return "";
-    if (missing) return is_final(record->state) ? "" : without_directory(*record);
+    if (!record || !needs_decision(services_, *record)) return "";
+    if (missing) return without_directory(*record);
     if (record->state == State::committing) return decide_commit(services_, *record, *held);
-    if (!is_orphaned_run(*record)) return "";
     Rollback rollback;
-    rollback.reason = Reason::host_lost;
     rollback.who = kWho;
+    if (record->state == State::awaiting_approval) {
+      rollback.reason = Reason::expired;
+      roll_back(services_, *record, *held, rollback);
+      return "session " + id.text() + " was rolled back: nobody approved its result in time";
+    }
+    rollback.reason = Reason::host_lost;
     if (record->options.keep_on_failure) rollback.keep = result_of_(*record, *held);
     roll_back(services_, *record, *held, rollback);
     return "session " + id.text() + " was rolled back: the process that ran it died";
@@ -76,9 +89,14 @@ class Recovery {
   std::string without_directory(SessionRecord& record) {
     SessionRecord next = record;
     const bool landed = record.state == State::committing && swap_landed(services_, record);
+    if (!landed && record.state == State::committing && record.result) {
+      take_commit_back(services_, record, "its commit was interrupted and its directory is missing; try again", kWho);
+      return "session " + record.id.text() + " awaits approval again: its directory is missing, its result is not";
+    }
     next.state = landed ? State::committed : State::rolled_back;
-    next.reason = landed ? record.reason : Reason::host_lost;
+    next.reason = landed ? record.reason : is_overdue(services_, record) ? Reason::expired : Reason::host_lost;
     if (landed) next.commit = record.swap_to;
+    if (!landed && record.result) services_.references.drop_result(record.id);
     next.mountpoint.clear();
     next.last_error = landed ? "" : "its directory is missing";
     next.changed = services_.clock.now();
@@ -89,14 +107,19 @@ class Recovery {
 
   // Directories of sessions that ended, or that were never recorded because their opening was cut short.
   std::string sweep(const SessionId& id) {
+    const auto is_in_use = [](const SessionRecord& record) {
+      return !is_final(record.state) && record.state != State::awaiting_approval;
+    };
     const std::optional<SessionRecord> before = services_.catalog.find(id);
-    if (before && !is_final(before->state)) return "";
+    if (before && is_in_use(*before)) return "";
     bool missing = false;
     const std::unique_ptr<SessionDirectory> held = take(services_, id, missing);
     if (!held) return "";
     const std::optional<SessionRecord> record = services_.catalog.find(id);
-    if (record && !is_final(record->state)) return "";
-    clean_up(services_, id, *held, record && record->state != State::committed);
+    if (record && is_in_use(*record)) return "";
+    if (record && record->state == State::awaiting_approval)
+      return held->drop_staged() ? "removed what session " + id.text() + " had staged: its result is sealed" : "";
+    clean_up(services_, id, *held, record && keeps_result(*record));
     return "removed what session " + id.text() + (record ? " left behind" : " left behind before it was opened");
   }
 
@@ -115,8 +138,8 @@ std::string decide_commit(const Services& services, SessionRecord& record, Sessi
   const std::string name = "session " + record.id.text();
   if (!record.swap_to || swap_landed(services, record)) {
     if (!record.swap_to) {
-      return_to_open(services, record, "its commit was interrupted; commit again", kWho);
-      return name + " is open again: its commit was interrupted";
+      take_commit_back(services, record, "its commit was interrupted; try again", kWho);
+      return name + " is " + name_of(record.state) + " again: its commit was interrupted";
     }
     record_committed(services, record, directory, kWho, "found in the branch");
     return name + " was committed: its commit is in the branch";
@@ -125,8 +148,8 @@ std::string decide_commit(const Services& services, SessionRecord& record, Sessi
   // quarantine still has them.
   Quarantine& quarantine = directory.quarantine();
   if (!quarantine.contains(*record.swap_to)) {
-    return_to_open(services, record, "its commit was interrupted and its objects are gone; commit again", kWho);
-    return name + " is open again: the objects of its interrupted commit are gone";
+    take_commit_back(services, record, "its commit was interrupted and its objects are gone; try again", kWho);
+    return name + " is " + name_of(record.state) + " again: the objects of its interrupted commit are gone";
   }
   const std::string& branch = record.options.branch;
   const bool unmoved = services.references.head(branch) == record.swap_from;
@@ -138,14 +161,15 @@ std::string decide_commit(const Services& services, SessionRecord& record, Sessi
       return name + " was committed: the interrupted move of the branch was done";
     }
   }
-  if (!record.options.ephemeral) {
-    return_to_open(services, record, "its commit was interrupted and others moved the branch; commit again", kWho);
-    return name + " is open again: others moved the branch while its commit was interrupted";
+  // What was approved is what would have been committed then; what a person committed, nobody else commits anew.
+  if (!record.options.ephemeral || record.result) {
+    take_commit_back(services, record, "its commit was interrupted and others moved the branch; try again", kWho);
+    return name + " is " + name_of(record.state) + " again: others moved the branch while its commit was interrupted";
   }
   // What the interrupted commit did to its parent is what the run did; do it to the new head.
   const SessionResult result{record.swap_from, tree_of_commit(quarantine, record.swap_from),
                              tree_of_commit(quarantine, record.swap_to)};
-  const CommitOutcome outcome = commit_result(services, record, directory, result, false, kWho);
+  const CommitOutcome outcome = commit_result(services, record, directory, result, CommitFor::run, kWho);
   if (std::holds_alternative<Conflicts>(outcome)) return name + " failed to commit: it conflicts with the branch";
   return name + " was committed on top of what others committed";
 }

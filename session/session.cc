@@ -24,6 +24,10 @@ class HostedDirectory final : public SessionDirectory {
   SessionJournal& journal() override { return inner_.journal(); }
   Quarantine& quarantine() override { return inner_.quarantine(); }
   std::string path() const override { return inner_.path(); }
+  bool drop_staged() override {
+    overlay_.abandon();
+    return inner_.drop_staged();
+  }
   void remove() override {
     overlay_.abandon();
     inner_.remove();
@@ -174,14 +178,18 @@ CommitOutcome Session::Impl::commit(const CommitRequest& request, const std::opt
         require_cut(row);
         what = result(row);
       }
+      // A rule that came while the session was open counts too.
+      strengthen(row.options, services.references.rule_of(row.options.branch));
     } catch (const std::exception& failure) {
-      return_to_open(services, row, failure.what(), request.who);
+      take_commit_back(services, row, failure.what(), request.who);
       throw;
     }
     if (!request.message.empty()) row.message = request.message;
     row.exit_code = request.exit_code;
     row.reason = request.reason;
-    return commit_result(services, row, hosted, what, request.by_hand, request.who);
+    if (row.options.require_approval) return seal_result(services, row, hosted, what, request.who);
+    const CommitFor whom = request.by_hand ? CommitFor::by_hand : CommitFor::run;
+    return commit_result(services, row, hosted, what, whom, request.who);
   });
 }
 
@@ -228,7 +236,7 @@ std::optional<ObjectId> Session::head() const {
 void Session::set_mountpoint(const std::string& mountpoint) {
   const auto busy = impl_->lock_verb();
   SessionRecord next = record();
-  if (is_final(next.state) || next.mountpoint == mountpoint) return;
+  if (is_final(next.state) || next.result || next.mountpoint == mountpoint) return;
   next.mountpoint = mountpoint;
   next.changed = impl_->services.clock.now();
   impl_->services.catalog.transition(next.state, next, "host", mountpoint.empty() ? "unmounted" : "mounted");

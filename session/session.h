@@ -29,6 +29,9 @@ enum class CommitStep {
   branch_moved = 4,        // compare-and-swap from H to C
   outcome_recorded = 5,    // catalog row `committed`
   cleaned_up = 6,          // pins, quarantine and staging removed
+  // Of a session that requires approval, instead of 3 to 5:
+  result_referenced = 7,   // refs/sessions/<id> is the sealed result
+  approval_awaited = 8,    // catalog row `awaiting_approval`
 };
 
 class CommitObserver {
@@ -61,7 +64,14 @@ struct Committed {
   ChangeCounts counts;
 };
 struct NothingToCommit {};
-using CommitOutcome = std::variant<Committed, NothingToCommit, Conflicts>;
+// Of a session that requires approval: sealed, and nothing of it is in the branch. Of an approval: others moved the
+// branch, and `result` is what would be committed on its new head.
+struct AwaitingApproval {
+  ObjectId result;
+  ChangeCounts counts;
+  std::optional<Timestamp> expires;
+};
+using CommitOutcome = std::variant<Committed, NothingToCommit, Conflicts, AwaitingApproval>;
 
 // What a commit would do now.
 struct Preview {
@@ -100,6 +110,7 @@ class Session {
   // Throws Error{wrong_state} unless the session is open. On Conflicts with by_hand the session stays open; without,
   // it is commit_failed and its result is kept under refs/sessions/<id>. Any other failure leaves it open with
   // last_error set, and throws. The gate must be sealed, or the file system unused, so that the result is one cut.
+  // A session that requires approval, by its options or by now by a rule of its branch, is sealed instead.
   CommitOutcome commit(const CommitRequest& request);
   // The same for a whole-repository tree made elsewhere (import), instead of the overlay's.
   CommitOutcome commit_tree(const std::optional<ObjectId>& tree, const CommitRequest& request);

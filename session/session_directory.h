@@ -21,6 +21,10 @@ class SessionDirectory {
   virtual SessionJournal& journal() = 0;
   virtual Quarantine& quarantine() = 0;
   virtual std::string path() const = 0;
+  // Removes what is staged, the journal and the quarantine's own copies: of a session whose result the quarantine has
+  // published, and which is not to change any more. The lock stays, and the record of what was published. Idempotent;
+  // false when there was nothing.
+  virtual bool drop_staged() = 0;
   // Removes the directory and all it holds; nothing of the session remains below it.
   virtual void remove() = 0;
 };

@@ -8,7 +8,7 @@ namespace escrow::session {
 namespace {
 
 Attachment attachment_of(const Services& services, const SessionRecord& record) {
-  if (is_final(record.state)) return Attachment::none;
+  if (is_final(record.state) || record.result) return Attachment::none;
   if (services.directories.is_held(record.id)) return Attachment::mounted;
   return record.mountpoint.empty() ? Attachment::none : Attachment::lost;
 }
@@ -35,6 +35,7 @@ std::unique_ptr<Session> SessionManager::open(SessionOptions options, bool creat
   if (!options.read_only) services_.references.check_target(options.branch);
   SessionRecord record{SessionId::generate()};
   record.options = std::move(options);
+  strengthen(record.options, services_.references.rule_of(record.options.branch));
   record.created = record.changed = services_.clock.now();
   record.base = services_.references.head(record.options.branch);
   if (!record.base && !create_branch)
@@ -56,7 +57,9 @@ std::unique_ptr<Session> SessionManager::open(SessionOptions options, bool creat
 }
 
 std::unique_ptr<Session> SessionManager::attach(const SessionId& id) {
-  if (!services_.catalog.find(id)) refuse_unknown(id.text());
+  const std::optional<SessionRecord> before = services_.catalog.find(id);
+  if (!before) refuse_unknown(id.text());
+  if (before->state == State::awaiting_approval) refuse_waiting(*before, "open");
   const auto ended = [&id](const SessionRecord& record) {
     return Error(Errc::wrong_state, "session " + id.text() + " is " + name_of(record.state) + " and cannot be opened");
   };
@@ -75,8 +78,17 @@ std::unique_ptr<Session> SessionManager::attach(const SessionId& id) {
   std::optional<SessionRecord> record = services_.catalog.find(id);
   if (!record) refuse_unknown(id.text());
   if (record->state == State::committing) services_.log.write(LogLevel::info, decide_commit(services_, *record, *held));
+  if (record->state == State::awaiting_approval) refuse_waiting(*record, "open");
   if (is_final(record->state)) throw ended(*record);
   return std::make_unique<Session>(services_, std::move(*record), std::move(held));
+}
+
+CommitOutcome SessionManager::approve(const SessionId& id, const Approval& approval) {
+  return approve_session(services_, id, approval);
+}
+
+SessionRecord SessionManager::reject(const SessionId& id, const Review& review, Reason reason) {
+  return reject_session(services_, id, review, reason);
 }
 
 SessionId SessionManager::resolve(const std::string& text) const {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "session/approval.h"
 #include "session/session.h"
 
 namespace escrow::session {
@@ -14,12 +15,18 @@ class SessionManager {
  public:
   explicit SessionManager(const Services& services);
 
-  // Opens a session over the head of options.branch. Reads one commit and the trees of the prefix, nothing else.
+  // Opens a session over the head of options.branch, with what the branch's rule asks added to the options. Reads one
+  // commit and the trees of the prefix, nothing else.
   // Throws Error{no_branch} (unless the repository has no commit on it yet and `create_branch`),
   // Error{not_a_directory} when the prefix names a file.
   std::unique_ptr<Session> open(SessionOptions options, bool create_branch);
-  // Takes over a detached session. Throws Error{attached_elsewhere}, Error{no_session}.
+  // Takes over a detached session. Throws Error{attached_elsewhere}, Error{no_session}, Error{wrong_state} for one that
+  // has ended or awaits approval.
   std::unique_ptr<Session> attach(const SessionId& id);
+
+  // approval.h
+  CommitOutcome approve(const SessionId& id, const Approval& approval);
+  SessionRecord reject(const SessionId& id, const Review& review, Reason reason);
 
   // `text` may be a unique prefix of an id. Throws Error{no_session} or Error{ambiguous_session} naming candidates.
   SessionId resolve(const std::string& text) const;
@@ -30,8 +37,9 @@ class SessionManager {
   Listed status(const SessionId& id) const;
   std::vector<Listed> list() const;
 
-  // Brings every unlocked session to a legal state (recovery.h): `committing` is decided, an orphaned run is rolled
-  // back, directories and pins without a session are removed. Returns what it did, a sentence each. Idempotent.
+  // Brings every unlocked session to a legal state (recovery.h): `committing` is decided, an orphaned run and a result
+  // that nobody approved in time are rolled back, directories and pins without a session are removed. Returns what it
+  // did, a sentence each. Idempotent.
   std::vector<std::string> recover();
 
  private:

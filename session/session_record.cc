@@ -89,6 +89,13 @@ bool is_final(State state) {
   return false;
 }
 
+void strengthen(SessionOptions& options, const BranchRule& rule) {
+  options.require_approval = options.require_approval || rule.require_approval;
+  std::int64_t& expires = options.approval_expires_s;
+  if (rule.approval_expires_s > 0 && (expires == 0 || rule.approval_expires_s < expires))
+    expires = rule.approval_expires_s;
+}
+
 std::optional<State> state_from_name(std::string_view name) { return value_named(kStates, name); }
 std::optional<Reason> reason_from_name(std::string_view name) { return value_named(kReasons, name); }
 

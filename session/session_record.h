@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "session/branch_rule.h"
+#include "session/change_counts.h"
 #include "session/clock.h"
 #include "session/ids.h"
 #include "session/repo_path.h"
@@ -20,7 +22,7 @@ enum class State { open, awaiting_approval, committing, committed, commit_failed
 // mountpoint but nobody holds the lock.
 enum class Attachment { none, mounted, lost };
 
-// Why a session is in its state. `none` while it is open.
+// Why a session is in its state. `none` while it is open or waits.
 enum class Reason {
   none,
   success,       // exit status 0, or a commit by hand
@@ -73,10 +75,14 @@ struct SessionOptions {
   std::vector<std::string> excludes;  // gitignore-style patterns of --exclude
   std::vector<std::string> policies;  // JSON documents, as given; each can only narrow what the others allow
   bool contained_symlinks = false;    // a link that leads out of the mount cannot be read
-  bool require_approval = false;      // success leads to awaiting_approval, not to a commit
+  // Success leads to awaiting_approval, not to a commit. A rule of the branch can turn it on, nothing off.
+  bool require_approval = false;
   std::int64_t approval_expires_s = 0;  // after this time unapproved it is rolled back; 0: never
   std::vector<std::string> command;   // of a run, with its arguments; for the audit record
 };
+
+// Makes the options at least as strict as the rule: of two expiries the shorter one.
+void strengthen(SessionOptions& options, const BranchRule& rule);
 
 struct SessionRecord {
   SessionId id;
@@ -92,10 +98,13 @@ struct SessionRecord {
   std::string mountpoint{};               // empty: not mounted
   std::string last_error{};               // of the last commit that failed for another reason than a conflict
   std::vector<std::string> conflicts{};   // paths, of commit_failed
-  std::optional<ObjectId> result{};       // the sealed result that awaits approval, a commit on the base
+  // The sealed result that awaits, or awaited, approval: a commit whose parent is the base, or a later head that it was
+  // reconciled with. Only sessions that were sealed have one.
+  std::optional<ObjectId> result{};
   std::optional<Timestamp> expires{};     // when a result that nobody approved is rolled back
   std::string reviewer{};                 // who approved or rejected
   std::string review_comment{};
+  std::optional<ChangeCounts> counts{};   // of the commit or the sealed result; nullopt: it never was counted
   Timestamp created{};
   Timestamp changed{};                    // of the last transition
 };

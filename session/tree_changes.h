@@ -2,12 +2,12 @@
 // storage's, through libgit2.)
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "session/change_counts.h"
 #include "session/object_store.h"
 #include "session/reconcile.h"
 
@@ -23,9 +23,6 @@ struct PathChange {
 std::vector<PathChange> tree_changes(const ObjectReader& objects, const std::optional<ObjectId>& before,
                                      const std::optional<ObjectId>& after);
 
-struct ChangeCounts {
-  std::uint64_t added = 0, modified = 0, deleted = 0;
-};
 ChangeCounts count_changes(const std::vector<PathChange>& changes);
 
 }  // namespace escrow::session

@@ -273,10 +273,7 @@ class Consolidation {
   void remove_old() {
     const std::string& objects = objects_.directory().path();
     std::error_code ignored;
-    // Derived files that name what goes away; git makes them again.
-    fs::remove(objects + "/pack/multi-pack-index", ignored);
-    fs::remove(objects + "/info/commit-graph", ignored);
-    fs::remove_all(objects + "/info/commit-graphs", ignored);
+    remove_derived_files(objects);
     for (const auto& pack : inventory_.packs) remove_pack(pack->stem());
     for (const auto& [id, path] : inventory_.loose) fs::remove(path, ignored);
   }

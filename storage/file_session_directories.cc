@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <vector>
 
 #include "session/error.h"
 #include "session/synchronized.h"
@@ -60,6 +61,7 @@ class FileSessionDirectory final : public session::SessionDirectory {
     return **quarantine;
   }
   std::string path() const override { return path_; }
+  bool drop_staged() override;
   void remove() override;
 
  private:
@@ -70,6 +72,25 @@ class FileSessionDirectory final : public session::SessionDirectory {
   SqliteSessionJournal journal_;                 // the flusher's
   session::Synchronized<std::unique_ptr<session::Quarantine>> quarantine_;  // self-locking
 };
+
+bool FileSessionDirectory::drop_staged() {
+  journal_.abandon();
+  namespace fs = std::filesystem;
+  bool removed = false;
+  // The names are gone; what is still open goes with its descriptors.
+  const auto clear = [&removed](const std::string& directory, const char* keep, const char* look_into) {
+    std::error_code error;
+    std::vector<fs::path> found;
+    for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error))
+      if (entry->path().filename() != keep && entry->path().filename() != look_into) found.push_back(entry->path());
+    for (const fs::path& path : found) removed = fs::remove_all(path, error) > 0 || removed;
+    if (error && error != std::errc::no_such_file_or_directory)
+      throw system_error(error.value(), "remove what the session staged in " + directory);
+  };
+  clear(path_, "lock", "objects");
+  clear(path_ + "/objects", "published", "");
+  return removed;
+}
 
 void FileSessionDirectory::remove() {
   journal_.abandon();

@@ -18,11 +18,13 @@ struct FreeWith {
 using GitRepository = std::unique_ptr<git_repository, FreeWith<git_repository_free>>;
 using GitOdb = std::unique_ptr<git_odb, FreeWith<git_odb_free>>;
 using GitOdbObject = std::unique_ptr<git_odb_object, FreeWith<git_odb_object_free>>;
+using GitObject = std::unique_ptr<git_object, FreeWith<git_object_free>>;
 using GitReference = std::unique_ptr<git_reference, FreeWith<git_reference_free>>;
 using GitReferenceIterator = std::unique_ptr<git_reference_iterator, FreeWith<git_reference_iterator_free>>;
 using GitReflog = std::unique_ptr<git_reflog, FreeWith<git_reflog_free>>;
 using GitSignature = std::unique_ptr<git_signature, FreeWith<git_signature_free>>;
 using GitConfig = std::unique_ptr<git_config, FreeWith<git_config_free>>;
+using GitConfigEntry = std::unique_ptr<git_config_entry, FreeWith<git_config_entry_free>>;
 using GitConfigIterator = std::unique_ptr<git_config_iterator, FreeWith<git_config_iterator_free>>;
 using GitTree = std::unique_ptr<git_tree, FreeWith<git_tree_free>>;
 using GitCommit = std::unique_ptr<git_commit, FreeWith<git_commit_free>>;

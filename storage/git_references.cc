@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "session/error.h"
+#include "storage/branch_rules.h"
 #include "storage/durable_file.h"
 #include "storage/git_error.h"
 #include "storage/reference_lock.h"
@@ -200,6 +201,10 @@ bool GitReferences::compare_and_swap(const std::string& branch, const std::optio
   append_reflog(pool_.git_directory(), name, expected.value_or(ObjectId{}), desired, *identity, reflog_message);
   sync_names(pool_.git_directory(), name);
   return true;
+}
+
+session::BranchRule GitReferences::rule_of(const std::string& branch) const {
+  return read_branch_rule(pool_.git_directory(), branch);
 }
 
 bool GitReferences::reflog_has(const std::string& branch, const ObjectId& commit) const {

@@ -21,6 +21,7 @@ class GitReferences final : public session::ReferenceStore {
   std::optional<session::ObjectId> head(const std::string& branch) const override;
   bool compare_and_swap(const std::string& branch, const std::optional<session::ObjectId>& expected,
                         const session::ObjectId& desired, const std::string& reflog_message) override;
+  session::BranchRule rule_of(const std::string& branch) const override;
   bool reflog_has(const std::string& branch, const session::ObjectId& commit) const override;
 
   // The reference is refs/escrow/base/<session>/<commit>: pinning the same commit twice is one pin.

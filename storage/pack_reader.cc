@@ -182,6 +182,14 @@ std::optional<ObjectDirectory::Place> ObjectDirectory::find(const ObjectId& id) 
   return std::nullopt;
 }
 
+bool ObjectDirectory::is_in(const std::vector<std::shared_ptr<const PackFile>>& packs,
+                            const session::ObjectId& id) const {
+  for (const auto& pack : packs)
+    if (pack->find(id)) return true;
+  const std::string hex = id.hex();
+  return ::access((path_ + "/" + hex.substr(0, 2) + "/" + hex.substr(2)).c_str(), F_OK) == 0;
+}
+
 std::vector<std::shared_ptr<const PackFile>> ObjectDirectory::packs() const {
   auto packs = packs_.lock();
   scan(*packs);

@@ -205,4 +205,11 @@ void remove_pack(const std::string& stem) noexcept {
   for (const char* extension : {".idx", ".pack", ".rev", ".bitmap", ".keep"}) ::unlink((stem + extension).c_str());
 }
 
+void remove_derived_files(const std::string& objects) noexcept {
+  std::error_code ignored;
+  std::filesystem::remove(objects + "/pack/multi-pack-index", ignored);
+  std::filesystem::remove(objects + "/info/commit-graph", ignored);
+  std::filesystem::remove_all(objects + "/info/commit-graphs", ignored);
+}
+
 }  // namespace escrow::storage

@@ -75,6 +75,8 @@ std::string install_pack(const std::string& stem, const std::string& objects_dir
 void release_pack(const std::string& stem) noexcept;
 // Removes the pack, which nobody may need any more. Idempotent.
 void remove_pack(const std::string& stem) noexcept;
+// Derived files of `objects` that name what packs held: they must not outlive one. Git makes them again.
+void remove_derived_files(const std::string& objects) noexcept;
 
 // What a .keep file of ours holds; gc, which runs when nobody publishes, removes those that a crash left.
 inline constexpr std::string_view kKeepMark = "escrow is publishing this pack\n";

@@ -4,7 +4,7 @@
 // blobs get a pack of their own. Publishing copies entries without inflating them. What the repository already had when
 // an object was put is borrowed: its file is linked into <directory>/borrowed, so that no gc can take it away. Packs
 // that were published are listed in <directory>/published; they keep their .keep file until a reference holds their
-// root, and discard() removes those whose root none came to hold. Everything else here is a cache: opening an existing
+// root, and discard() removes those that none came to need. Everything else here is a cache: opening an existing
 // directory empties it, for all of it can be made again from staging. Thread-safety as session::Quarantine says.
 #pragma once
 
@@ -89,7 +89,8 @@ class GitQuarantine final : public session::Quarantine {
   std::string next_path(const char* kind);
 
   std::vector<session::ObjectId> collect(const session::ObjectId& root);
-  void write_packs(const std::vector<session::ObjectId>& wanted, const session::ObjectId& root);
+  std::vector<std::string> write_packs(const std::vector<session::ObjectId>& wanted);
+  bool is_needed_by_others(git_repository* repository, const std::vector<Publication>& publications) const;
   void record_publication(const std::string& stem, const session::ObjectId& root);
   void settle(bool discarding) noexcept;
   void load_publications();

@@ -9,6 +9,7 @@
 #include "storage/git_error.h"
 #include "storage/quarantine.h"
 #include "storage/reachable.h"
+#include "storage/still_needed.h"
 
 #include <fcntl.h>
 
@@ -18,22 +19,35 @@ namespace fs = std::filesystem;
 using session::ObjectId;
 using session::Tree;
 
-// Holds gc off; when it goes, packs that a reference holds by then lose their .keep files.
+// Holds gc off; when it goes, packs that a reference holds by then lose their .keep files, and copies of what the
+// repository had before lose theirs in any case.
 class GitQuarantine::Guard final : public session::Quarantine::Published {
  public:
-  Guard(GitQuarantine& quarantine, UniqueFd gc_lock) : quarantine_(quarantine), gc_lock_(std::move(gc_lock)) {}
-  ~Guard() override { quarantine_.settle(false); }
+  Guard(GitQuarantine& quarantine, UniqueFd gc_lock, std::vector<std::string> copies)
+      : quarantine_(quarantine), gc_lock_(std::move(gc_lock)), copies_(std::move(copies)) {}
+  ~Guard() override {
+    quarantine_.settle(false);
+    for (const std::string& stem : copies_) release_pack(stem);
+  }
 
  private:
   GitQuarantine& quarantine_;
   const UniqueFd gc_lock_;
+  const std::vector<std::string> copies_;  // stems
 };
 
 std::unique_ptr<session::Quarantine::Published> GitQuarantine::publish(const ObjectId& root) {
   UniqueFd gc_lock = take_gc_lock(gc_lock_path_, GcLockKind::shared);
   const std::vector<ObjectId> wanted = collect(root);
-  if (!wanted.empty()) write_packs(wanted, root);
-  return std::make_unique<Guard>(*this, std::move(gc_lock));
+  // Apart: what the repository has already must stay when the session takes its own back.
+  std::vector<ObjectId> own, copies;
+  const auto packs = store_.directory().packs();
+  for (const ObjectId& id : wanted) {
+    const bool here = contents_.lock()->borrowed.contains(id) || store_.directory().is_in(packs, id);
+    (here ? copies : own).push_back(id);
+  }
+  for (const std::string& stem : write_packs(own)) record_publication(stem, root);
+  return std::make_unique<Guard>(*this, std::move(gc_lock), write_packs(copies));
 }
 
 // Visits what `root` reaches as far as it is the session's own. A tree's counterpart is the tree at the same path in
@@ -122,7 +136,8 @@ void GitQuarantine::store_again(const ObjectId& id) {
   store(id, object.type, object.content);
 }
 
-void GitQuarantine::write_packs(const std::vector<ObjectId>& wanted, const ObjectId& root) {
+std::vector<std::string> GitQuarantine::write_packs(const std::vector<ObjectId>& wanted) {
+  std::vector<std::string> stems;
   const std::string objects = pool_.git_directory() + "/objects";
   std::vector<std::pair<ObjectId, Stored>> small;
   for (const ObjectId& id : wanted) {
@@ -132,16 +147,17 @@ void GitQuarantine::write_packs(const std::vector<ObjectId>& wanted, const Objec
       continue;
     }
     stored.own_pack->finish();
-    record_publication(install_pack(stored.own_pack->stem(), objects, true), root);
+    stems.push_back(install_pack(stored.own_pack->stem(), objects, true));
   }
-  if (small.empty()) return;
+  if (small.empty()) return stems;
   // In the order in which they lie on disk, so that copying reads forward.
   std::sort(small.begin(), small.end(), [](const auto& a, const auto& b) { return a.second.offset < b.second.offset; });
   PackWriter writer(next_path("tmp_pack_"), static_cast<std::uint32_t>(small.size()));
   const std::shared_ptr<UniqueFd> incoming = incoming_file();
   for (const auto& [id, stored] : small) writer.add_copy(id, incoming->get(), stored.offset, stored.length);
   writer.finish();
-  record_publication(install_pack(writer.stem(), objects, false), root);
+  stems.push_back(install_pack(writer.stem(), objects, false));
+  return stems;
 }
 
 // The list is written after the pack has its name: a crash in between leaves a pack with a .keep file that gc finds.
@@ -163,18 +179,21 @@ void GitQuarantine::load_publications() {
 }
 
 // When a reference holds one root, every pack may be needed, because later publications leave out what earlier ones
-// hold. When none does, the packs stay protected for the next attempt, or go when the session is discarded.
+// hold. When none does, the packs stay protected for the next attempt, or go when the session is discarded, but for
+// what others came to need meanwhile. A result that may yet be rejected, under refs/sessions/, is no reason to let go.
 void GitQuarantine::settle(bool discarding) noexcept {
   try {
     auto publications = publications_.lock();
     if (publications->empty()) return;
     const auto repository = pool_.borrow();
     const bool referenced = std::any_of(publications->rbegin(), publications->rend(), [&](const Publication& one) {
-      return is_referenced(repository.get(), one.root);
+      return is_referenced(repository.get(), one.root, discarding ? Results::count : Results::do_not_count);
     });
     if (!referenced && !discarding) return;
+    const bool needed = referenced || is_needed_by_others(repository.get(), *publications);
+    if (!needed) remove_derived_files(pool_.git_directory() + "/objects");
     for (const Publication& publication : *publications) {
-      if (referenced) release_pack(publication.stem);
+      if (needed) release_pack(publication.stem);
       else remove_pack(publication.stem);
     }
     publications->clear();
@@ -182,6 +201,22 @@ void GitQuarantine::settle(bool discarding) noexcept {
   } catch (const std::exception&) {
     // The packs keep their .keep files: nothing is lost, and gc tidies up.
   }
+}
+
+bool GitQuarantine::is_needed_by_others(git_repository* repository,
+                                        const std::vector<Publication>& publications) const {
+  std::vector<std::shared_ptr<const PackFile>> packs;
+  for (const Publication& publication : publications)
+    if (::access((publication.stem + ".idx").c_str(), F_OK) == 0)
+      packs.push_back(std::make_shared<const PackFile>(publication.stem));
+  if (packs.empty()) return false;
+  // Nothing in the packs was in the repository when they came, so what was complete when the first came reaches none
+  // of it. (The parent of a later one may have brought the same.)
+  std::vector<ObjectId> known;
+  if (const ObjectId& first = publications.front().root; store_.contains(first))
+    known = store_.read_commit(first).parents;
+  std::erase_if(known, [&](const ObjectId& id) { return !store_.contains(id); });
+  return reaches_into(repository, store_, packs, known);
 }
 
 void GitQuarantine::discard() {

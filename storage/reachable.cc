@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <string_view>
 
 #include "storage/git_error.h"
 
@@ -82,7 +83,7 @@ std::vector<Root> all_roots(git_repository* repository) {
   return roots;
 }
 
-std::vector<ObjectId> reference_targets(git_repository* repository) {
+std::vector<ObjectId> reference_targets(git_repository* repository, Results results) {
   std::vector<ObjectId> targets;
   git_reference_iterator* raw = nullptr;
   check_git(git_reference_iterator_new(&raw, repository), "listing references");
@@ -90,13 +91,16 @@ std::vector<ObjectId> reference_targets(git_repository* repository) {
   git_reference* next = nullptr;
   while (git_reference_next(&next, raw) == 0) {
     const GitReference reference(next);
+    if (results == Results::do_not_count && std::string_view(git_reference_name(next)).starts_with("refs/sessions/")) {
+      continue;
+    }
     if (const git_oid* target = git_reference_target(next)) targets.push_back(from_git(*target));
   }
   return targets;
 }
 
-bool is_referenced(git_repository* repository, const ObjectId& commit) {
-  std::vector<ObjectId> targets = reference_targets(repository);
+bool is_referenced(git_repository* repository, const ObjectId& commit, Results results) {
+  std::vector<ObjectId> targets = reference_targets(repository, results);
   if (std::find(targets.begin(), targets.end(), commit) != targets.end()) return true;
   const git_oid oid = to_git(commit);
   git_commit* raw = nullptr;

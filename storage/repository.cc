@@ -5,6 +5,7 @@
 #include <set>
 
 #include "session/error.h"
+#include "storage/branch_rules.h"
 #include "storage/consolidate.h"
 #include "storage/diff.h"
 #include "storage/file_session_directories.h"
@@ -120,6 +121,20 @@ void Repository::log(const std::string& branch, const std::string& path,
   walk_history(repository.get(), impl_->objects, branch, path, visit);
 }
 
+std::vector<AuditEntry> Repository::audit(const std::function<bool(const SessionRecord&)>& wanted) const {
+  std::vector<AuditEntry> entries;
+  for (SessionRecord& record : impl_->catalog.list()) {
+    const bool is_over = session::is_final(record.state) || record.state == session::State::awaiting_approval;
+    if (!is_over || !wanted(record)) continue;
+    AuditEntry& entry = entries.emplace_back(AuditEntry{.record = std::move(record), .history = {}});
+    entry.history = impl_->catalog.history(entry.record.id);
+    entry.denied_calls = impl_->catalog.denied_calls(entry.record.id);
+  }
+  return entries;
+}
+
+std::chrono::seconds Repository::audit_retention() const { return read_audit_retention(git_directory()); }
+
 std::size_t Repository::fold_packs() {
   if (!has_many_packs(impl_->objects)) return 0;
   const UniqueFd alone = try_gc_lock(impl_->gc_lock_path(), GcLockKind::exclusive);
@@ -134,7 +149,7 @@ GcReport Repository::gc() {
   std::vector<ObjectId> needed;
   for (const SessionRecord& record : impl_->catalog.list()) {
     if (session::is_final(record.state)) continue;
-    for (const auto& id : {record.base, record.swap_from, record.swap_to}) {
+    for (const auto& id : {record.base, record.swap_from, record.swap_to, record.result}) {
       if (id) needed.push_back(*id);
     }
   }
@@ -156,6 +171,13 @@ std::vector<Problem> Repository::verify(const std::function<void(std::uint64_t, 
       const std::string where = "session " + record.id.text();
       if (record.base && !impl_->objects.contains(*record.base)) {
         problems.push_back({where, "its base commit " + record.base->hex() + " is missing"});
+      }
+      if (record.result && impl_->references.result(record.id) != record.result) {
+        problems.push_back({where, "refs/sessions/" + record.id.text() + " is not the result that awaits approval, " +
+                                       record.result->hex()});
+      }
+      if (record.result && !impl_->objects.contains(*record.result)) {
+        problems.push_back({where, "the result that awaits approval, " + record.result->hex() + ", is missing"});
       }
       const std::string pin = "refs/escrow/base/" + record.id.text() + "/*";
       git_reference_iterator* raw = nullptr;

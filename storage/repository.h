@@ -5,6 +5,7 @@
 // giving the safe.directory command for another user's), Error{damaged_repository}, Error{newer_state}.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "session/object_store.h"
 #include "session/session_catalog.h"
 #include "session/session_directory.h"
+#include "storage/audit_entry.h"
 
 namespace escrow::storage {
 
@@ -67,6 +69,11 @@ class Repository {
   // false. Throws Error{no_branch}.
   void log(const std::string& branch, const std::string& path,
            const std::function<bool(const LogEntry&)>& visit) const;
+
+  // The sessions that have ended or await approval and that `wanted` takes, oldest first.
+  std::vector<AuditEntry> audit(const std::function<bool(const session::SessionRecord&)>& wanted) const;
+  // How long records of sessions that have ended are kept (branch_rules.h).
+  std::chrono::seconds audit_retention() const;
 
   // Makes one pack of the small ones that commits left, when there are more than 50; 0 when there was nothing to do or
   // somebody else is at it. For after a commit was reported.

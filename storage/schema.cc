@@ -51,6 +51,9 @@ constexpr std::array<const char*, 2> kCatalogMigrations = {R"(
   ALTER TABLE session ADD COLUMN expires_ns INTEGER;
   ALTER TABLE session ADD COLUMN reviewer TEXT NOT NULL DEFAULT '';
   ALTER TABLE session ADD COLUMN review_comment TEXT NOT NULL DEFAULT '';
+  ALTER TABLE session ADD COLUMN counts_added INTEGER;
+  ALTER TABLE session ADD COLUMN counts_modified INTEGER;
+  ALTER TABLE session ADD COLUMN counts_deleted INTEGER;
   CREATE TABLE denial (
     session TEXT NOT NULL, operation TEXT NOT NULL, path BLOB NOT NULL, rule TEXT NOT NULL,
     count INTEGER NOT NULL,

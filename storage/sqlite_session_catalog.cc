@@ -1,5 +1,6 @@
 #include "storage/sqlite_session_catalog.h"
 
+#include <array>
 #include <chrono>
 #include <thread>
 
@@ -21,7 +22,8 @@ constexpr std::string_view kColumns =
     "id, state, reason, branch, prefix, committer, issuer, source, image, trigger_name, trigger_id, uid, gid, umask, "
     "read_only, ephemeral, keep_on_failure, excludes, base, \"commit\", swap_from, swap_to, exit_code, message, "
     "mountpoint, last_error, conflicts, created_s, created_ns, changed_s, changed_ns, policies, contained_symlinks, "
-    "require_approval, approval_expires_s, command, result, expires_s, expires_ns, reviewer, review_comment";
+    "require_approval, approval_expires_s, command, result, expires_s, expires_ns, reviewer, review_comment, "
+    "counts_added, counts_modified, counts_deleted";
 
 std::string sql_select(std::string_view rest) {
   return "SELECT " + std::string(kColumns) + " FROM session " + std::string(rest);
@@ -86,6 +88,16 @@ class RowReader {
     column_ += 2;
     return std::nullopt;
   }
+  std::optional<session::ChangeCounts> optional_counts() {
+    std::array<std::uint64_t, 3> counts{};
+    const bool none = row_.is_null(column_);
+    for (std::uint64_t& count : counts) {
+      if (!none) count = static_cast<std::uint64_t>(row_.integer(column_));
+      ++column_;
+    }
+    if (none) return std::nullopt;
+    return session::ChangeCounts{counts[0], counts[1], counts[2]};
+  }
   std::optional<ObjectId> optional_id() {
     const int column = column_++;
     if (row_.is_null(column)) return std::nullopt;
@@ -122,7 +134,7 @@ SessionRecord decode(const Database& database, const Statement::Run& row) {
   SessionRecord record{.id = named(SessionId::parse, "id"), .options = {}, .base = {}, .commit = {}, .swap_from = {},
                        .swap_to = {}, .exit_code = {}, .message = {}, .mountpoint = {}, .last_error = {},
                        .conflicts = {}, .result = {}, .expires = {}, .reviewer = {}, .review_comment = {},
-                       .created = {}, .changed = {}};
+                       .counts = {}, .created = {}, .changed = {}};
   record.state = named(session::state_from_name, "state");
   record.reason = named(session::reason_from_name, "reason");
   session::SessionOptions& options = record.options;
@@ -149,6 +161,7 @@ SessionRecord decode(const Database& database, const Statement::Run& row) {
   record.result = reader.optional_id();
   record.expires = reader.optional_time();
   for (std::string* value : {&record.reviewer, &record.review_comment}) *value = reader.bytes();
+  record.counts = reader.optional_counts();
   return record;
 }
 
@@ -156,6 +169,9 @@ SessionRecord decode(const Database& database, const Statement::Run& row) {
 void put_row(Statement& statement, const SessionRecord& record) {
   const session::SessionOptions& options = record.options;
   const session::Audit& audit = options.audit;
+  const auto count = [&](std::uint64_t session::ChangeCounts::* which) {
+    return record.counts ? std::optional(static_cast<std::int64_t>((*record.counts).*which)) : std::nullopt;
+  };
   statement.execute(record.id.text(), session::name_of(record.state), session::name_of(record.reason),
                     Bytes{options.branch}, Bytes{options.prefix.text()}, audit.committer, audit.issuer, audit.source,
                     audit.image, audit.trigger, audit.trigger_id, options.uid, options.gid, options.umask,
@@ -168,12 +184,13 @@ void put_row(Statement& statement, const SessionRecord& record) {
                     Bytes{join(options.command)}, hex_of(record.result),
                     record.expires ? std::optional(record.expires->seconds) : std::nullopt,
                     record.expires ? std::optional(std::int64_t{record.expires->nanoseconds}) : std::nullopt,
-                    record.reviewer, record.review_comment);
+                    record.reviewer, record.review_comment, count(&session::ChangeCounts::added),
+                    count(&session::ChangeCounts::modified), count(&session::ChangeCounts::deleted));
 }
 
 std::string sql_put(const char* verb) {
   std::string sql = std::string(verb) + " INTO session (" + std::string(kColumns) + ") VALUES (?";
-  for (int i = 1; i < 41; ++i) sql += ", ?";
+  for (int i = 1; i < 44; ++i) sql += ", ?";
   return sql + ")";
 }
 
@@ -212,6 +229,7 @@ struct SqliteSessionCatalog::Connection {
   Statement read_history{database,
                          "SELECT time_s, time_ns, from_state, to_state, who, why FROM history WHERE session = ?1 "
                          "ORDER BY number"};
+  Statement sum_denials{database, "SELECT coalesce(sum(count), 0) FROM denial WHERE session = ?1"};
   Statement prune{database,
                   "DELETE FROM session WHERE state IN ('committed', 'commit_failed', 'rolled_back') "
                   "AND (changed_s < ?1 OR (changed_s = ?1 AND changed_ns < ?2))"};
@@ -287,7 +305,13 @@ void SqliteSessionCatalog::prune(Timestamp before) {
   transaction.commit();
 }
 
-std::vector<SqliteSessionCatalog::Transition> SqliteSessionCatalog::history(const SessionId& id) const {
+std::uint64_t SqliteSessionCatalog::denied_calls(const SessionId& id) const {
+  auto guard = connection_.lock();
+  auto run = (*guard)->sum_denials.run(id.text());
+  return run.next() ? static_cast<std::uint64_t>(run.integer(0)) : 0;
+}
+
+std::vector<Transition> SqliteSessionCatalog::history(const SessionId& id) const {
   auto guard = connection_.lock();
   auto run = (*guard)->read_history.run(id.text());
   std::vector<Transition> transitions;

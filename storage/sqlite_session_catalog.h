@@ -10,6 +10,7 @@
 
 #include "session/session_catalog.h"
 #include "session/synchronized.h"
+#include "storage/audit_entry.h"
 #include "storage/sqlite.h"
 
 namespace escrow::storage {
@@ -28,14 +29,10 @@ class SqliteSessionCatalog final : public session::SessionCatalog {
                   const std::string& why) override;
   void prune(session::Timestamp before) override;
 
-  struct Transition {
-    session::Timestamp time;
-    std::optional<session::State> from;  // nullopt: the session was created
-    session::State to;
-    std::string who, why;
-  };
   // Oldest first.
   std::vector<Transition> history(const session::SessionId& id) const;
+  // How many calls a policy denied in the session.
+  std::uint64_t denied_calls(const session::SessionId& id) const;
 
  private:
   struct Connection;

@@ -6,6 +6,7 @@
 #include "daemon/exit_status.h"
 #include "daemon/repository_context.h"
 #include "daemon/session_access.h"
+#include "daemon/session_verbs.h"
 #include "daemon/text_output.h"
 
 namespace escrow::daemon {
@@ -25,6 +26,11 @@ int report(const api::CommitAnswer& answer, const std::string& id) {
          "`escrow discard " + id + " PATH...` gives up the session's side of a path.");
     return kExitConflict;
   }
+  if (answer.result) {
+    print_line("Session " + id + " (" + human_counts(answer.counts) + ") " +
+               awaiting_words(*session::SessionId::parse(id), *answer.result, answer.expires) + ".");
+    return kExitAwaitsApproval;
+  }
   if (answer.commit) {
     const bool counted = answer.counts.added + answer.counts.modified + answer.counts.deleted != 0;
     print_line("Session " + id + " was committed as " + answer.commit->hex() +
@@ -42,7 +48,7 @@ int commit(const GlobalOptions& options, const CommitArguments& arguments) {
   const api::CommitAnswer answer = access.commit(arguments.message);
   const std::string id = access.id().text();
   if (arguments.json) print_line(api::to_json(answer, id));
-  const int status = arguments.json ? (answer.conflicts.empty() ? kExitSuccess : kExitConflict) : report(answer, id);
+  const int status = arguments.json ? exit_status_of(answer) : report(answer, id);
   context.tidy();
   return status;
 }
@@ -59,7 +65,8 @@ void register_commit(CLI::App& app, const GlobalOptions& options, Action& chosen
   command->footer(
       "What was written a millisecond ago is in, fsynced or not; nothing written afterwards is. A mounted session is\n"
       "unmounted. Where others changed the same paths meanwhile the exit status is 122, the paths are listed, and the\n"
-      "session stays as it was.\n"
+      "session stays as it was. A session that requires approval is sealed instead (exit status 123): see\n"
+      "`escrow approve --help`.\n"
       "\n"
       "Example:\n"
       "  escrow commit 3f9c -m \"Retrain with more data\"\n");

@@ -14,9 +14,21 @@ struct GcArguments {
   bool json = false;
 };
 
+// Whose records are older than escrow.auditRetention.
+std::uint64_t forget_old_sessions(RepositoryContext& context) {
+  session::SessionCatalog& catalog = context.repository().catalog();
+  const std::size_t before = catalog.list().size();
+  session::Timestamp oldest = context.clock().now();
+  oldest.seconds -= context.repository().audit_retention().count();
+  catalog.prune(oldest);
+  const std::size_t after = catalog.list().size();
+  return before > after ? before - after : 0;
+}
+
 int gc(const GlobalOptions& options, const GcArguments& arguments) {
   RepositoryContext context(options);
   context.recover();
+  const std::uint64_t forgotten = forget_old_sessions(context);
   const storage::GcReport report = context.repository().gc();
   if (arguments.json) {
     print_line(api::JsonObject()
@@ -26,6 +38,7 @@ int gc(const GlobalOptions& options, const GcArguments& arguments) {
                    .number("packs_after", report.packs_after)
                    .number("bytes_before", report.bytes_before)
                    .number("bytes_after", report.bytes_after)
+                   .number("sessions_forgotten", forgotten)
                    .text());
     return kExitSuccess;
   }
@@ -33,6 +46,7 @@ int gc(const GlobalOptions& options, const GcArguments& arguments) {
                {"objects", std::to_string(report.objects_before), std::to_string(report.objects_after)},
                {"packs", std::to_string(report.packs_before), std::to_string(report.packs_after)},
                {"size", human_size(report.bytes_before), human_size(report.bytes_after)}}));
+  if (forgotten > 0) print_line("Forgot " + plural(forgotten, "session") + " whose audit retention has passed.");
   return kExitSuccess;
 }
 
@@ -43,7 +57,8 @@ void register_gc(CLI::App& app, const GlobalOptions& options, Action& chosen) {
   CLI::App* command = app.add_subcommand("gc", "Drop what no reference, session or cache needs");
   command->add_flag("--json", arguments->json, "Print one JSON object");
   command->footer(
-      "Safe at any time, with sessions open and mounted; so is `git gc`.\n"
+      "Safe at any time, with sessions open and mounted; so is `git gc`. Records of sessions that ended longer ago\n"
+      "than `git config escrow.auditRetention` (90d) are forgotten; their commits are not.\n"
       "\n"
       "Example:\n"
       "  escrow --repo data.git gc\n");

@@ -69,13 +69,14 @@ int report(const ImportArguments& arguments, const api::CommitAnswer& answer, co
                    .text("state", name_of(answer.state))
                    .text("branch", record.options.branch)
                    .id("commit", answer.commit)
+                   .id("result", answer.result)
                    .counts("counts", answer.counts)
                    .number("files", imported.size.files)
                    .number("bytes", imported.size.bytes)
                    .conflicts("conflicts", answer.conflicts)
                    .omissions("omitted", imported.omitted)
                    .text());
-    return answer.conflicts.empty() ? kExitSuccess : kExitConflict;
+    return exit_status_of(answer);
   }
   if (!imported.omitted.empty()) print("Left out of the commit:\n" + omission_lines(imported.omitted));
   if (!answer.conflicts.empty()) {
@@ -84,6 +85,11 @@ int report(const ImportArguments& arguments, const api::CommitAnswer& answer, co
     return kExitConflict;
   }
   const std::string what = plural(imported.size.files, "file") + ", " + human_size(imported.size.bytes) + ", ";
+  if (answer.result) {
+    print_line("Read " + what + human_counts(answer.counts) + ": session " + record.id.text() + " " +
+               awaiting_words(record.id, *answer.result, answer.expires) + ".");
+    return kExitAwaitsApproval;
+  }
   if (answer.commit) {
     print_line("Imported " + what + "as commit " + answer.commit->hex() + " on " + record.options.branch + " (" +
                human_counts(answer.counts) + ").");
@@ -114,7 +120,7 @@ int import_into(const GlobalOptions& options, const ImportArguments& arguments) 
     return report(arguments, commit_answer(*session, outcome), imported, session->record());
   } catch (...) {
     // Nothing of a failed import stays, whatever made it fail.
-    if (!session::is_final(session->record().state)) {
+    if (session->record().state == session::State::open) {
       session->rollback(session::Reason::not_started, std::nullopt, who, false);
     }
     throw;
@@ -135,7 +141,7 @@ void register_import(CLI::App& app, const GlobalOptions& options, Action& chosen
       "One commit makes the branch (or the directory --path-prefix of it) exactly what DIR holds: files that DIR does\n"
       "not have are deleted there. Symbolic links and executable bits are kept, .gitignore is not applied; names that\n"
       "git reserves (.git), sockets, fifos, devices and empty directories are left out and named. A branch that does\n"
-      "not exist is created.\n"
+      "not exist is created. Where the branch asks for approval, the import waits for it too (exit status 123).\n"
       "\n"
       "Examples:\n"
       "  escrow --repo data.git import ./dataset --message \"first import\"\n"

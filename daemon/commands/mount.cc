@@ -158,7 +158,7 @@ void register_mount(CLI::App& app, const GlobalOptions& options, Action& chosen)
   command
       ->add_option("-o", arguments->option_lists,
                    "As in fstab: branch= path_prefix= session= committer= issuer= uid= gid= umask= symlinks= xattr= "
-                   "io= opens= io_uring= ro allow_other")
+                   "io= opens= io_uring= ro allow_other require_approval approval_expires=")
       ->type_name("OPTIONS")
       ->allow_extra_args(false);
   command->add_flag("--json", arguments->json, "Print one JSON object");

@@ -12,7 +12,6 @@
 #include "daemon/commands/commands.h"
 #include "daemon/config.h"
 #include "daemon/confinement.h"
-#include "daemon/duration.h"
 #include "daemon/exit_status.h"
 #include "daemon/io_choice.h"
 #include "daemon/repository_context.h"
@@ -22,6 +21,7 @@
 #include "daemon/session_arguments.h"
 #include "daemon/session_host.h"
 #include "daemon/user_namespace.h"
+#include "session/duration.h"
 #include "session/error.h"
 
 namespace escrow::daemon {
@@ -30,6 +30,7 @@ namespace {
 using session::Errc;
 using session::Error;
 using session::LogLevel;
+using session::parse_duration;
 
 constexpr const char* kHelp =
     "The mount is the command's working directory; ESCROW_SESSION and ESCROW_MOUNT are set in its environment.\n"
@@ -39,7 +40,8 @@ constexpr const char* kHelp =
     "session is rolled back. On a terminal the command is in the foreground, and Ctrl-C is the command's own.\n"
     "\n"
     "Exit status: 0 committed or nothing changed; the command's own (128+n for signal n) when that rolled it back;\n"
-    "122 conflict; 124 timeout; 125 Escrow failed; 126 the command could not be run; 127 it was not found.\n";
+    "122 conflict; 123 the result awaits approval; 124 timeout; 125 Escrow failed; 126 the command could not be run;\n"
+    "127 it was not found.\n";
 
 struct RunArguments {
   SessionArguments session;
@@ -179,6 +181,7 @@ void Run::open_session() {
       daemon::session_options(arguments_.session, context_->repository().references(), "sandbox");
   session_options.ephemeral = true;
   session_options.keep_on_failure = arguments_.keep_on_failure;
+  session_options.command = arguments_.command;
   if (arguments_.confined && arguments_.session.symlinks.empty()) session_options.contained_symlinks = true;
   mountpoint_ = std::make_unique<RunMountpoint>(arguments_.confined ? "" : arguments_.mountpoint,
                                                 context_->repository().git_directory(), session_options.uid);
@@ -254,6 +257,7 @@ void Run::commit() {
                                        .who = current_principal()};
   const session::CommitOutcome outcome = host_->finish_commit(request);
   if (const auto* committed = std::get_if<session::Committed>(&outcome)) result_.counts = committed->counts;
+  if (const auto* sealed = std::get_if<session::AwaitingApproval>(&outcome)) result_.counts = sealed->counts;
   if (const auto* conflicts = std::get_if<session::Conflicts>(&outcome)) result_.conflicts = conflicts->paths;
 }
 

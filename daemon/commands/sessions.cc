@@ -17,6 +17,10 @@ struct SessionsArguments {
 };
 
 std::string reason_of(const session::SessionRecord& record) {
+  if (record.state == session::State::awaiting_approval) {
+    return "result " + short_id(*record.result) +
+           (record.expires ? " until " + human_time(record.expires->seconds, 0) : "");
+  }
   if (record.reason == session::Reason::none) return record.last_error.empty() ? "" : "last commit failed";
   std::string text = name_of(record.reason);
   if (record.exit_code && *record.exit_code != 0) text += " " + std::to_string(*record.exit_code);
@@ -37,7 +41,7 @@ int sessions(const GlobalOptions& options, const SessionsArguments& arguments) {
     views.push_back({.record = listed.record,
                      .attachment = listed.attachment,
                      .head = context.repository().references().head(listed.record.options.branch),
-                     .counts = std::nullopt,
+                     .counts = listed.record.counts,
                      .usage = std::nullopt,
                      .omitted = {}});
   }

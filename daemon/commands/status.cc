@@ -39,6 +39,12 @@ std::vector<std::vector<std::string>> rows_of(const api::SessionView& view, cons
   add("reason:", record.reason == session::Reason::none ? "" : name_of(record.reason));
   add("exit code:", record.exit_code ? std::to_string(*record.exit_code) : "");
   add("commit:", record.commit ? record.commit->hex() : "");
+  add("result:", record.result ? record.result->hex() : "");
+  if (record.state == session::State::awaiting_approval) {
+    add("expires:", record.expires ? human_time(record.expires->seconds, 0) : "never");
+  }
+  add("reviewer:", record.reviewer);
+  add("comment:", record.review_comment);
   add("prefix:", record.options.prefix.is_root() ? "" : session::quote_path(record.options.prefix.text()));
   add("mountpoint:", record.mountpoint.empty() ? "" : session::quote_path(record.mountpoint));
   if (view.counts) add("changes:", human_counts(*view.counts));

@@ -55,7 +55,7 @@ _escrow() {
     mapfile -t COMPREPLY < <(compgen -W "$(_escrow_help_words "$command")" -- "$current")
   else
     case $command in
-      status | diff | commit | rollback | discard | update)
+      status | diff | commit | rollback | approve | reject | discard | update)
         mapfile -t COMPREPLY < <(compgen -W "$(_escrow_sessions)" -- "$current") ;;
       import | mount | unmount) mapfile -t COMPREPLY < <(compgen -d -- "$current") ;;
     esac

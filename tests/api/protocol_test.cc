@@ -60,7 +60,7 @@ TEST(Protocol, AStatusAnswerCarriesTheWholeRecord) {
   SessionView view{.record = record,
                    .attachment = session::Attachment::lost,
                    .head = record.base,
-                   .counts = session::ChangeCounts{1, 2, 3},
+                   .counts = record.counts,
                    .usage = session::Overlay::Usage{.staged_files = 4, .staged_bytes = 5, .nodes = 6},
                    .omitted = {{"a\xff", session::OmissionKind::fifo}},
                    .io = IoView{.opens = "daemon", .data = "passthrough", .reason = "because"}};
@@ -82,6 +82,8 @@ TEST(Protocol, ACommitAnswerCarriesItsConflicts) {
   CommitAnswer sent{.state = session::State::open,
                     .reason = session::Reason::none,
                     .commit = std::nullopt,
+                    .result = std::nullopt,
+                    .expires = std::nullopt,
                     .counts = {1, 0, 7},
                     .conflicts = {{"x\ny", session::Did::deleted, session::Did::type_changed}},
                     .omitted = {},
@@ -95,6 +97,21 @@ TEST(Protocol, ACommitAnswerCarriesItsConflicts) {
   EXPECT_EQ(back.conflicts[0].ours, session::Did::deleted);
   EXPECT_EQ(back.conflicts[0].theirs, session::Did::type_changed);
   EXPECT_EQ(back.warning, sent.warning);
+}
+
+TEST(Protocol, ACommitAnswerCarriesTheResultThatAwaitsApproval) {
+  CommitAnswer sent;
+  sent.state = session::State::awaiting_approval;
+  sent.result = session::ObjectId::from_hex("1234567890123456789012345678901234567890");
+  sent.expires = session::Timestamp{1'700'000'000, 5};
+  const CommitAnswer back = through_the_wire(sent, decode_answer);
+  EXPECT_EQ(back.state, sent.state);
+  EXPECT_EQ(back.result, sent.result);
+  EXPECT_EQ(back.expires, sent.expires);
+  sent.result.reset();
+  sent.expires.reset();
+  EXPECT_FALSE(through_the_wire(sent, decode_answer).result);
+  EXPECT_FALSE(through_the_wire(sent, decode_answer).expires);
 }
 
 TEST(Protocol, EveryErrorCodeHasANameOfItsOwn) {

@@ -39,6 +39,11 @@ TESTS = {
     GIT: ('storage_git_tests', ['{build}/tests/storage/storage_git_tests', '--gtest_brief=1']),
 }
 
+KEEP_RESULT = '''    services_.references.keep_result(record_.id, made);
+    tell(services_, CommitStep::result_referenced);
+'''
+REVIEWED_HEAD = 'if (whom_ == CommitFor::reviewer && head != result_.base)'
+
 # name: (what it breaks, [(file, old, new)...], tests that should fail)
 MUTANTS = {
     'pack-unsynced': ('a published pack is not synced', [
@@ -54,6 +59,16 @@ MUTANTS = {
         ('storage/reference_lock.cc', 'if (::fsync(fd.get()) != 0) throw system_error(errno, "sync " + candidate);',
          ''),
     ], [DURABILITY]),
+    'sealed-without-reference': ('a result waits that no reference holds', [
+        (COMMIT, KEEP_RESULT, '    tell(services_, CommitStep::result_referenced);\n'),
+    ], [SESSION, CRASH]),
+    'approved-on-another-head': ('what nobody looked at is committed when others moved the branch', [
+        (COMMIT, REVIEWED_HEAD, 'if (false)'),
+    ], [SESSION]),
+    'rejected-with-what-others-need': ('a rejection removes objects that others came to need', [
+        ('storage/quarantine_publish.cc', 'referenced || is_needed_by_others(repository.get(), *publications)',
+         'referenced'),
+    ], [GIT]),
     'staging-unsynced': ('fsync does not sync the staging file', [
         ('storage/file_staging_area.cc',
          'if (::fdatasync(descriptor(id)->get()) != 0) throw failure(errno, "sync", id);', '(void)descriptor(id);'),

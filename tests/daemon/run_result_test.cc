@@ -62,6 +62,7 @@ TEST(RunResult, EveryEndHasItsExitStatus) {
   EXPECT_EQ(exit_code_of_run(record_in(State::committed, Reason::success), end_of(EndCause::exited)), 0);
   EXPECT_EQ(exit_code_of_run(record_in(State::committed, Reason::no_changes), end_of(EndCause::exited)), 0);
   EXPECT_EQ(exit_code_of_run(record_in(State::commit_failed, Reason::conflict), end_of(EndCause::exited)), 122);
+  EXPECT_EQ(exit_code_of_run(record_in(State::awaiting_approval, Reason::none), end_of(EndCause::exited)), 123);
   EXPECT_EQ(exit_code_of_run(record_in(State::open, Reason::none), end_of(EndCause::exited)), 125);
   EXPECT_EQ(exit_code_of_run(rolled_back, end_of(EndCause::exited, 77)), 77);
   EXPECT_EQ(exit_code_of_run(rolled_back, end_of(EndCause::signalled, 0, SIGKILL)), 137);
@@ -95,6 +96,19 @@ TEST(RunResult, TheSummarySaysWhatBecameOfTheSession) {
             "session 0123456789abcdef was rolled back: the command was killed by SIGSEGV");
   EXPECT_EQ(summary(result, end_of(EndCause::not_found)),
             "session 0123456789abcdef was rolled back: the command \"x\" was not found");
+}
+
+TEST(RunResult, AResultThatWaitsIsNamedWithWhatCanBeDoneAboutIt) {
+  api::RunResult result;
+  result.record = record_in(State::awaiting_approval, Reason::none);
+  result.record->result = session::ObjectId::from_hex("1234567890123456789012345678901234567890");
+  result.record->expires = session::Timestamp{1'700'000'000, 0};
+  result.counts = {2, 0, 3};
+  EXPECT_EQ(summary(result, end_of(EndCause::exited)),
+            "session 0123456789abcdef (2 added, 3 deleted) awaits approval of its result "
+            "1234567890123456789012345678901234567890, until 2023-11-14 22:13:20 +0000: `escrow diff "
+            "0123456789abcdef` shows it, `escrow approve 0123456789abcdef` commits it, `escrow reject "
+            "0123456789abcdef` rolls it back");
 }
 
 TEST(RunResult, AConflictNamesItsPathsAndWhereTheResultIs) {

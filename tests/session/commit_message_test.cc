@@ -90,6 +90,14 @@ TEST_F(CommitMessage, ValuesThatAreNotKnownAreLeftOut) {
                               "\nEscrow-Committer: user:alice\nEscrow-Issuer: user:alice\nEscrow-Source: manual\n");
 }
 
+TEST_F(CommitMessage, AReviewerAndTheCommentComeLast) {
+  record_.reviewer = "user:carol";
+  record_.review_comment = "checked: fine";
+  EXPECT_TRUE(compose("m").ends_with("\nEscrow-Reviewer: user:carol\nEscrow-Review-Comment: checked: fine\n"));
+  EXPECT_TRUE(git_reads(compose("m")).ends_with("Escrow-Reviewer: user:carol\nEscrow-Review-Comment: checked: fine\n"))
+      << git_reads(compose("m"));
+}
+
 TEST_F(CommitMessage, ControlCharactersAreRefusedNotPassedThrough) {
   for (const std::string& bad : {std::string("a\x1b[31m"), std::string("a\0b", 3), std::string("a\rb"),
                                  std::string("a\x7f"), std::string("a\x01")}) {

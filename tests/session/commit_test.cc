@@ -90,8 +90,8 @@ class CommitOrder : public testing::Test {
   CommitOutcome commit(Opened& session, CommitObserver* observer = nullptr, bool by_hand = false) {
     session.record.reason = Reason::success;
     session.record.exit_code = 0;
-    return commit_result(world_.services(observer), session.record, *session.held, session.result, by_hand,
-                         "user:alice");
+    return commit_result(world_.services(observer), session.record, *session.held, session.result,
+                         by_hand ? CommitFor::by_hand : CommitFor::run, "user:alice");
   }
   void kill_at(Opened& session, int step, bool by_hand = false) {
     StopAt stop(step);
@@ -363,7 +363,7 @@ TEST_F(CommitOrder, TheFirstCauseRecordedDecides) {
   Opened session = open({{"a", "2"}});
   SessionRecord late = session.record;
   roll_back(world_.services(), session.record, *session.held, {Reason::cancelled, std::nullopt, "alice", {}});
-  EXPECT_THROW(commit_result(world_.services(), late, *session.held, session.result, false, "alice"), Error);
+  EXPECT_THROW(commit_result(world_.services(), late, *session.held, session.result, CommitFor::run, "alice"), Error);
   EXPECT_EQ(row(session).state, State::rolled_back);
   EXPECT_EQ(row(session).reason, Reason::cancelled);
   EXPECT_EQ(head_files(), (Files{{"a", "1"}}));

@@ -62,10 +62,12 @@ class FakeDirectories final : public session::SessionDirectories {
  private:
   struct Contents {
     explicit Contents(FakeObjectStore& repository) : quarantine(repository) {}
-    FakeStaging staging;
-    FakeJournal journal;
+    // What was dropped lives as long as somebody may still look at it.
+    std::deque<FakeStaging> staging = std::deque<FakeStaging>(1);
+    std::deque<FakeJournal> journal = std::deque<FakeJournal>(1);
     FakeQuarantine quarantine;
     bool held = false;
+    bool dropped = false;
   };
 
   class Held final : public session::SessionDirectory {
@@ -76,10 +78,17 @@ class FakeDirectories final : public session::SessionDirectories {
       const auto state = all_.state_.lock();
       contents_->held = false;
     }
-    session::StagingArea& staging() override { return contents_->staging; }
-    session::SessionJournal& journal() override { return contents_->journal; }
+    session::StagingArea& staging() override { return contents_->staging.back(); }
+    session::SessionJournal& journal() override { return contents_->journal.back(); }
     session::Quarantine& quarantine() override { return contents_->quarantine; }
     std::string path() const override { return all_.path_of(id_); }
+    bool drop_staged() override {
+      if (contents_->dropped) return false;
+      contents_->staging.emplace_back();
+      contents_->journal.emplace_back();
+      contents_->quarantine.discard();
+      return contents_->dropped = true;
+    }
     void remove() override {
       // What a quarantine published in vain can only be found while its directory is there.
       if (contents_->quarantine.object_count() != 0)

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "session/error.h"
 
 namespace escrow::session {
@@ -41,6 +43,21 @@ TEST(SessionRecord, OnlyThreeStatesAreFinal) {
   EXPECT_TRUE(is_final(State::committed));
   EXPECT_TRUE(is_final(State::commit_failed));
   EXPECT_TRUE(is_final(State::rolled_back));
+}
+
+TEST(SessionRecord, ARuleOnlyMakesASessionStricter) {
+  for (const auto& [asked, ruled, expected] : {std::array<std::int64_t, 3>{0, 0, 0}, {60, 0, 60}, {0, 60, 60},
+                                               {30, 60, 30}, {60, 30, 30}}) {
+    SessionOptions options;
+    options.require_approval = true;
+    options.approval_expires_s = asked;
+    strengthen(options, {.require_approval = false, .approval_expires_s = ruled});
+    EXPECT_EQ(options.approval_expires_s, expected);
+    EXPECT_TRUE(options.require_approval) << "a rule that asks for nothing takes nothing away";
+  }
+  SessionOptions options;
+  strengthen(options, {.require_approval = true, .approval_expires_s = 0});
+  EXPECT_TRUE(options.require_approval);
 }
 
 TEST(SessionRecord, AuditValuesHoldNoControlCharacters) {

@@ -56,6 +56,25 @@ TEST_F(SessionDirectoriesTest, AFreshDirectoryHoldsNothingButItsLock) {
   EXPECT_EQ(status.st_mode & 0777, 0700u);
 }
 
+TEST_F(SessionDirectoriesTest, WhatWasStagedGoesAndTheLockAndTheRecordOfWhatWasPublishedStay) {
+  auto held = directories_.create(id_);
+  held->journal().append(one_row());
+  held->journal().barrier();
+  held->staging().create(session::StagingId{1});
+  fs::create_directories(held->path() + "/objects/borrowed/pack");
+  std::ofstream(held->path() + "/objects/published") << "root pack\n";
+  std::ofstream(held->path() + "/objects/incoming.pack") << "bytes";
+  EXPECT_TRUE(held->drop_staged());
+  EXPECT_FALSE(held->drop_staged()) << "there is nothing left to drop";
+  std::vector<std::string> left;
+  for (const auto& entry : fs::recursive_directory_iterator(held->path())) left.push_back(entry.path().filename());
+  std::sort(left.begin(), left.end());
+  EXPECT_EQ(left, (std::vector<std::string>{"lock", "objects", "published"}));
+  EXPECT_TRUE(directories_.is_held(id_));
+  held.reset();
+  EXPECT_FALSE(directories_.try_open(id_)->drop_staged()) << "looking at it makes nothing";
+}
+
 TEST_F(SessionDirectoriesTest, AHeldDirectoryIsHeldForEverybodyUntilItsHolderGoes) {
   auto held = directories_.create(id_);
   FileSessionDirectories others = make();

@@ -148,6 +148,54 @@ TEST_F(SqliteCatalog, OlderStateMigratesForwardAndKeepsItsRows) {
   EXPECT_THROW(migrate(database, first), Error);
 }
 
+// A row as version 1 wrote it: an open session, whose host may be alive while a newer Escrow migrates the database.
+TEST_F(SqliteCatalog, RowsOfTheFirstVersionKeepWhatTheySaidAndGoOn) {
+  const Schema first{"session catalog", catalog_schema().application_id, catalog_schema().migrations.first(1)};
+  {
+    Database database(path_, {.create = true});
+    migrate(database, first);
+    database.execute(R"(
+      INSERT INTO session VALUES ('aaaa000000000000', 'open', 'none', CAST('main' AS BLOB), x'64ff', 'user:alice',
+        'agent:bot', 'sandbox', 'debian:12', 'cron', '42', 7, 8, 18, 0, 1, 1, x'2a2e746d7000',
+        '5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a', NULL, NULL, NULL, 3, x'736179ff', x'2f6d6e74', 'the disk was full',
+        x'6100', 100, 5, 200, 6);
+      INSERT INTO history (session, time_s, time_ns, to_state, who, why)
+        VALUES ('aaaa000000000000', 100, 5, 'open', 'agent:bot', 'created');
+    )");
+  }
+  SqliteSessionCatalog catalog(path_);
+  EXPECT_EQ(Database(path_, {}).integer("PRAGMA user_version"), 2);
+  const SessionId id = *SessionId::parse("aaaa000000000000");
+  ASSERT_EQ(catalog.list().size(), 1u);
+  SessionRecord record = *catalog.find(id);
+  EXPECT_EQ(record.state, State::open);
+  EXPECT_EQ(record.options.branch, "main");
+  EXPECT_EQ(record.options.prefix.text(), "d\xff");
+  EXPECT_EQ(record.options.audit.committer, "user:alice");
+  EXPECT_EQ(record.options.excludes, std::vector<std::string>{"*.tmp"});
+  EXPECT_TRUE(record.options.ephemeral);
+  EXPECT_TRUE(record.options.keep_on_failure);
+  EXPECT_EQ(record.base->hex(), "5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a");
+  EXPECT_EQ(record.exit_code, 3);
+  EXPECT_EQ(record.message, "say\xff");
+  EXPECT_EQ(record.mountpoint, "/mnt");
+  EXPECT_EQ(record.conflicts, std::vector<std::string>{"a"});
+  EXPECT_EQ(record.changed, (session::Timestamp{200, 6}));
+  // What the first version did not know: nothing was asked for, nothing is known.
+  EXPECT_FALSE(record.options.require_approval);
+  EXPECT_TRUE(record.options.policies.empty());
+  EXPECT_TRUE(record.options.command.empty());
+  EXPECT_FALSE(record.result);
+  EXPECT_FALSE(record.expires);
+  EXPECT_FALSE(record.counts);
+  EXPECT_EQ(record.reviewer, "");
+  ASSERT_EQ(catalog.history(id).size(), 1u);
+  record.state = State::rolled_back;
+  catalog.transition(State::open, record, "recovery", "host_lost");
+  EXPECT_EQ(catalog.find(id)->state, State::rolled_back);
+  EXPECT_EQ(catalog.history(id).size(), 2u);
+}
+
 TEST_F(SqliteCatalog, AMigrationThatFailsLeavesTheStateAsItWas) {
   static constexpr const char* kSteps[] = {"CREATE TABLE t (a)", "CREATE TABLE u (a); CREATE TABLE t (a)"};
   Database database(path_, {.create = true});

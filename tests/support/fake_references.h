@@ -49,6 +49,11 @@ class FakeReferences final : public session::ReferenceStore {
     if (after_swap) after_swap();
     return true;
   }
+  session::BranchRule rule_of(const std::string& branch) const override {
+    const auto state = state_.lock_shared();
+    const auto found = state->rules.find(branch);
+    return found == state->rules.end() ? session::BranchRule() : found->second;
+  }
   bool reflog_has(const std::string& branch, const Id& commit) const override {
     return state_.lock_shared()->reflog.contains({branch, commit});
   }
@@ -75,6 +80,7 @@ class FakeReferences final : public session::ReferenceStore {
     state->reflog.insert({branch, commit});
   }
   void remove(const std::string& branch) { state_.lock()->branches.erase(branch); }
+  void set_rule(const std::string& branch, const session::BranchRule& rule) { state_.lock()->rules[branch] = rule; }
   bool is_pinned(const Session& session) const { return state_.lock_shared()->pins.contains(session); }
   std::size_t pins() const { return state_.lock_shared()->pins.size(); }
 
@@ -84,6 +90,7 @@ class FakeReferences final : public session::ReferenceStore {
  private:
   struct State {
     std::map<std::string, Id> branches;
+    std::map<std::string, session::BranchRule> rules;
     std::set<std::pair<std::string, Id>> reflog;
     std::multimap<Session, Id> pins;
     std::map<Session, Id> results;

@@ -17,7 +17,9 @@ inline session::SessionRecord sample_record(const session::SessionId& id) {
                                 .mountpoint = "/mnt/\xff", .last_error = "the disk was full",
                                 .conflicts = {"a/b\nc", "\xfe"}, .result = session::ObjectId(bytes),
                                 .expires = session::Timestamp{300, 7}, .reviewer = "user:bob",
-                                .review_comment = "fine", .created = {100, 5}, .changed = {200, 999'999'999}};
+                                .review_comment = "fine",
+                                .counts = session::ChangeCounts{3, 2, 1}, .created = {100, 5},
+                                .changed = {200, 999'999'999}};
   record.options.branch = "main";
   record.options.prefix = session::RepoPath::parse("data/r\xffw", "prefix");
   record.options.audit = {"user:alice", "agent:bot", "sandbox", "debian:12", "cron", "42"};
@@ -50,6 +52,8 @@ inline std::string describe(const session::SessionRecord& record) {
   for (const std::string& argument : options.command) out << " argument '" << argument << "'";
   out << ' ' << options.contained_symlinks << options.require_approval << " for " << options.approval_expires_s;
   if (record.expires) out << " expires " << record.expires->seconds << '.' << record.expires->nanoseconds;
+  if (record.counts)
+    out << " counts " << record.counts->added << ',' << record.counts->modified << ',' << record.counts->deleted;
   out << " reviewed by '" << record.reviewer << "' saying '" << record.review_comment << "'";
   for (const auto& object : {record.base, record.commit, record.swap_from, record.swap_to, record.result})
     out << ' ' << (object ? object->hex() : "-");

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace escrow::daemon {
+namespace escrow::session {
 
 // Throws Error{bad_request} naming `what` (for example "--timeout") unless `text` is a duration above zero.
 std::chrono::milliseconds parse_duration(std::string_view text, std::string_view what);
@@ -14,4 +14,4 @@ std::chrono::milliseconds parse_duration(std::string_view text, std::string_view
 // The same in words a person reads: "1h30m", "1.5s".
 std::string format_duration(std::chrono::milliseconds duration);
 
-}  // namespace escrow::daemon
+}  // namespace escrow::session

@@ -1,10 +1,10 @@
-#include "daemon/duration.h"
+#include "session/duration.h"
 
 #include <gtest/gtest.h>
 
 #include "session/error.h"
 
-namespace escrow::daemon {
+namespace escrow::session {
 namespace {
 
 using std::chrono::milliseconds;
@@ -27,7 +27,7 @@ TEST(Duration, ANumberAloneIsSeconds) {
 TEST(Duration, RefusesWhatIsNone) {
   for (const char* text : {"", "s", "ten", "-5s", "5 s", "5x", "1h30", "1..5s", "5s ", " 5", "nan", "inf", "1e3", "0",
                            "0s", "99999999999d", "+5", "0x10"}) {
-    EXPECT_THROW(parse_duration(text, "--timeout"), session::Error) << text;
+    EXPECT_THROW(parse_duration(text, "--timeout"), Error) << text;
   }
 }
 
@@ -35,9 +35,9 @@ TEST(Duration, NamesTheOptionAndTheTextInItsRefusal) {
   try {
     parse_duration("soon", "--timeout");
     FAIL();
-  } catch (const session::Error& error) {
+  } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("--timeout \"soon\""), std::string::npos) << error.what();
-    EXPECT_EQ(error.code(), session::Errc::bad_request);
+    EXPECT_EQ(error.code(), Errc::bad_request);
   }
 }
 
@@ -50,4 +50,4 @@ TEST(Duration, IsShownAsPeopleWriteIt) {
 }
 
 }  // namespace
-}  // namespace escrow::daemon
+}  // namespace escrow::session

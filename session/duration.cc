@@ -1,4 +1,4 @@
-#include "daemon/duration.h"
+#include "session/duration.h"
 
 #include <charconv>
 #include <cmath>
@@ -6,7 +6,7 @@
 
 #include "session/error.h"
 
-namespace escrow::daemon {
+namespace escrow::session {
 namespace {
 
 using std::chrono::milliseconds;
@@ -68,12 +68,12 @@ std::string seconds_text(std::int64_t ms) {
 milliseconds parse_duration(std::string_view text, std::string_view what) {
   const std::optional<double> total = total_ms(text);
   if (!total || std::isnan(*total) || *total > kLongestMs) {
-    throw session::Error(session::Errc::bad_request, std::string(what) + " \"" + std::string(text) +
+    throw Error(Errc::bad_request, std::string(what) + " \"" + std::string(text) +
                                                          "\" is not a length of time; write for example 90s, 5m, "
                                                          "1h30m, 500ms or a number of seconds");
   }
   if (*total < 1) {
-    throw session::Error(session::Errc::bad_request, std::string(what) + " \"" + std::string(text) +
+    throw Error(Errc::bad_request, std::string(what) + " \"" + std::string(text) +
                                                          "\" must be at least 1ms; leave it out for no limit");
   }
   return milliseconds(std::llround(*total));
@@ -91,4 +91,4 @@ std::string format_duration(milliseconds duration) {
   return text;
 }
 
-}  // namespace escrow::daemon
+}  // namespace escrow::session

@@ -1,0 +1,86 @@
+#include "storage/branch_rules.h"
+
+#include <optional>
+
+#include "session/duration.h"
+#include "session/error.h"
+#include "storage/git_error.h"
+#include "storage/git_handle.h"
+#include "storage/git_repository_pool.h"
+
+namespace escrow::storage {
+namespace {
+
+using session::Errc;
+using session::Error;
+
+class Configuration {
+ public:
+  explicit Configuration(const std::string& git_directory) : path_(git_directory + "/config") {
+    start_libgit2();
+    git_config* raw = nullptr;
+    check_git(git_config_open_ondisk(&raw, path_.c_str()), "reading " + path_);
+    config_.reset(raw);
+  }
+
+  // The branch's own value before everyone's. nullopt: neither is there.
+  std::optional<std::string> text(const std::string& branch, const std::string& key, std::string& found) const {
+    for (const std::string& section : {"escrow." + branch + ".", std::string("escrow.")}) {
+      if (section == "escrow..") continue;
+      git_config_entry* raw = nullptr;
+      const int code = git_config_get_entry(&raw, config_.get(), (section + key).c_str());
+      const GitConfigEntry entry(raw);
+      if (code == GIT_ENOTFOUND) continue;
+      check_git(code, "reading " + section + key + " in " + path_);
+      found = section + key;
+      // A key without a value means "true" to git.
+      return raw->value == nullptr ? "true" : raw->value;
+    }
+    return std::nullopt;
+  }
+
+  bool flag(const std::string& branch, const std::string& key) const {
+    std::string name;
+    const std::optional<std::string> value = text(branch, key, name);
+    int parsed = 0;
+    if (value && git_config_parse_bool(&parsed, value->c_str()) != 0) refuse(name, *value, "it must be true or false");
+    return value && parsed != 0;
+  }
+
+  std::optional<std::chrono::seconds> duration(const std::string& branch, const std::string& key) const {
+    std::string name;
+    const std::optional<std::string> value = text(branch, key, name);
+    if (!value) return std::nullopt;
+    try {
+      return std::chrono::ceil<std::chrono::seconds>(session::parse_duration(*value, name));
+    } catch (const Error&) {
+      refuse(name, *value, "it must be a length of time such as 12h or 7d");
+    }
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& name, const std::string& value, const std::string& why) const {
+    throw Error(Errc::bad_request,
+                name + " in " + path_ + " is '" + value + "': " + why + "; mend it with git config");
+  }
+
+  const std::string path_;
+  GitConfig config_;
+};
+
+}  // namespace
+
+session::BranchRule read_branch_rule(const std::string& git_directory, const std::string& branch) {
+  const Configuration configuration(git_directory);
+  session::BranchRule rule;
+  rule.require_approval = configuration.flag(branch, "requireApproval");
+  const auto expires = configuration.duration(branch, "approvalExpires");
+  if (expires) rule.approval_expires_s = expires->count();
+  return rule;
+}
+
+std::chrono::seconds read_audit_retention(const std::string& git_directory) {
+  return Configuration(git_directory).duration("", "auditRetention").value_or(kDefaultAuditRetention);
+}
+
+}  // namespace escrow::storage

@@ -1,0 +1,192 @@
+// Objects of a result that waits for a reviewer: in the repository for as long as it waits, and gone when it is
+// rejected, but for what others came to need; and the rules of branches, with git's own configuration file.
+#include <algorithm>
+
+#include "session/log.h"
+#include "storage/branch_rules.h"
+#include "tests/storage/git_test_repository.h"
+
+namespace escrow::storage {
+namespace {
+
+using session::Errc;
+using session::GitMode;
+using session::ObjectId;
+using session::SessionId;
+
+class Sealed : public testing::Test {
+ protected:
+  // A commit of `file` on the branch, made by git.
+  ObjectId push(const std::string& name, const std::string& content) {
+    const std::string work = repository_.scratch("work");
+    run("rm -rf " + work + " && git clone -q " + repository_.path + " " + work + " && cd " + work +
+        " && git checkout -q -B main && printf '" + content + "' > " + name + " && git add . && git commit -qm pushed" +
+        " && git push -q origin main");
+    return *ObjectId::from_hex(repository_.git("rev-parse main"));
+  }
+  // What Session::commit does with a result that is to wait: the base with one file more.
+  ObjectId seal_file(const ObjectId& base, const std::string& name, const std::string& content) {
+    const auto held = quarantine();
+    session::Tree tree = repository_.store->read_tree(repository_.store->read_commit(base).tree);
+    tree.push_back({name, GitMode::regular, held->put_blob(MemoryBytes(content))});
+    std::sort(tree.begin(), tree.end(), session::tree_order_less);
+    const ObjectId result = held->put_commit(GitTestRepository::commit_of(held->put_tree(tree), {base}));
+    const auto published = held->publish(result);
+    repository_.references->keep_result(id_, result);
+    return result;
+  }
+  // Where Repository::gc() looks for sessions whose fate is open.
+  std::unique_ptr<GitQuarantine> quarantine() {
+    const std::string directory = repository_.path + "/escrow/sessions/" + id_.text() + "/objects";
+    return std::make_unique<GitQuarantine>(*repository_.pool, *repository_.store, directory,
+                                           repository_.path + "/escrow/gc.lock");
+  }
+  // What rejecting does, in a process that knows only what is on disk.
+  void take_back() {
+    repository_.references->drop_result(id_);
+    quarantine()->discard();
+  }
+  bool has(const ObjectId& id) const {
+    return shell("git -C " + repository_.path + " cat-file -e " + id.hex()).status == 0;
+  }
+  static ObjectId id_of(const std::string& content) {
+    return *ObjectId::from_hex(run("printf '" + content + "' | git hash-object --stdin"));
+  }
+  GitTestRepository repository_;
+  const SessionId id_ = SessionId::generate();
+};
+
+TEST_F(Sealed, NothingOfARejectedResultRemainsAmongTheRepositorysObjects) {
+  const ObjectId base = push("a", "1");
+  const std::string before = run("find " + repository_.path + "/objects -type f | sort");
+  const ObjectId result = seal_file(base, "b", "secret");
+  EXPECT_EQ(repository_.git("show " + result.hex() + ":b"), "secret");
+  take_back();
+  EXPECT_FALSE(has(result));
+  EXPECT_FALSE(has(id_of("secret")));
+  EXPECT_EQ(run("find " + repository_.path + "/objects -type f | sort"), before);
+  EXPECT_EQ(repository_.git("fsck --strict --full"), "");
+}
+
+TEST_F(Sealed, AResultSurvivesEveryGcWhileItWaitsAndGoesAllTheSameAfterwards) {
+  const ObjectId base = push("a", "1");
+  const ObjectId result = seal_file(base, "b", "secret");
+  session::NullLog log;
+  repository_.git("gc -q --prune=now");
+  Repository::open(repository_.path, log)->gc();
+  repository_.git("repack -q -a -d");
+  EXPECT_EQ(repository_.git("show " + result.hex() + ":b"), "secret");
+  take_back();
+  EXPECT_FALSE(has(id_of("secret")));
+  EXPECT_EQ(repository_.git("fsck --strict --full"), "");
+}
+
+TEST_F(Sealed, WhatOthersPushedMeanwhileStaysWhenTheResultIsRejected) {
+  const ObjectId base = push("a", "1");
+  const ObjectId result = seal_file(base, "b", "both wrote this");
+  // Git finds the objects of the waiting result here, and stores nothing of its own.
+  const std::string tree = repository_.git("rev-parse " + result.hex() + "^{tree}");
+  const std::string theirs = run("git -C " + repository_.path + " commit-tree -p main -m theirs " + tree);
+  repository_.git("update-ref refs/heads/main " + theirs);
+  take_back();
+  EXPECT_EQ(repository_.git("show main:b"), "both wrote this");
+  EXPECT_EQ(repository_.git("fsck --strict --full --no-dangling"), "");
+}
+
+TEST_F(Sealed, WhatOnlyAReflogOrATagOfATreeNeedsStaysToo) {
+  const ObjectId base = push("a", "1");
+  for (const bool tag : {false, true}) {
+    const std::string content = tag ? "tagged" : "in the reflog";
+    const ObjectId result = seal_file(base, "b", content);
+    const std::string tree = repository_.git("rev-parse " + result.hex() + "^{tree}");
+    if (tag) {
+      repository_.git("tag of-a-tree " + tree);
+    } else {
+      const std::string theirs = run("git -C " + repository_.path + " commit-tree -p main -m theirs " + tree);
+      repository_.git("update-ref refs/heads/main " + theirs);
+      repository_.git("update-ref refs/heads/main " + base.hex());
+    }
+    take_back();
+    EXPECT_TRUE(has(id_of(content))) << content;
+    EXPECT_EQ(repository_.git("fsck --strict --full --no-dangling"), "");
+  }
+}
+
+TEST_F(Sealed, WhatTheRepositoryHadBeforeStaysEvenWhenAGcLeftItToTheWaitingPack) {
+  const ObjectId base = push("a", "moved");
+  // The same content under another name: borrowed from the repository, and copied beside the result.
+  const ObjectId result = seal_file(base, "b", "moved");
+  repository_.git("gc -q --prune=now");
+  take_back();
+  EXPECT_FALSE(has(result));
+  EXPECT_EQ(repository_.git("show main:a"), "moved");
+  EXPECT_EQ(repository_.git("fsck --strict --full --no-dangling"), "");
+}
+
+TEST_F(Sealed, AnApprovedResultKeepsItsObjectsAndLosesItsKeepFiles) {
+  const ObjectId base = push("a", "1");
+  const ObjectId result = seal_file(base, "b", "approved");
+  const auto held = quarantine();
+  const ObjectId commit = held->put_commit(
+      GitTestRepository::commit_of(repository_.store->read_commit(result).tree, {base}));
+  {
+    const auto published = held->publish(commit);
+    ASSERT_TRUE(repository_.references->compare_and_swap("main", base, commit, "test"));
+  }
+  take_back();
+  EXPECT_EQ(repository_.git("show main:b"), "approved");
+  EXPECT_EQ(run("find " + repository_.path + "/objects -name '*.keep'"), "");
+  EXPECT_EQ(repository_.git("fsck --strict --full --no-dangling"), "");
+}
+
+class BranchRules : public testing::Test {
+ protected:
+  session::BranchRule rule(const std::string& branch) { return repository_.references->rule_of(branch); }
+  void config(const std::string& arguments) { repository_.git("config " + arguments); }
+
+  GitTestRepository repository_;
+};
+
+TEST_F(BranchRules, ARepositoryAsksForNothingUnlessItSaysSo) {
+  EXPECT_FALSE(rule("main").require_approval);
+  EXPECT_EQ(rule("main").approval_expires_s, 0);
+  EXPECT_EQ(read_audit_retention(repository_.path), std::chrono::hours(90 * 24));
+}
+
+TEST_F(BranchRules, ABranchHasItsOwnValueBeforeEverybodys) {
+  config("escrow.requireApproval true");
+  config("escrow.approvalExpires 7d");
+  config("escrow.scratch.requireApproval false");
+  config("escrow.release/v1.2.approvalExpires 12h");
+  config("escrow.auditRetention 30d");
+  EXPECT_TRUE(rule("main").require_approval);
+  EXPECT_EQ(rule("main").approval_expires_s, 7 * 86400);
+  EXPECT_FALSE(rule("scratch").require_approval);
+  EXPECT_TRUE(rule("release/v1.2").require_approval);
+  EXPECT_EQ(rule("release/v1.2").approval_expires_s, 12 * 3600);
+  EXPECT_EQ(read_audit_retention(repository_.path), std::chrono::hours(30 * 24));
+}
+
+TEST_F(BranchRules, AKeyWithoutAValueIsTrueAsGitHasIt) {
+  run("printf '[escrow \"main\"]\\n\\trequireApproval\\n' >> " + repository_.path + "/config");
+  EXPECT_TRUE(rule("main").require_approval);
+  EXPECT_FALSE(rule("Main").require_approval) << "names of branches are case-sensitive, keys are not";
+}
+
+TEST_F(BranchRules, AValueThatCannotBeReadIsRefusedByKeyAndValue) {
+  config("escrow.main.requireApproval perhaps");
+  config("escrow.other.approvalExpires soon");
+  config("escrow.auditRetention -3d");
+  const auto check = [](const session::Error& error, const std::string& key, const std::string& value) {
+    EXPECT_EQ(error.code(), Errc::bad_request);
+    const std::string said = error.what();
+    EXPECT_NE(said.find(key), std::string::npos) << said;
+    EXPECT_NE(said.find("'" + value + "'"), std::string::npos) << said;
+  };
+  check(error_of([&] { rule("main"); }), "escrow.main.requireApproval", "perhaps");
+  check(error_of([&] { rule("other"); }), "escrow.other.approvalExpires", "soon");
+  check(error_of([&] { read_audit_retention(repository_.path); }), "escrow.auditRetention", "-3d");
+}
+
+}  // namespace
+}  // namespace escrow::storage
