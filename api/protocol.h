@@ -45,6 +45,10 @@ using Request = std::variant<StatusRequest, CommitRequest, RollbackRequest, Disc
 struct IoView {
   std::string opens, data, reason;
 };
+// Calls that were refused, and how many kinds of them are known apart.
+struct DenialView {
+  std::uint64_t count = 0, kinds = 0;
+};
 struct SessionView {
   session::SessionRecord record;
   session::Attachment attachment = session::Attachment::none;
@@ -54,6 +58,7 @@ struct SessionView {
   std::optional<session::Overlay::Usage> usage;
   std::vector<session::Omission> omitted;
   std::optional<IoView> io;  // where it is mounted
+  std::optional<DenialView> denials;
 };
 struct CommitAnswer {
   session::State state = session::State::open;

@@ -220,6 +220,7 @@ Json view_json(const SessionView& view) {
         Json{{"files", view.usage->staged_files}, {"bytes", view.usage->staged_bytes}, {"nodes", view.usage->nodes}};
   }
   json["omitted"] = omissions_json(view.omitted);
+  if (view.denials) json["denials"] = Json{{"count", view.denials->count}, {"kinds", view.denials->kinds}};
   if (view.io) json["io"] = Json{{"opens", view.io->opens}, {"data", view.io->data}, {"reason", view.io->reason}};
   return json;
 }
@@ -231,9 +232,13 @@ SessionView view_from(const Json& json) {
                    .counts = std::nullopt,
                    .usage = std::nullopt,
                    .omitted = omissions_from(get_array(json, "omitted")),
-                   .io = std::nullopt};
+                   .io = std::nullopt,
+                   .denials = std::nullopt};
   if (const auto io = json.find("io"); io != json.end() && io->is_object()) {
     view.io = {.opens = get_bytes(*io, "opens"), .data = get_bytes(*io, "data"), .reason = get_bytes(*io, "reason")};
+  }
+  if (const auto denials = json.find("denials"); denials != json.end() && denials->is_object()) {
+    view.denials = {.count = get_count(*denials, "count"), .kinds = get_count(*denials, "kinds")};
   }
   if (const auto counts = json.find("counts"); counts != json.end() && counts->is_object()) {
     view.counts = view.record.counts = counts_from(*counts);

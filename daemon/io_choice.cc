@@ -7,7 +7,12 @@ namespace escrow::daemon {
 using fuse::Data;
 using fuse::Opens;
 
-IoChoice choose_io(const SessionArguments& arguments) {
+IoChoice choose_io(const SessionArguments& arguments, bool has_policy) {
+  if (has_policy && arguments.opens == "none") {
+    throw session::Error(session::Errc::bad_request,
+                         "--opens none cannot be had with a policy, because a policy is asked at each open; leave "
+                         "--opens out");
+  }
   if (arguments.io == "passthrough") {
     if (arguments.opens == "none") {
       throw session::Error(session::Errc::bad_request,
@@ -17,6 +22,7 @@ IoChoice choose_io(const SessionArguments& arguments) {
     return {{Opens::daemon, Data::passthrough},
             "passthrough was asked for; files whose bytes are not all in one staging file are cached"};
   }
+  if (has_policy) return {{Opens::daemon, Data::cached}, "a policy is asked at each open"};
   if (arguments.opens == "daemon") return {{Opens::daemon, Data::cached}, "opens that reach the daemon were asked for"};
   if (arguments.io == "cached") return {{Opens::none, Data::cached}, "cached data was asked for"};
   return {{Opens::none, Data::cached}, "nothing in this session needs more"};

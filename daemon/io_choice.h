@@ -1,4 +1,5 @@
-// How a mount's opens and bytes are to travel: what --io and --opens ask for, and what `auto` makes of it.
+// How a mount's opens and bytes are to travel: what --io and --opens ask for, what a policy needs, and what `auto`
+// makes of it.
 // A pure function. Throws Error{bad_request} for a combination that cannot be.
 #pragma once
 
@@ -14,6 +15,8 @@ struct IoChoice {
   std::string reason;  // one sentence, for `escrow status`
 };
 
-IoChoice choose_io(const SessionArguments& arguments);
+// A policy refuses an open, so opens must reach the daemon. Bytes may travel past it: who may read or write them was
+// decided by then, and what is passed through is one file's bytes to one open of it.
+IoChoice choose_io(const SessionArguments& arguments, bool has_policy);
 
 }  // namespace escrow::daemon

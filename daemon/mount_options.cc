@@ -58,6 +58,10 @@ bool apply_own(std::string_view key, std::string_view value, MountArguments& arg
     arguments.opened.approval_expires = value;
   else if (key == "umask")
     arguments.opened.umask = value;
+  else if (key == "policy")
+    arguments.opened.policies.emplace_back(value);
+  else if (key == "trace")
+    arguments.opened.trace = value;
   else
     return false;
   if (value.empty()) throw Error(Errc::bad_request, "the mount option " + std::string(key) + " needs a value");

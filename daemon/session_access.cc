@@ -101,7 +101,11 @@ api::Answer SessionAccess::act(session::Session& session, session::Attachment at
   const std::string who = current_principal();
   return std::visit(
       Overloaded{
-          [&](const api::StatusRequest& it) -> api::Answer { return view_of(session, attachment, it.with_changes); },
+          [&](const api::StatusRequest& it) -> api::Answer {
+            api::SessionView view = view_of(session, attachment, it.with_changes);
+            view.denials = denials_of(context_.repository().catalog(), id_);
+            return view;
+          },
           [&](const api::CommitRequest& it) -> api::Answer {
             const session::CommitOutcome outcome = session.commit({.message = it.message,
                                                                    .exit_code = {},
@@ -148,7 +152,9 @@ api::Answer SessionAccess::answer_ended(const session::SessionManager::Listed& l
                               .head = context_.repository().references().head(record.options.branch),
                               .counts = record.counts,
                               .usage = std::nullopt,
-                              .omitted = {}};
+                              .omitted = {},
+                              .io = std::nullopt,
+                              .denials = denials_of(context_.repository().catalog(), record.id)};
                         },
                         [&](const api::CommitRequest&) -> api::Answer { return late_commit_answer(record); },
                         [&](const api::RollbackRequest& it) -> api::Answer {

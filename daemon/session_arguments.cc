@@ -6,6 +6,7 @@
 
 #include "daemon/config.h"
 #include "session/duration.h"
+#include "daemon/policy_files.h"
 #include "session/error.h"
 
 namespace escrow::daemon {
@@ -69,6 +70,13 @@ void add_view_options(CLI::App& command, SessionArguments& arguments) {
                   "Leave what matches out of the commit (as a line of .gitignore; may be repeated)")
       ->type_name("GLOB")
       ->allow_extra_args(false);
+  command
+      .add_option("--policy", arguments.policies,
+                  "Refuse what the policy in FILE does not allow (may be repeated: each can only narrow)")
+      ->type_name("FILE")
+      ->allow_extra_args(false);
+  command.add_option("--trace", arguments.trace, "Append each denial to FILE as a line of JSON; - is standard error")
+      ->type_name("FILE");
 }
 
 std::uint32_t parse_umask(const std::string& text, const std::string& what) {
@@ -113,6 +121,7 @@ session::SessionOptions session_options(const SessionArguments& arguments, const
     options.approval_expires_s = std::chrono::ceil<std::chrono::seconds>(expires).count();
   }
   options.excludes = arguments.excludes;
+  options.policies = read_policies(arguments.policies);
   return options;
 }
 

@@ -33,14 +33,16 @@ struct SessionArguments {
   std::string opens = "auto";  // or "none" or "daemon"
   std::string io_uring = "auto";  // or "off"
   std::vector<std::string> excludes;
+  std::vector<std::string> policies;  // files
+  std::string trace;                  // a file, or "-": standard error; empty: none
 };
 
 // --branch --path-prefix --committer --issuer --image --trigger --trigger-id --require-approval --approval-expires
 void add_audit_options(CLI::App& command, SessionArguments& arguments);
-// --uid --gid --umask --read-only --symlinks --xattr --io --opens --io-uring --exclude
+// --uid --gid --umask --read-only --symlinks --xattr --io --opens --io-uring --exclude --policy --trace
 void add_view_options(CLI::App& command, SessionArguments& arguments);
 
-// Checks every value. `source` is "sandbox", "manual" or "import". Throws Error{bad_request}.
+// Checks every value and reads the policies. `source` is "sandbox", "manual" or "import". Throws Error{bad_request}.
 session::SessionOptions session_options(const SessionArguments& arguments, const session::ReferenceStore& references,
                                         const std::string& source);
 

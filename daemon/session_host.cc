@@ -13,8 +13,11 @@
 #include "daemon/config.h"
 #include "daemon/file_descriptor.h"
 #include "daemon/mountpoint.h"
+#include "daemon/policy_files.h"
 #include "daemon/session_verbs.h"
 #include "session/contained_links.h"
+#include "session/denial_log.h"
+#include "session/policed_file_system.h"
 #include "session/synchronized.h"
 
 namespace escrow::daemon {
@@ -42,11 +45,6 @@ FileDescriptor make_event() {
   return made;
 }
 
-fuse::MountOptions named(fuse::MountOptions options, const session::SessionId& id) {
-  options.source = "escrow:" + id.text();
-  return options;
-}
-
 }  // namespace
 
 struct SessionHost::Impl {
@@ -57,15 +55,20 @@ struct SessionHost::Impl {
   };
   using Held = session::Synchronized<Verbs>::Write;
 
-  Impl(std::unique_ptr<session::Session> hosted, Options given, const storage::Repository& in, session::Log& to)
+  Impl(std::unique_ptr<session::Session> hosted, Options given, storage::Repository& in, session::Log& to)
       : session(std::move(hosted)),
         options(std::move(given)),
         repository(in),
         log(to),
         event(make_event()),
         links(contained_links()),
-        mount(std::make_unique<fuse::Mount>(links ? *links : session->file_system(),
-                                            named(options.mount, session->id()), log, [this] { announce(); })) {
+        denials(session->id(), repository.catalog(), clock, log,
+                options.trace ? [this](const auto& lines) { options.trace->write(session->record(), lines); }
+                              : std::function<void(const std::vector<session::TracedDenial>&)>()),
+        policy(compile_policies(session->record().options.policies)),
+        policed(policed_file_system()),
+        mount(std::make_unique<fuse::Mount>(policed ? *policed : without_policy(), mount_options(), log,
+                                            [this] { announce(); })) {
     server = std::make_unique<api::ControlServer>(
         session->directory(),
         [this](const api::Request& request, const api::Peer& peer, const SendPart& send_part) {
@@ -91,6 +94,8 @@ struct SessionHost::Impl {
     }
   }
 
+  // ---- What the mount shows: the session, behind what keeps links inside it, behind what its policies allow.
+
   // Null for a session whose links may lead anywhere.
   std::unique_ptr<session::ContainedLinks> contained_links() const {
     if (!session->record().options.contained_symlinks) return nullptr;
@@ -98,6 +103,28 @@ struct SessionHost::Impl {
     return std::make_unique<session::ContainedLinks>(
         session->file_system(), [this](session::NodeId node) { return session->overlay().names(node).paths; },
         session::ContainedLinks::Roots{options.visible_root.empty() ? host : options.visible_root, host});
+  }
+
+  session::FileSystem& without_policy() {
+    if (links) return *links;
+    return session->file_system();
+  }
+
+  // Null for a session without a policy.
+  std::unique_ptr<session::PolicedFileSystem> policed_file_system() {
+    if (!policy) return nullptr;
+    return std::make_unique<session::PolicedFileSystem>(without_policy(), session->overlay(),
+                                                        session->record().options.prefix.text(), *policy, denials);
+  }
+
+  fuse::MountOptions mount_options() const {
+    fuse::MountOptions result = options.mount;
+    result.source = "escrow:" + session->id().text();
+    if (policy) {
+      result.cache_listings = !policy->can_deny(session::Action::list);
+      result.cache_links = !policy->can_deny(session::Action::read);
+    }
+    return result;
   }
 
   // ---- What brings the mount down.
@@ -238,6 +265,8 @@ struct SessionHost::Impl {
     view.io = api::IoView{.opens = fuse::name_of(options.mount.io.opens),
                           .data = fuse::name_of(options.mount.io.data),
                           .reason = options.io_reason};
+    denials.flush();
+    view.denials = denials_of(repository.catalog(), session->id());
     return view;
   }
 
@@ -256,18 +285,22 @@ struct SessionHost::Impl {
 
   const std::unique_ptr<session::Session> session;  // constant, as the next four; self-locking
   const Options options;
-  const storage::Repository& repository;
+  storage::Repository& repository;
   session::Log& log;
   const FileDescriptor event;
+  const std::unique_ptr<session::ContainedLinks> links;  // self-locking; null: links may lead anywhere
+  session::SystemClock clock;
+  session::DenialLog denials;  // self-locking
+  const std::unique_ptr<session::AccessPolicy> policy;  // constant; null: none
+  const std::unique_ptr<session::PolicedFileSystem> policed;  // self-locking; null without a policy
   session::Synchronized<Verbs> verbs;  // self-locking; held for the whole of a verb
   std::condition_variable run_ended;   // with `verbs`
-  const std::unique_ptr<session::ContainedLinks> links;  // self-locking
   std::unique_ptr<fuse::Mount> mount;  // constant until destruction; self-locking
   std::unique_ptr<api::ControlServer> server;
 };
 
-SessionHost::SessionHost(std::unique_ptr<session::Session> session, Options options,
-                         const storage::Repository& repository, session::Log& log)
+SessionHost::SessionHost(std::unique_ptr<session::Session> session, Options options, storage::Repository& repository,
+                         session::Log& log)
     : impl_(std::make_unique<Impl>(std::move(session), std::move(options), repository, log)) {}
 
 SessionHost::~SessionHost() = default;

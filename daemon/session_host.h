@@ -12,6 +12,7 @@
 
 #include "api/control_server.h"
 #include "api/protocol.h"
+#include "daemon/denial_trace.h"
 #include "fuse/mount.h"
 #include "session/session.h"
 #include "storage/repository.h"
@@ -27,10 +28,11 @@ class SessionHost {
     // Set when the session belongs to a run: a request to roll back or unmount calls this (and is answered when the
     // run has ended the session), a request to commit is refused.
     std::function<void()> cancel_run;
+    std::shared_ptr<DenialTrace> trace;  // may be null
   };
 
-  // Mounts and serves from here on. `repository` and `log` must outlive it.
-  SessionHost(std::unique_ptr<session::Session> session, Options options, const storage::Repository& repository,
+  // Mounts and serves from here on, under the session's policies. `repository` and `log` must outlive it.
+  SessionHost(std::unique_ptr<session::Session> session, Options options, storage::Repository& repository,
               session::Log& log);
   ~SessionHost();
 

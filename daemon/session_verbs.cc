@@ -66,6 +66,15 @@ api::SessionView view_of(session::Session& session, session::Attachment attachme
   return view;
 }
 
+api::DenialView denials_of(const session::SessionCatalog& catalog, const session::SessionId& id) {
+  api::DenialView view;
+  for (const session::DenialCount& denial : catalog.denials(id)) {
+    view.count += denial.count;
+    if (!denial.operation.empty()) view.kinds += 1;
+  }
+  return view;
+}
+
 api::CommitAnswer commit_answer(const session::Session& session, const session::CommitOutcome& outcome) {
   api::CommitAnswer answer = commit_answer(session.record(), outcome);
   answer.omitted = session.omitted();

@@ -17,6 +17,9 @@ using SendPart = std::function<void(const api::Answer&)>;
 // Record, head and staged bytes; with `with_changes` also what a commit would do and leave out.
 api::SessionView view_of(session::Session& session, session::Attachment attachment, bool with_changes);
 
+// How much was denied in the session.
+api::DenialView denials_of(const session::SessionCatalog& catalog, const session::SessionId& id);
+
 api::CommitAnswer commit_answer(const session::Session& session, const session::CommitOutcome& outcome);
 // The same of a session that had been sealed before.
 api::CommitAnswer commit_answer(const session::SessionRecord& record, const session::CommitOutcome& outcome);

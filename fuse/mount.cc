@@ -103,7 +103,7 @@ struct Mount::Impl {
         log(log_in),
         on_unmounted(std::move(on_unmounted_in)),
         with_io_uring(options_in.io_uring && io_uring_obstacle() == IoUringObstacle::none),
-        service(file_system, log_in, options_in.xattrs, options_in.io) {}
+        service(file_system, log_in, options_in) {}
 
   void start();
   void start_threads();
@@ -264,8 +264,11 @@ bool Mount::uses_io_uring() const { return impl_->service.over_io_uring; }
 void Mount::flush(const std::vector<NodeId>& files) {
   if (impl_->is_severed()) return;
   const bool knows_opens = impl_->options.io.opens == Opens::daemon;
+  // One flush at a time: the verbs that flush exclude one another.
+  impl_->service.flushing_thread = gettid();
   flush_pages(impl_->session.get(), impl_->mountpoint,
               knows_opens ? impl_->service.open_files.open_for_writing() : files);
+  impl_->service.flushing_thread = 0;
 }
 
 void Mount::invalidate_entry(NodeId directory, const std::string& name) {

@@ -38,6 +38,8 @@ struct MountOptions {
   bool xattrs = false;          // user.* is served; it costs a message per write(2), see SEMANTICS.md
   bool io_uring = true;         // where the machine allows it (io_uring_support.h)
   IoMode io;
+  // Whether the kernel may keep them: not where what may be listed or read depends on a path that can change.
+  bool cache_listings = true, cache_links = true;
   unsigned threads = 4;         // that read /dev/fuse
   std::vector<std::string> extra_options;  // passed to the kernel as they are, from mount(8) -o
 };

@@ -17,31 +17,34 @@ void OpenFiles::close(NodeId node, session::OpenIntent intent) noexcept {
 }
 
 // The backing id of a file that nobody has open.
-int OpenFiles::decide(NodeId node, bool write) {
-  if (const auto raw = file_system_.open(node, {.write = write, .raw = session_ != nullptr})) {
+int OpenFiles::decide(NodeId node, session::OpenIntent intent) {
+  intent.raw = session_ != nullptr;
+  if (const auto raw = file_system_.open(node, intent)) {
     if (const int id = open_backing(session_, raw->descriptor()); id > 0) return id;
     // This one file cannot be (for example, its disk is itself a stack of file systems): cached, then.
-    close(node, {.write = write, .raw = true});
-    file_system_.open(node, {.write = write});
+    close(node, intent);
+    intent.raw = false;
+    file_system_.open(node, intent);
   }
   return 0;
 }
 
-int OpenFiles::open(File& file, NodeId node, bool write) {
+int OpenFiles::open(File& file, NodeId node, session::OpenIntent intent) {
   if (file.readers + file.writers == 0) {
-    file.backing_id = decide(node, write);
+    file.backing_id = decide(node, intent);
   } else {
-    file_system_.open(node, {.write = write, .raw = file.backing_id != 0});
+    intent.raw = file.backing_id != 0;
+    file_system_.open(node, intent);
   }
   // Stores through a mapping would leave the kernel's copy of the times as it is.
-  if (file.backing_id != 0 && write && file.writers == 0) {
+  if (file.backing_id != 0 && intent.write && file.writers == 0) {
     fuse_lowlevel_notify_inval_inode(session_, node.value, -1, 0);
   }
-  ++(write ? file.writers : file.readers);
+  ++(intent.write ? file.writers : file.readers);
   return file.backing_id;
 }
 
-int OpenFiles::open(NodeId node, bool write) {
+int OpenFiles::open(NodeId node, session::OpenIntent intent) {
   std::shared_ptr<session::Synchronized<File>> file;
   {
     auto slots = shard_of(node).lock();
@@ -51,7 +54,7 @@ int OpenFiles::open(NodeId node, bool write) {
     file = slot.file;
   }
   try {
-    return open(*file->lock(), node, write);
+    return open(*file->lock(), node, intent);
   } catch (...) {
     leave(node);
     throw;

@@ -32,7 +32,7 @@ class OpenFiles {
   std::vector<session::NodeId> open_for_writing();
 
   // The backing id of the file to name in the reply; 0: none. Each open needs its release().
-  int open(session::NodeId node, bool write);
+  int open(session::NodeId node, session::OpenIntent intent);
   void release(session::NodeId node, bool write) noexcept;
   // The mount has ended: what was not released will not be.
   void release_all() noexcept;
@@ -53,8 +53,8 @@ class OpenFiles {
   session::Synchronized<Slots>& shard_of(session::NodeId node) { return shards_[node.value % kShards]; }
   std::vector<std::pair<session::NodeId, File>> all();
   void leave(session::NodeId node) noexcept;
-  int open(File& file, session::NodeId node, bool write);
-  int decide(session::NodeId node, bool write);
+  int open(File& file, session::NodeId node, session::OpenIntent intent);
+  int decide(session::NodeId node, session::OpenIntent intent);
   void close(session::NodeId node, session::OpenIntent intent) noexcept;
 
   session::FileSystem& file_system_;                           // constant

@@ -25,6 +25,7 @@ void init(void* user_data, fuse_conn_info* connection) {
                      (FUSE_CAP_ASYNC_READ | FUSE_CAP_READDIRPLUS | FUSE_CAP_ASYNC_DIO | FUSE_CAP_NO_OPEN_SUPPORT |
                       FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_CACHE_SYMLINKS | FUSE_CAP_NO_OPENDIR_SUPPORT |
                       io_uring_flag());
+  if (!static_cast<Service*>(user_data)->caches_links) connection->want &= ~FUSE_CAP_CACHE_SYMLINKS;
   connection->max_write = kMaxMessage_bytes;
   connection->max_readahead = kMaxMessage_bytes;
   connection->max_background = kMaxBackground;

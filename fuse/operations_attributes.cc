@@ -61,9 +61,11 @@ void getattr(fuse_req_t request, fuse_ino_t node, fuse_file_info*) {
          [&](FileSystem& file_system) { return AttributesReply{file_system.attributes(NodeId{node})}; });
 }
 
-void setattr(fuse_req_t request, fuse_ino_t node, struct stat* values, int to_set, fuse_file_info*) {
+void setattr(fuse_req_t request, fuse_ino_t node, struct stat* values, int to_set, fuse_file_info* file) {
   answer(request, Operation::setattr, [&](FileSystem& file_system) {
-    return AttributesReply{file_system.change_attributes(NodeId{node}, change_of(*values, to_set))};
+    session::AttributeChange change = change_of(*values, to_set);
+    change.by_descriptor = file != nullptr;
+    return AttributesReply{file_system.change_attributes(NodeId{node}, change)};
   });
 }
 

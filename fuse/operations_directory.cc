@@ -122,14 +122,14 @@ void opendir(fuse_req_t request, fuse_ino_t directory, fuse_file_info*) {
     return;
   }
   answer(request, Operation::opendir, [&](FileSystem& file_system) {
-    file_system.open(NodeId{directory}, {});
+    file_system.open(NodeId{directory}, {.list = true, .permitted = is_from_flush(request)});
     return OpenedDirectoryReply{NodeId{directory}};
   });
 }
 
 void releasedir(fuse_req_t request, fuse_ino_t directory, fuse_file_info*) {
   answer(request, Operation::releasedir, [&](FileSystem& file_system) {
-    file_system.close(NodeId{directory}, {});
+    file_system.close(NodeId{directory}, {.list = true});
     return Done{};
   });
 }

@@ -63,7 +63,8 @@ void open(fuse_req_t request, fuse_ino_t node, fuse_file_info* file) {
     fuse_reply_err(request, ENOSYS);
     return;
   }
-  answer(request, Operation::open, [&](FileSystem&) { return opened(service, NodeId{node}, file->flags); });
+  answer(request, Operation::open,
+         [&](FileSystem&) { return opened(request, service, NodeId{node}, file->flags, false); });
 }
 
 // After ENOSYS to OPEN some kernels still send it for what CREATE opened.

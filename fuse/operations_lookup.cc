@@ -28,15 +28,19 @@ session::RenameMode rename_mode_of(unsigned flags) {
 
 // The kernel sends CREATE for a name it believes to be absent. Where the name has come meanwhile, open(2) without
 // O_EXCL means that file.
-session::Attributes create_or_find(FileSystem& file_system, NodeId directory, std::string_view name, mode_t mode,
-                                   int open_flags, const session::Caller& caller) {
+struct CreatedFile {
+  session::Attributes attributes;
+  bool is_new;
+};
+CreatedFile create_or_find(FileSystem& file_system, NodeId directory, std::string_view name, mode_t mode,
+                           int open_flags, const session::Caller& caller) {
   try {
-    return file_system.make_node(directory, name, S_IFREG | (mode & 07777), 0, caller);
+    return {file_system.make_node(directory, name, S_IFREG | (mode & 07777), 0, caller), true};
   } catch (const session::Error& error) {
     if (error.code() != session::Errc::exists || (open_flags & O_EXCL) != 0) throw;
     const auto found = file_system.lookup(directory, name);
     if (!found || !S_ISREG(found->mode)) throw;
-    return *found;
+    return {*found, false};
   }
 }
 
@@ -122,9 +126,10 @@ void create(fuse_req_t request, fuse_ino_t directory, const char* name, mode_t m
     return;
   }
   answer(request, Operation::create, [&](FileSystem& file_system) {
-    const session::Attributes made = create_or_find(file_system, NodeId{directory}, component(name), mode,
-                                                    file->flags, caller_of(request));
-    return CreatedReply{made, opened(service, made.node, file->flags)};
+    const CreatedFile made = create_or_find(file_system, NodeId{directory}, component(name), mode, file->flags,
+                                            caller_of(request));
+    return CreatedReply{made.attributes,
+                        opened(request, service, made.attributes.node, file->flags, made.is_new)};
   });
 }
 

@@ -82,9 +82,9 @@ void send(fuse_req_t request, Service& service, const OpenedReply& reply) {
 
 void send(fuse_req_t request, Service& service, const OpenedDirectoryReply& reply) {
   fuse_file_info file{};
-  file.keep_cache = 1;
-  file.cache_readdir = 1;
-  if (fuse_reply_open(request, &file) != 0) service.file_system.close(reply.node, {});
+  file.keep_cache = service.caches_listings;
+  file.cache_readdir = service.caches_listings;
+  if (fuse_reply_open(request, &file) != 0) service.file_system.close(reply.node, {.list = true});
 }
 
 void send(fuse_req_t request, Service& service, const CreatedReply& reply) {
@@ -157,9 +157,16 @@ int errno_of_current_exception(Service& service, Operation operation) noexcept {
 
 bool is_for_writing(int flags) noexcept { return (flags & O_ACCMODE) != O_RDONLY; }
 
-OpenedReply opened(Service& service, session::NodeId node, int flags) {
+bool is_from_flush(fuse_req_t request) noexcept {
+  const pid_t thread = service_of(request).flushing_thread;
+  return thread != 0 && thread == fuse_req_ctx(request)->pid;
+}
+
+OpenedReply opened(fuse_req_t request, Service& service, session::NodeId node, int flags, bool is_new) {
   OpenedReply reply{node, is_for_writing(flags), true, 0};
-  reply.backing_id = service.open_files.open(node, reply.write);
+  reply.backing_id = service.open_files.open(node, {.read = (flags & O_ACCMODE) != O_WRONLY,
+                                                    .write = reply.write,
+                                                    .permitted = is_new || is_from_flush(request)});
   if (reply.backing_id == 0 || !reply.write || (flags & O_DSYNC) == 0) return reply;
   // The kernel will sync each write by itself, but it knows nothing of the file's name.
   try {

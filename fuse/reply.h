@@ -6,6 +6,7 @@
 #pragma once
 
 #include <sys/statvfs.h>
+#include <sys/types.h>
 
 #include <atomic>
 #include <cstddef>
@@ -29,11 +30,13 @@ namespace escrow::fuse {
 
 // What the operations of one mount share: libfuse's user data. Thread-safe.
 struct Service {
-  Service(session::FileSystem& file_system_in, session::Log& log_in, bool xattrs_in, IoMode io_in)
+  Service(session::FileSystem& file_system_in, session::Log& log_in, const MountOptions& options)
       : file_system(file_system_in),
         log(log_in),
-        xattrs(xattrs_in),
-        io(io_in),
+        xattrs(options.xattrs),
+        io(options.io),
+        caches_listings(options.cache_listings),
+        caches_links(options.cache_links),
         inodes(file_system_in),
         open_files(file_system_in) {}
 
@@ -44,10 +47,13 @@ struct Service {
   session::Log& log;                 // constant
   const bool xattrs;                 // constant
   const IoMode io;                   // constant
+  const bool caches_listings;        // constant
+  const bool caches_links;           // constant
   InodeTable inodes;                 // self-locking
   OpenFiles open_files;              // self-locking
   OperationCounts counts;            // self-locking
   std::atomic<bool> over_io_uring = false;  // a request has come that way
+  std::atomic<pid_t> flushing_thread = 0;   // of Mount::flush(): its opens are Escrow's own
 
  private:
   session::Synchronized<std::set<std::string>> reported_;  // self-locking
@@ -139,8 +145,10 @@ void answer(fuse_req_t request, Operation operation, Compute compute) noexcept {
   }
 }
 
-// Opens `node` as open(2) with `flags` does, where opens reach us.
-OpenedReply opened(Service& service, session::NodeId node, int flags);
+// Opens `node` as open(2) with `flags` does, where opens reach us. `is_new`: it was made by the same call.
+OpenedReply opened(fuse_req_t request, Service& service, session::NodeId node, int flags, bool is_new);
+// Whether Escrow itself asks: nobody's rights are in question.
+bool is_from_flush(fuse_req_t request) noexcept;
 bool is_for_writing(int flags) noexcept;
 
 session::Caller caller_of(fuse_req_t request) noexcept;

@@ -1,6 +1,6 @@
 // A file system as the FUSE adapter sees it: what the calls of POSIX mean, without a word of FUSE.
 //
-// Overlay implements it; decorators (read-only, later the access policy) wrap it. Thread-safe. Methods throw Error
+// Overlay implements it; decorators (WriteGate, PolicedFileSystem) wrap it. Thread-safe. Methods throw Error
 // with the errno-like codes; a missing name is a value. The kernel does permission checks (default_permissions);
 // implementations decide names, types, link counts and times. Sources: POSIX.1-2017, the Linux man pages.
 #pragma once
@@ -42,6 +42,7 @@ struct AttributeChange {
   std::optional<Timestamp> accessed, modified;
   bool accessed_now = false;
   bool modified_now = false;
+  bool by_descriptor = false;  // ftruncate(2): of a file that was opened for writing
 };
 
 struct Caller {
@@ -55,10 +56,13 @@ enum class XattrMode { any, create, replace };
 // page_cache: the kernel writes back pages that were dirtied earlier, through mmap.
 enum class WriteOrigin { call, page_cache };
 
-// How a file is opened, where opens are passed on.
+// How a file or directory is opened, where opens are passed on.
 struct OpenIntent {
-  bool write = false;  // to write, alone or with reading
-  bool raw = false;    // reads and writes would go to the staging file itself
+  bool read = false;
+  bool write = false;      // alone or with reading
+  bool list = false;       // a directory
+  bool raw = false;        // reads and writes would go to the staging file itself
+  bool permitted = false;  // nobody is asked: it was made by the same call, or Escrow opens it for its own purposes
 };
 
 class FileSystem {

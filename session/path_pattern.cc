@@ -29,47 +29,60 @@ std::optional<bool> match_class(std::string_view glob, std::size_t& at, char c) 
   return matched != negated && c != '/';
 }
 
-bool match_from(std::string_view glob, std::size_t g, std::string_view text, std::size_t t) {
-  while (g < glob.size()) {
-    if (glob[g] == '*') {
-      const bool starts_component = g == 0 || glob[g - 1] == '/';
-      std::size_t after = g;
-      while (after < glob.size() && glob[after] == '*') ++after;
-      const bool deep = after - g >= 2 && starts_component && (after == glob.size() || glob[after] == '/');
-      if (deep && after < glob.size()) {  // "**/" also matches nothing
-        if (match_from(glob, after + 1, text, t)) return true;
-      }
-      for (std::size_t end = t; end <= text.size(); ++end) {
-        if (match_from(glob, after, text, end)) return true;
-        if (end < text.size() && text[end] == '/' && !deep) return false;
-      }
-      return false;
-    }
-    if (t >= text.size()) return false;
-    if (glob[g] == '?') {
-      if (text[t] == '/') return false;
-    } else if (glob[g] == '[') {
-      std::size_t behind = g;
-      if (const auto matched = match_class(glob, behind, text[t])) {
-        if (!*matched) return false;
-        g = behind;
-        ++t;
-        continue;
-      }
-      if (text[t] != '[') return false;
-    } else {
-      if (glob[g] == '\\' && g + 1 < glob.size()) ++g;
-      if (glob[g] != text[t]) return false;
-    }
-    ++g;
-    ++t;
+// One character of the glob that is no star, at glob[at]; sets `at` behind it.
+bool match_one(std::string_view glob, std::size_t& at, char c) {
+  if (glob[at] == '?') {
+    ++at;
+    return c != '/';
   }
-  return t == text.size();
+  if (glob[at] == '[')
+    if (const auto matched = match_class(glob, at, c)) return *matched;
+  if (glob[at] == '\\' && at + 1 < glob.size()) ++at;
+  return glob[at++] == c;
 }
+
+// Where a star was tried last: what follows it in the glob, and where in the text that is to match.
+struct Tried {
+  std::size_t glob = std::string_view::npos, text = 0;
+  explicit operator bool() const { return glob != std::string_view::npos; }
+};
 
 }  // namespace
 
-bool glob_match(std::string_view glob, std::string_view text) { return match_from(glob, 0, text, 0); }
+// The shortest match of the last star is enough to go back to, of either kind: a `*` ends with its component, and what
+// stands between two `**` matches later wherever it matches earlier. So the time is bounded whatever a path is called.
+bool glob_match(std::string_view glob, std::string_view text) {
+  std::size_t g = 0, t = 0;
+  Tried star, deep;
+  for (;;) {
+    if (g < glob.size() && glob[g] == '*') {
+      std::size_t after = g;
+      while (after < glob.size() && glob[after] == '*') ++after;
+      const bool is_deep = after - g >= 2 && (g == 0 || glob[g - 1] == '/') &&
+                           (after == glob.size() || glob[after] == '/');
+      if (is_deep && after == glob.size()) return true;
+      g = is_deep ? after + 1 : after;
+      (is_deep ? deep : star) = {g, t};
+      if (is_deep) star = {};
+      continue;
+    }
+    if (g == glob.size() && t == text.size()) return true;
+    if (g < glob.size() && t < text.size() && match_one(glob, g, text[t])) {
+      if (text[t++] == '/') star = {};
+      continue;
+    }
+    if (star && star.text < text.size() && text[star.text] != '/') {
+      g = star.glob;
+      t = ++star.text;
+      continue;
+    }
+    const std::size_t slash = deep ? text.find('/', deep.text) : std::string_view::npos;
+    if (slash == std::string_view::npos) return false;
+    g = deep.glob;
+    t = deep.text = slash + 1;
+    star = {};
+  }
+}
 
 PathPatterns::PathPatterns(const std::vector<std::string>& patterns) {
   for (const std::string& text : patterns) {

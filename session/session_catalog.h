@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "session/denial.h"
 #include "session/session_record.h"
 
 namespace escrow::session {
@@ -28,7 +29,13 @@ class SessionCatalog {
   virtual void transition(State expected, const SessionRecord& record, const std::string& who,
                           const std::string& why) = 0;
 
-  // Forgets final sessions and their history older than `before`.
+  // Adds to what was denied in the session. At most kMaxDenials kinds are kept; the others are counted in the row with
+  // everything empty.
+  virtual void add_denials(const SessionId& id, const std::vector<DenialCount>& denials) = 0;
+  // In the order in which they first came.
+  virtual std::vector<DenialCount> denials(const SessionId& id) const = 0;
+
+  // Forgets final sessions, their history and denials, older than `before`.
   virtual void prune(Timestamp before) = 0;
 };
 

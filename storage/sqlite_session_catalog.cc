@@ -9,6 +9,7 @@
 namespace escrow::storage {
 namespace {
 
+using session::DenialCount;
 using session::Errc;
 using session::Error;
 using session::ObjectId;
@@ -215,6 +216,18 @@ struct SqliteSessionCatalog::Connection {
                         session::name_of(record.state), who, why);
   }
 
+  std::uint64_t kinds_of(const SessionId& id) {
+    auto run = count_kinds.run(id.text());
+    run.next();
+    return static_cast<std::uint64_t>(run.integer(0));
+  }
+  // False: no such kind was denied before.
+  bool counted(const SessionId& id, const DenialCount& denial) {
+    count_denial.execute(id.text(), denial.operation, Bytes{denial.path}, denial.rule, denial.count,
+                         denial.last.seconds, denial.last.nanoseconds);
+    return database.changes() > 0;
+  }
+
   Database database;
   Statement insert{database, sql_put("INSERT")};
   Statement replace{database, sql_put("REPLACE")};
@@ -234,6 +247,15 @@ struct SqliteSessionCatalog::Connection {
                   "DELETE FROM session WHERE state IN ('committed', 'commit_failed', 'rolled_back') "
                   "AND (changed_s < ?1 OR (changed_s = ?1 AND changed_ns < ?2))"};
   Statement prune_history{database, "DELETE FROM history WHERE session NOT IN (SELECT id FROM session)"};
+  Statement count_denial{database,
+                         "UPDATE denial SET count = count + ?5, last_s = ?6, last_ns = ?7 WHERE session = ?1 AND "
+                         "operation = ?2 AND path = ?3 AND rule = ?4"};
+  Statement count_kinds{database, "SELECT count(*) FROM denial WHERE session = ?1 AND operation <> ''"};
+  Statement add_denial{database, "INSERT INTO denial (session, operation, path, rule, count, first_s, first_ns, "
+                                 "last_s, last_ns) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"};
+  Statement read_denials{database,
+                         "SELECT operation, path, rule, count, first_s, first_ns, last_s, last_ns FROM denial "
+                         "WHERE session = ?1 ORDER BY first_s, first_ns, operation, path, rule"};
   Statement prune_denials{database, "DELETE FROM denial WHERE session NOT IN (SELECT id FROM session)"};
 };
 
@@ -291,6 +313,36 @@ void SqliteSessionCatalog::transition(State expected, const SessionRecord& recor
   put_row(connection.replace, record);
   connection.remember(record, session::name_of(expected), who, why);
   transaction.commit();
+}
+
+void SqliteSessionCatalog::add_denials(const SessionId& id, const std::vector<DenialCount>& denials) {
+  auto guard = connection_.lock();
+  Connection& connection = **guard;
+  Transaction transaction(connection.database);
+  auto kinds = connection.kinds_of(id);
+  for (DenialCount denial : denials) {
+    if (connection.counted(id, denial)) continue;
+    if (kinds >= session::kMaxDenials) {
+      denial.operation = denial.path = denial.rule = "";
+      if (connection.counted(id, denial)) continue;
+    }
+    connection.add_denial.execute(id.text(), denial.operation, Bytes{denial.path}, denial.rule, denial.count,
+                                  denial.first.seconds, denial.first.nanoseconds, denial.last.seconds,
+                                  denial.last.nanoseconds);
+    if (!denial.operation.empty()) ++kinds;
+  }
+  transaction.commit();
+}
+
+std::vector<DenialCount> SqliteSessionCatalog::denials(const SessionId& id) const {
+  auto guard = connection_.lock();
+  auto run = (*guard)->read_denials.run(id.text());
+  std::vector<DenialCount> result;
+  while (run.next())
+    result.push_back({run.bytes(0), run.bytes(1), run.bytes(2), static_cast<std::uint64_t>(run.integer(3)),
+                      {run.integer(4), static_cast<std::uint32_t>(run.integer(5))},
+                      {run.integer(6), static_cast<std::uint32_t>(run.integer(7))}});
+  return result;
 }
 
 void SqliteSessionCatalog::prune(Timestamp before) {

@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "session/session_catalog.h"
 #include "session/synchronized.h"
@@ -27,6 +28,8 @@ class SqliteSessionCatalog final : public session::SessionCatalog {
   std::vector<session::SessionRecord> list() const override;
   void transition(session::State expected, const session::SessionRecord& record, const std::string& who,
                   const std::string& why) override;
+  void add_denials(const session::SessionId& id, const std::vector<session::DenialCount>& denials) override;
+  std::vector<session::DenialCount> denials(const session::SessionId& id) const override;
   void prune(session::Timestamp before) override;
 
   // Oldest first.

@@ -52,6 +52,7 @@ void register_rollback(CLI::App& app, const GlobalOptions& options, Action& chos
 void register_discard(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_update(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_log(CLI::App& app, const GlobalOptions& options, Action& chosen);
+void register_policy(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_gc(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_doctor(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_verify(CLI::App& app, const GlobalOptions& options, Action& chosen);

@@ -12,6 +12,7 @@
 #include "daemon/background.h"
 #include "daemon/commands/commands.h"
 #include "daemon/config.h"
+#include "daemon/denial_trace.h"
 #include "daemon/exit_status.h"
 #include "daemon/file_descriptor.h"
 #include "daemon/io_choice.h"
@@ -95,9 +96,8 @@ int host_session(const GlobalOptions& options, const Arguments& arguments, const
   hosted.mount.mountpoint = free_mountpoint(context, arguments.mount);
   hosted.mount.xattrs = arguments.mount.opened.xattr == "user";
   hosted.mount.io_uring = arguments.mount.opened.io_uring != "off";
-  IoChoice io = choose_io(arguments.mount.opened);
-  hosted.mount.io = io.mode;
-  hosted.io_reason = std::move(io.reason);
+  if (!arguments.mount.opened.trace.empty())
+    hosted.trace = std::make_shared<DenialTrace>(arguments.mount.opened.trace);
   hosted.mount.allow_other = arguments.mount.allow_other || geteuid() == 0;
   hosted.mount.extra_options = arguments.mount.kernel_options;
   std::unique_ptr<session::Session> session = open_or_attach(context, arguments.mount);
@@ -106,6 +106,9 @@ int host_session(const GlobalOptions& options, const Arguments& arguments, const
   const bool is_new = arguments.mount.session.empty();
   std::unique_ptr<SessionHost> host;
   try {
+    IoChoice io = choose_io(arguments.mount.opened, !session->record().options.policies.empty());
+    hosted.mount.io = io.mode;
+    hosted.io_reason = std::move(io.reason);
     host = std::make_unique<SessionHost>(std::move(session), hosted, context.repository(), context.log());
   } catch (...) {
     // A session that never was seen by anybody does not stay behind.
@@ -127,8 +130,22 @@ int host_session(const GlobalOptions& options, const Arguments& arguments, const
   return kExitSuccess;
 }
 
+void check_arguments(const Arguments& arguments) {
+  const SessionArguments& opened = arguments.mount.opened;
+  choose_io(opened, !opened.policies.empty());
+  if (!arguments.mount.session.empty() && !opened.policies.empty()) {
+    throw Error(Errc::bad_request, "--policy cannot be given with --session: a session keeps the policies it was "
+                                   "opened with, and they hold here, too");
+  }
+  if (opened.trace == "-" && !arguments.foreground) {
+    throw Error(Errc::bad_request, "--trace - writes to the standard error of a process that stays; give a file, or "
+                                   "--foreground");
+  }
+}
+
 int mount(const GlobalOptions& given, Arguments arguments) {
   for (const std::string& list : arguments.option_lists) apply_mount_options(list, arguments.mount);
+  check_arguments(arguments);
   // The background process changes its directory: every path is made absolute first.
   GlobalOptions options = given;
   options.repository = repository_path(given);
@@ -158,7 +175,7 @@ void register_mount(CLI::App& app, const GlobalOptions& options, Action& chosen)
   command
       ->add_option("-o", arguments->option_lists,
                    "As in fstab: branch= path_prefix= session= committer= issuer= uid= gid= umask= symlinks= xattr= "
-                   "io= opens= io_uring= ro allow_other require_approval approval_expires=")
+                   "io= opens= io_uring= policy= trace= ro allow_other require_approval approval_expires=")
       ->type_name("OPTIONS")
       ->allow_extra_args(false);
   command->add_flag("--json", arguments->json, "Print one JSON object");

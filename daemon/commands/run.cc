@@ -12,6 +12,7 @@
 #include "daemon/commands/commands.h"
 #include "daemon/config.h"
 #include "daemon/confinement.h"
+#include "daemon/denial_trace.h"
 #include "daemon/exit_status.h"
 #include "daemon/io_choice.h"
 #include "daemon/repository_context.h"
@@ -147,7 +148,7 @@ class Run {
 };
 
 void Run::check_arguments() {
-  choose_io(arguments_.session);
+  choose_io(arguments_.session, !arguments_.session.policies.empty());
   if (!arguments_.timeout.empty()) timeout_ = parse_duration(arguments_.timeout, "--timeout");
   if (!arguments_.grace.empty()) grace_ = parse_duration(arguments_.grace, "--grace");
   for (const std::string& entry : arguments_.environment) {
@@ -179,6 +180,8 @@ void Run::open_session() {
   context_->recover();
   session::SessionOptions session_options =
       daemon::session_options(arguments_.session, context_->repository().references(), "sandbox");
+  std::shared_ptr<DenialTrace> trace;
+  if (!arguments_.session.trace.empty()) trace = std::make_shared<DenialTrace>(arguments_.session.trace);
   session_options.ephemeral = true;
   session_options.keep_on_failure = arguments_.keep_on_failure;
   session_options.command = arguments_.command;
@@ -193,10 +196,11 @@ void Run::open_session() {
   host_options.mount.mountpoint = mountpoint_->path();
   host_options.mount.xattrs = arguments_.session.xattr == "user";
   host_options.mount.io_uring = arguments_.session.io_uring != "off";
-  IoChoice io = choose_io(arguments_.session);
+  IoChoice io = choose_io(arguments_.session, !session_options.policies.empty());
   host_options.mount.io = io.mode;
   host_options.io_reason = std::move(io.reason);
   host_options.visible_root = visible_mountpoint();
+  host_options.trace = std::move(trace);
   host_options.mount.allow_other = ::geteuid() == 0;
   host_options.mount.read_only = session_options.read_only;
   // The runner hears it as it hears every signal that cancels.

@@ -52,6 +52,10 @@ std::vector<std::vector<std::string>> rows_of(const api::SessionView& view, cons
     add("staged:", plural(view.usage->staged_files, "file") + ", " + human_size(view.usage->staged_bytes));
   }
   if (view.io) add("io:", "opens " + view.io->opens + ", data " + view.io->data + ": " + view.io->reason);
+  if (!record.options.policies.empty()) add("policies:", std::to_string(record.options.policies.size()));
+  if (view.denials && view.denials->count > 0) {
+    add("denials:", plural(view.denials->count, "call") + ", " + plural(view.denials->kinds, "kind"));
+  }
   add("last error:", record.last_error);
   return rows;
 }

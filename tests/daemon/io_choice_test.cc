@@ -31,7 +31,7 @@ TEST(IoChoice, EachLegalCombinationIsChosenAsAskedFor) {
     SessionArguments arguments;
     arguments.io = it.io;
     arguments.opens = it.opens;
-    const IoChoice choice = choose_io(arguments);
+    const IoChoice choice = choose_io(arguments, false);
     EXPECT_EQ(it.chosen_opens, choice.mode.opens) << it.io << " " << it.opens;
     EXPECT_EQ(it.chosen_data, choice.mode.data) << it.io << " " << it.opens;
     EXPECT_NE("", choice.reason);
@@ -43,10 +43,22 @@ TEST(IoChoice, PassthroughWithoutOpensIsRefused) {
   arguments.io = "passthrough";
   arguments.opens = "none";
   try {
-    choose_io(arguments);
+    choose_io(arguments, false);
     FAIL() << "chosen";
   } catch (const session::Error& error) {
     EXPECT_EQ(session::Errc::bad_request, error.code());
+  }
+}
+
+TEST(IoChoice, APolicyNeedsOpensThatReachTheDaemon) {
+  for (const char* io : {"auto", "cached", "passthrough"}) {
+    SessionArguments arguments;
+    arguments.io = io;
+    const IoChoice choice = choose_io(arguments, true);
+    EXPECT_EQ(Opens::daemon, choice.mode.opens) << io;
+    EXPECT_EQ(io == std::string("passthrough") ? Data::passthrough : Data::cached, choice.mode.data) << io;
+    arguments.opens = "none";
+    EXPECT_THROW(choose_io(arguments, true), session::Error) << io;
   }
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "session/error.h"
@@ -55,19 +56,55 @@ class FakeCatalog final : public session::SessionCatalog {
     state->history.push_back(who + ": " + name_of(row.state) + " -> " + name_of(record.state) + ": " + why);
     row = record;
   }
+  void add_denials(const Id& id, const std::vector<session::DenialCount>& denials) override {
+    if (before_denials) before_denials();
+    auto state = state_.lock();
+    std::vector<session::DenialCount>& rows = state->denials[id];
+    for (session::DenialCount denial : denials) {
+      const auto kinds = std::ranges::count_if(rows, [](const auto& row) { return !row.operation.empty(); });
+      const auto same = [&](const auto& row) {
+        return row.operation == denial.operation && row.path == denial.path && row.rule == denial.rule;
+      };
+      auto row = std::ranges::find_if(rows, same);
+      if (row == rows.end() && static_cast<std::size_t>(kinds) >= session::kMaxDenials) {
+        denial.operation = denial.path = denial.rule = "";
+        row = std::ranges::find_if(rows, same);
+      }
+      if (row == rows.end()) {
+        rows.push_back(denial);
+      } else {
+        row->count += denial.count;
+        row->last = denial.last;
+      }
+    }
+  }
+  std::vector<session::DenialCount> denials(const Id& id) const override {
+    const auto state = state_.lock_shared();
+    const auto found = state->denials.find(id);
+    if (found == state->denials.end()) return {};
+    std::vector<session::DenialCount> rows = found->second;
+    std::ranges::stable_sort(rows, {}, [](const auto& row) {
+      return std::tie(row.first, row.operation, row.path, row.rule);
+    });
+    return rows;
+  }
   void prune(session::Timestamp before) override {
-    std::erase_if(state_.lock()->rows,
+    auto state = state_.lock();
+    std::erase_if(state->rows,
                   [&](const auto& row) { return is_final(row.second.state) && row.second.changed < before; });
+    std::erase_if(state->denials, [&](const auto& row) { return !state->rows.contains(row.first); });
   }
 
   // "who: from -> to: why", oldest first.
   std::vector<std::string> history() const { return state_.lock_shared()->history; }
 
   std::function<void(const Record&)> before_transition;  // may throw; set before use
+  std::function<void()> before_denials;                  // may throw; set before use
 
  private:
   struct State {
     std::map<Id, Record> rows;
+    std::map<Id, std::vector<session::DenialCount>> denials;
     std::vector<std::string> history;
   };
   session::SharedSynchronized<State> state_;  // self-locking
