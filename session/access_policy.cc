@@ -121,6 +121,7 @@ void AccessPolicy::add(const std::string& text, const PolicyRule& rule, std::siz
   if (pattern.anchored) pattern.components = components_of(glob);
 
   const auto at = static_cast<std::uint32_t>(patterns_.size());
+  if (text == "/" || text == "**") root_.push_back(at);
   if (!has_wildcard(glob)) {
     (pattern.anchored ? whole_paths_ : names_)[pattern.glob].push_back(at);
   } else if (!pattern.anchored && glob.starts_with("*.") && !has_wildcard(glob.substr(1)) && glob.rfind('.') == 1) {
@@ -137,6 +138,10 @@ void AccessPolicy::add(const std::string& text, const PolicyRule& rule, std::siz
 // Patterns that match `path` itself, whatever they do above it.
 template <typename Visit>
 void AccessPolicy::visit_own_matches(std::string_view path, bool is_directory, Visit visit) const {
+  if (path.empty()) {
+    for (const std::uint32_t number : root_) visit(number, patterns_[number]);
+    return;
+  }
   const std::string_view name = name_in(path);
   const auto consider = [&](std::uint32_t number, bool matches) {
     const Pattern& pattern = patterns_[number];

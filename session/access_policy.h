@@ -4,7 +4,7 @@
 // some actions below some paths. Within a policy a deny wins over any allow, and what no rule names follows the
 // policy's default; of several policies each must allow. Paths are as the repository sees them, a mount's prefix
 // included; "" is the repository's root. Patterns are those of gitignore(5) without `!`: one that matches a directory
-// covers everything below it; "/" is the root and so everything. Throws Error{bad_request} for what is no pattern.
+// covers everything below it; "/" and "**" are the root and so everything. Throws Error{bad_request} for what is none.
 #pragma once
 
 #include <array>
@@ -137,6 +137,7 @@ class AccessPolicy {
   Index endings_;                        // "*.x"
   Index directories_;                    // anchored, by the directory before the first wildcard
   std::vector<std::uint32_t> others_;
+  std::vector<std::uint32_t> root_;      // those that match the root itself
   Actions deniable_;
 };
 

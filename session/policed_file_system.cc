@@ -56,10 +56,14 @@ void PolicedFileSystem::Removal::done() {
 
 // ---- judging ----
 
+std::string PolicedFileSystem::in_repository(const std::string& path) const {
+  return path.empty() ? prefix_ : join_path(prefix_, path);
+}
+
 std::optional<PolicedFileSystem::Spot> PolicedFileSystem::find_directory(NodeId directory) {
   const Overlay::Names names = overlay_.names(directory);
   if (names.paths.empty()) return std::nullopt;
-  Spot spot{join_path(prefix_, names.paths.front()), {}, true};
+  Spot spot{in_repository(names.paths.front()), {}, true};
   spot.place = policy_.at(spot.path, true);
   return spot;
 }
@@ -86,7 +90,7 @@ Actions PolicedFileSystem::judge(NodeId node) {
   }
   Actions allowed = Actions::all();
   for (const std::string& path : names.paths)
-    allowed = allowed & policy_.allowed(join_path(prefix_, path), names.is_directory);
+    allowed = allowed & policy_.allowed(in_repository(path), names.is_directory);
   return allowed;
 }
 
@@ -113,7 +117,7 @@ void PolicedFileSystem::require_on(NodeId node, Action action, const char* opera
   // The name at which it is denied.
   const Overlay::Names names = overlay_.names(node);
   for (const std::string& path : names.paths) {
-    const std::string whole = join_path(prefix_, path);
+    const std::string whole = in_repository(path);
     if (!policy_.allowed(whole, names.is_directory).has(action)) refuse(whole, names.is_directory, action, operation);
   }
   if (!names.paths.empty()) return;  // it was renamed at this moment, to where it is allowed

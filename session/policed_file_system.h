@@ -91,6 +91,7 @@ class PolicedFileSystem final : public FileSystem {
   using Orphans = std::unordered_map<NodeId, Actions>;
   class Removal;
 
+  std::string in_repository(const std::string& path) const;
   std::optional<Spot> find_directory(NodeId directory);
   Spot directory_at(NodeId directory);  // throws not_found for one that was removed
   Spot spot_in(const Spot& directory, std::string_view name, bool is_directory) const;

@@ -92,14 +92,15 @@ void register_policy(CLI::App& app, const GlobalOptions&, Action& chosen) {
   policy->require_subcommand(1);
   policy->footer(
       "A policy is JSON: {\"default\": \"allow\" or \"deny\", \"rules\": [{\"effect\": \"allow\" or \"deny\",\n"
-      "\"actions\": [read, list, write, create, delete, rename, metadata], \"paths\": [patterns as in .gitignore]}]}.\n"
+      "\"actions\": [read, list, write, create, delete, rename, metadata], \"paths\": [as in .gitignore]}]}.\n"
       "A deny wins over an allow, what no rule names follows the default, a pattern that matches a directory covers\n"
-      "everything below it, and \"/\" is everything. `escrow run --policy FILE` and `escrow mount --policy FILE` use it.\n"
+      "everything below it, and \"/\" is everything. `escrow run` and `escrow mount` take it with --policy FILE.\n"
       "\n"
       "Examples:\n"
       "  escrow policy test policy.json --action write --path models/a.bin\n"
       "  escrow policy explain team.json job.json --path secrets --directory\n");
-  CLI::App* one = policy->add_subcommand("test", "Exit with 0 when one action is allowed on a path, 1 when it is denied");
+  CLI::App* one =
+      policy->add_subcommand("test", "Exit with 0 when an action is allowed on a path, 1 when it is denied");
   const auto tested = add_common(*one);
   one->add_option("--action", tested->action, "read, list, write, create, delete, rename or metadata")
       ->required()

@@ -1,0 +1,177 @@
+// Policies: what single rules mean, and that any number of them decide as a slow evaluator does that shares no code.
+#include "session/access_policy.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <set>
+
+#include "session/error.h"
+#include "session/path_pattern.h"
+#include "tests/support/slow_policy.h"
+
+namespace escrow::session {
+namespace {
+
+constexpr Actions kAll = Actions::all();
+
+PolicyDocument document(bool allows_by_default, std::vector<PolicyRule> rules) {
+  return {allows_by_default, std::move(rules)};
+}
+PolicyRule deny(Actions actions, std::vector<std::string> paths) { return {false, actions, std::move(paths)}; }
+PolicyRule allow(Actions actions, std::vector<std::string> paths) { return {true, actions, std::move(paths)}; }
+
+TEST(AccessPolicy, WhatNoRuleNamesFollowsTheDefault) {
+  EXPECT_EQ(AccessPolicy({document(true, {})}).allowed("a/b", false), kAll);
+  EXPECT_EQ(AccessPolicy({document(false, {})}).allowed("a/b", false), Actions());
+}
+
+TEST(AccessPolicy, ADenyWinsInWhateverOrder) {
+  const PolicyRule no = deny({Action::write}, {"a"}), yes = allow({Action::write, Action::read}, {"a"});
+  for (const auto& rules : {std::vector{no, yes}, std::vector{yes, no}})
+    EXPECT_EQ(AccessPolicy({document(false, rules)}).allowed("a", false), Actions{Action::read});
+}
+
+TEST(AccessPolicy, APatternThatMatchesADirectoryCoversEverythingBelowIt) {
+  const AccessPolicy policy({document(true, {deny(kAll, {"secret/"})})});
+  EXPECT_EQ(policy.allowed("secret", true), Actions());
+  EXPECT_EQ(policy.allowed("secret", false), kAll) << "a file of that name is no directory";
+  EXPECT_EQ(policy.allowed("secret/a/b", false), Actions());
+  EXPECT_EQ(policy.allowed("x/secret/a", false), Actions());
+  EXPECT_EQ(policy.allowed("secretary/a", false), kAll);
+}
+
+TEST(AccessPolicy, TheRootIsASlashAndCoversEverything) {
+  for (const char* everything : {"/", "**"}) {
+    const AccessPolicy policy({document(false, {allow({Action::read}, {everything})})});
+    EXPECT_EQ(policy.allowed("", true), Actions{Action::read});
+    EXPECT_EQ(policy.allowed("a/b/c", false), Actions{Action::read});
+  }
+  for (const char* names : {"*", "/*", "/**"}) {
+    const AccessPolicy policy({document(false, {allow({Action::read}, {names})})});
+    EXPECT_EQ(policy.allowed("", true), Actions()) << "the root has no name";
+    EXPECT_EQ(policy.allowed("a/b/c", false), Actions{Action::read});
+  }
+}
+
+TEST(AccessPolicy, EachOfSeveralPoliciesCanOnlyNarrow) {
+  const PolicyDocument one = document(true, {deny({Action::write}, {"a"})});
+  const PolicyDocument two = document(false, {allow({Action::read, Action::write}, {"a", "b"})});
+  const AccessPolicy policy({one, two});
+  EXPECT_EQ(policy.allowed("a", false), Actions{Action::read});
+  EXPECT_EQ(policy.allowed("b", false), (Actions{Action::read, Action::write}));
+  EXPECT_EQ(policy.allowed("c", false), Actions());
+  EXPECT_THROW(AccessPolicy(std::vector<PolicyDocument>(kMaxPolicies + 1)), Error);
+}
+
+TEST(AccessPolicy, TheRuleThatDecidedIsNamed) {
+  const AccessPolicy policy({document(true, {deny({Action::write}, {"*.log"})}),
+                             document(false, {allow(kAll, {"src/"}), deny({Action::write, Action::create}, {"src/**"})})});
+  const auto why = [&](const char* path, Action action) {
+    return AccessPolicy::describe(policy.decide(path, false, action));
+  };
+  EXPECT_EQ(why("src/a.log", Action::write), "policy 1, rule 1: deny *.log");
+  EXPECT_EQ(why("src/a.c", Action::write), "policy 2, rule 2: deny src/**");
+  EXPECT_EQ(why("src/a.c", Action::read), "policy 2, rule 1: allow src/");
+  EXPECT_EQ(why("doc", Action::read), "policy 2, default: deny");
+  EXPECT_EQ(AccessPolicy::describe(AccessPolicy({document(true, {})}).decide("a", false, Action::list)),
+            "policy 1, default: allow");
+}
+
+TEST(AccessPolicy, PatternsThatMatchNothingAreRefused) {
+  for (const char* pattern : {"", "//", "!a", "a//b", "./a", "a/../b", "..", "a\\", "[ab", "a/[", "/a//"})
+    EXPECT_THROW(check_policy_pattern(pattern), Error) << pattern;
+  EXPECT_THROW(check_policy_pattern(std::string("a\0b", 3)), Error);
+  EXPECT_THROW(check_policy_pattern(std::string(5000, 'a')), Error);
+  for (const char* pattern : {"/", "a", "/a/", "**", "**/a", "a/**", "[]a]", "\\[", "*.key", "a b", "..a"})
+    EXPECT_NO_THROW(check_policy_pattern(pattern)) << pattern;
+}
+
+// Every path of the names, down to three levels.
+std::vector<std::string> all_paths() {
+  std::vector<std::string> paths{""};
+  for (std::size_t begin = 0, depth = 0; depth < 3; ++depth) {
+    const std::size_t end = paths.size();
+    for (std::size_t i = begin; i < end; ++i)
+      for (const std::string& name : support::kPolicyNames)
+        paths.push_back(paths[i].empty() ? name : paths[i] + "/" + name);
+    begin = end;
+  }
+  return paths;
+}
+
+TEST(AccessPolicy, RandomPoliciesDecideAsTheSlowEvaluatorDoes) {
+  const auto seed = static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+  RecordProperty("seed", std::to_string(seed));
+  std::mt19937_64 random(seed);
+  const std::vector<std::string> paths = all_paths();
+  for (int round = 0; round < 150; ++round) {
+    const auto documents = support::random_policies(random);
+    const AccessPolicy policy(documents);
+    const support::SlowPolicy slow(documents);
+    const auto where = [&](const std::string& path) {
+      return "seed " + std::to_string(seed) + ", '" + path + "' under\n" + support::describe(documents);
+    };
+    for (int i = 0; i < 40; ++i) {
+      const std::string& path = paths[random() % paths.size()];
+      for (const bool is_directory : {false, true}) {
+        const Actions expected = slow.allowed(path, is_directory);
+        ASSERT_EQ(policy.allowed(path, is_directory), expected) << where(path);
+        const std::size_t slash = path.rfind('/');
+        const auto parent = policy.at(slash == std::string::npos ? "" : path.substr(0, slash), true);
+        if (!path.empty()) {
+          ASSERT_EQ(policy.allowed(policy.below(parent, path, is_directory)), expected) << where(path);
+        }
+        for (const Action action : kAllActions) {
+          ASSERT_EQ(policy.decide(path, is_directory, action).allowed, expected.has(action)) << where(path);
+          if (!expected.has(action)) { ASSERT_TRUE(policy.can_deny(action)) << where(path); }
+        }
+      }
+    }
+  }
+}
+
+TEST(AccessPolicy, WhatIsSaidOfAllBelowADirectoryIsNeverTooLittle) {
+  const auto seed = static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+  std::mt19937_64 random(seed);
+  const std::vector<std::string> paths = all_paths();
+  int uniform = 0, closed = 0;
+  for (int round = 0; round < 60; ++round) {
+    const auto documents = support::random_policies(random);
+    const AccessPolicy policy(documents);
+    const support::SlowPolicy slow(documents);
+    const std::string& path = paths[random() % 31];  // with something below it
+    const Actions here = policy.allowed(path, true);
+    const bool may_differ = policy.may_differ_below(path);
+    const Actions may_be = policy.may_be_allowed_below(policy.at(path, true), path);
+    uniform += !may_differ;
+    closed += may_be.empty();
+    for (const std::string& below : paths) {
+      if (below == path || !(path.empty() || below.starts_with(path + "/"))) continue;
+      for (const bool is_directory : {false, true}) {
+        const Actions there = slow.allowed(below, is_directory);
+        const std::string where = "seed " + std::to_string(seed) + ", '" + below + "' below '" + path + "' under\n" +
+                                  support::describe(documents);
+        if (!may_differ) { ASSERT_EQ(there, here) << where; }
+        ASSERT_TRUE((there - may_be).empty()) << where;
+      }
+    }
+  }
+  EXPECT_GT(uniform, 0) << "the walk is never spared";
+  EXPECT_GT(closed, 0) << "nothing is ever hidden";
+}
+
+TEST(AccessPolicy, NoPathMakesAPatternSlow) {
+  const std::string path(4000, 'a');
+  std::string deep;
+  for (int i = 0; i < 1000; ++i) deep += "a/";
+  deep += "a";
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_FALSE(glob_match("*a*a*a*a*a*a*a*a*b", path));
+  EXPECT_FALSE(glob_match("**/*a*/**/*a*/**/*a*/**/*a*/**/b", deep));
+  EXPECT_TRUE(glob_match("**/*a*/**/*a*/**/*a*/**/*a*/**/a", deep));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+}
+
+}  // namespace
+}  // namespace escrow::session
