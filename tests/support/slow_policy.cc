@@ -1,5 +1,6 @@
 #include "tests/support/slow_policy.h"
 
+#include <map>
 #include <regex>
 #include <sstream>
 
@@ -20,6 +21,9 @@ std::vector<std::string> split(const std::string& text) {
 }
 
 bool component_matches(const std::string& glob, const std::string& name) {
+  static std::map<std::pair<std::string, std::string>, bool> known;
+  const auto before = known.find({glob, name});
+  if (before != known.end()) return before->second;
   std::string expression;
   bool in_class = false;
   for (std::size_t i = 0; i < glob.size(); ++i) {
@@ -41,7 +45,7 @@ bool component_matches(const std::string& glob, const std::string& name) {
       expression += c;
     }
   }
-  return std::regex_match(name, std::regex(expression));
+  return known[{glob, name}] = std::regex_match(name, std::regex(expression));
 }
 
 // Every way to lay the pattern's components over the path's.
@@ -117,6 +121,12 @@ Actions SlowPolicy::allowed(const std::string& path, bool is_directory) const {
 }
 
 bool SlowPolicy::allows_something_below(const std::string& path) const {
+  const auto before = known_below_.find(path);
+  if (before != known_below_.end()) return before->second;
+  return known_below_[path] = finds_something_below(path);
+}
+
+bool SlowPolicy::finds_something_below(const std::string& path) const {
   std::vector<std::string> level{path};
   for (int depth = 0; depth < 3; ++depth) {
     std::vector<std::string> next;

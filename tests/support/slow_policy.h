@@ -2,6 +2,7 @@
 // session/access_policy.cc. And random policies over few names, so that rules meet. Not thread-safe.
 #pragma once
 
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -20,7 +21,10 @@ class SlowPolicy {
   bool allows_something_below(const std::string& path) const;
 
  private:
+  bool finds_something_below(const std::string& path) const;
+
   std::vector<session::PolicyDocument> documents_;
+  mutable std::map<std::string, bool> known_below_;
 };
 
 // The names that random policies and trees are made of.
