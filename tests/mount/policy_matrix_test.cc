@@ -158,6 +158,17 @@ std::string everything_in_twin(const std::string& root) {
   return text;
 }
 
+// Under which much is allowed and much denied, so that no run tells nothing.
+std::vector<session::PolicyDocument> telling_policy() {
+  return {{true,
+           {{false, {Action::read}, {"*.key"}},
+            {false, {Action::write, Action::metadata}, {"/a/**"}},
+            {false, {Action::remove, Action::rename}, {"y.txt"}},
+            {false, {Action::create}, {"/b/c/"}},
+            {false, {Action::list}, {"c/b"}},
+            {false, session::Actions::all(), {"/b/b", "a/c/**"}}}}};
+}
+
 std::map<std::string, std::string> random_base(std::mt19937_64& random) {
   std::map<std::string, std::string> base{{"a/b/x.key", "key"}, {"a/y.txt", "text"}, {"b/c/y.txt", "more"}, {"c/a", "c"}};
   const auto name = [&] { return kPolicyNames[random() % kPolicyNames.size()]; };
@@ -226,7 +237,8 @@ class PolicyMatrix : public testing::TestWithParam<Way> {
 
   void round(std::uint64_t seed) {
     std::mt19937_64 random(seed);
-    const auto documents = random_policies(random);
+    const auto documents = is_first_ ? telling_policy() : random_policies(random);
+    is_first_ = false;
     const SlowPolicy slow(documents);
     const auto base = random_base(random);
     const TemporaryDirectory twin;
@@ -246,6 +258,7 @@ class PolicyMatrix : public testing::TestWithParam<Way> {
   }
 
   std::map<std::string, int> counts_;
+  bool is_first_ = true;
 };
 
 TEST_P(PolicyMatrix, EveryCallIsDecidedAsTheSlowEvaluatorSays) {
@@ -261,10 +274,12 @@ TEST_P(PolicyMatrix, EveryCallIsDecidedAsTheSlowEvaluatorSays) {
     if (GetParam().data != fuse::Data::passthrough || error.code() != session::Errc::unavailable || fuse_required()) throw;
     GTEST_SKIP() << error.what();
   }
+  if (std::getenv("ESCROW_TEST_COUNTS") != nullptr)
+    for (const auto& [what, count] : counts_) std::printf("%6d %s\n", count, what.c_str());
   int allowed = 0, denied = 0;
   for (const auto& [what, count] : counts_) (what.ends_with(" denied") ? denied : allowed) += count;
-  EXPECT_GT(allowed, kRounds * kCalls / 20);
-  EXPECT_GT(denied, kRounds * kCalls / 20);
+  EXPECT_GT(allowed, 40);
+  EXPECT_GT(denied, 40);
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, PolicyMatrix, testing::ValuesIn(kWays),
