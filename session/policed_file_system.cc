@@ -145,7 +145,7 @@ std::optional<Attributes> PolicedFileSystem::lookup(NodeId id, std::string_view 
     if (on_directory.empty() && policy_.may_be_allowed_below(spot.place, spot.path).empty())
       refuse(file.path, false, Action::list, "lookup");
   }
-  auto found = inner_.lookup(id, name);
+  auto found = Inner::lookup(id, name);
   if (found && session::is_directory(*found)) {
     judge_as_directory();
     remembered_.remember(found->node, on_directory, now);
@@ -158,7 +158,7 @@ std::optional<Attributes> PolicedFileSystem::lookup(NodeId id, std::string_view 
 // Whether nothing but set-user-id and set-group-id is taken away. The kernel asks for that with each write by others
 // than root, so it must not need more than the write; and it can only take rights away.
 bool PolicedFileSystem::only_clears_set_id(NodeId node, const AttributeChange& change) {
-  const std::uint32_t before = inner_.attributes(node).mode & kPermissionMask;
+  const std::uint32_t before = Inner::attributes(node).mode & kPermissionMask;
   const std::uint32_t after = *change.mode & kPermissionMask;
   return after != before && (after | (before & (kSetUser | kSetGroup))) == before;
 }
@@ -175,12 +175,12 @@ Attributes PolicedFileSystem::change_attributes(NodeId node, const AttributeChan
   } else if (sets_times) {
     require_on(node, Action::metadata, "utimens");
   }
-  return inner_.change_attributes(node, change);
+  return Inner::change_attributes(node, change);
 }
 
 std::string PolicedFileSystem::read_link(NodeId node) {
   require_on(node, Action::read, "readlink");
-  return inner_.read_link(node);
+  return Inner::read_link(node);
 }
 
 Attributes PolicedFileSystem::make_node(NodeId directory, std::string_view name, std::uint32_t mode, std::uint32_t rdev,
@@ -188,14 +188,14 @@ Attributes PolicedFileSystem::make_node(NodeId directory, std::string_view name,
   const auto names = names_.lock_shared();
   const bool is_directory = (mode & kTypeMask) == kDirectoryType;
   require_at(spot_in(directory_at(directory), name, is_directory), Action::create, is_directory ? "mkdir" : "create");
-  return inner_.make_node(directory, name, mode, rdev, caller);
+  return Inner::make_node(directory, name, mode, rdev, caller);
 }
 
 Attributes PolicedFileSystem::make_symlink(NodeId directory, std::string_view name, std::string_view target,
                                            const Caller& caller) {
   const auto names = names_.lock_shared();
   require_at(spot_in(directory_at(directory), name, false), Action::create, "symlink");
-  return inner_.make_symlink(directory, name, target, caller);
+  return Inner::make_symlink(directory, name, target, caller);
 }
 
 void PolicedFileSystem::unlink(NodeId directory, std::string_view name) { remove(directory, name, false, "unlink"); }
@@ -207,8 +207,8 @@ void PolicedFileSystem::remove_directory(NodeId directory, std::string_view name
 void PolicedFileSystem::remove(NodeId directory, std::string_view name, bool is_directory, const char* operation) {
   const auto names = names_.lock_shared();
   require_at(spot_in(directory_at(directory), name, is_directory), Action::remove, operation);
-  Removal removal(*this, inner_.lookup(directory, name));
-  is_directory ? inner_.remove_directory(directory, name) : inner_.unlink(directory, name);
+  Removal removal(*this, Inner::lookup(directory, name));
+  is_directory ? Inner::remove_directory(directory, name) : Inner::unlink(directory, name);
   removal.done();
 }
 
@@ -218,14 +218,14 @@ std::unique_ptr<RawFile> PolicedFileSystem::open(NodeId node, OpenIntent intent)
     if (intent.read) require_on(node, Action::read, "open");
     if (intent.write) require_on(node, Action::write, "open");
   }
-  return inner_.open(node, intent);
+  return Inner::open(node, intent);
 }
 
 // "." and ".." say nothing that the caller does not know.
 void PolicedFileSystem::list(NodeId id, std::uint64_t cookie, const std::function<bool(const Entry&)>& visit) {
-  if (!policy_.can_deny(Action::list)) return inner_.list(id, cookie, visit);
+  if (!policy_.can_deny(Action::list)) return Inner::list(id, cookie, visit);
   const std::optional<Spot> directory = find_directory(id);
-  inner_.list(id, cookie, [&](const Entry& entry) {
+  Inner::list(id, cookie, [&](const Entry& entry) {
     if (entry.name != "." && entry.name != "..") {
       if (!directory) return true;
       const Spot spot = spot_in(*directory, entry.name, (entry.mode & kTypeMask) == kDirectoryType);
@@ -237,53 +237,27 @@ void PolicedFileSystem::list(NodeId id, std::uint64_t cookie, const std::functio
 
 std::optional<std::string> PolicedFileSystem::xattr(NodeId node, std::string_view name) {
   require_on(node, Action::read, "getxattr");
-  return inner_.xattr(node, name);
+  return Inner::xattr(node, name);
 }
 
 std::vector<std::string> PolicedFileSystem::xattr_names(NodeId node) {
   require_on(node, Action::read, "listxattr");
-  return inner_.xattr_names(node);
+  return Inner::xattr_names(node);
 }
 
 void PolicedFileSystem::set_xattr(NodeId node, std::string_view name, std::string_view value, XattrMode mode) {
   require_on(node, Action::metadata, "setxattr");
-  inner_.set_xattr(node, name, value, mode);
+  Inner::set_xattr(node, name, value, mode);
 }
 
 void PolicedFileSystem::remove_xattr(NodeId node, std::string_view name) {
   require_on(node, Action::metadata, "removexattr");
-  inner_.remove_xattr(node, name);
+  Inner::remove_xattr(node, name);
 }
 
-// ---- what was judged when the file was opened, or tells nothing that a name did not ----
-
-Attributes PolicedFileSystem::attributes(NodeId node) { return inner_.attributes(node); }
-void PolicedFileSystem::close(NodeId node, OpenIntent intent) { inner_.close(node, intent); }
-
-std::size_t PolicedFileSystem::read(NodeId node, std::uint64_t offset, std::span<std::byte> out) {
-  return inner_.read(node, offset, out);
-}
-
-void PolicedFileSystem::write(NodeId node, std::uint64_t offset, std::span<const std::byte> bytes,
-                              WriteOrigin origin) {
-  inner_.write(node, offset, bytes, origin);
-}
-
-void PolicedFileSystem::allocate(NodeId node, AllocateMode mode, std::uint64_t offset, std::uint64_t length) {
-  inner_.allocate(node, mode, offset, length);
-}
-
-std::optional<std::uint64_t> PolicedFileSystem::seek(NodeId node, std::uint64_t offset, SeekTarget target) {
-  return inner_.seek(node, offset, target);
-}
-
-void PolicedFileSystem::sync_file(NodeId node) { inner_.sync_file(node); }
-void PolicedFileSystem::sync_directory(NodeId node) { inner_.sync_directory(node); }
-StagingArea::FreeSpace PolicedFileSystem::free_space() { return inner_.free_space(); }
-void PolicedFileSystem::retain(NodeId node) { inner_.retain(node); }
-
+// A node that the kernel forgets cannot be opened any more.
 void PolicedFileSystem::release(NodeId node) {
-  inner_.release(node);
+  Inner::release(node);
   orphans_.lock()->erase(node);
 }
 

@@ -16,7 +16,7 @@
 
 #include "session/access_policy.h"
 #include "session/denial.h"
-#include "session/file_system.h"
+#include "session/forwarding_file_system.h"
 #include "session/overlay.h"
 #include "session/synchronized.h"
 
@@ -41,15 +41,15 @@ class RememberedJudgements {
   std::array<Synchronized<Shard>, kShards> shards_;  // self-locking
 };
 
-class PolicedFileSystem final : public FileSystem {
+class PolicedFileSystem final : public ForwardingFileSystem {
  public:
   // All must outlive it. `overlay` knows the nodes' names; `prefix` is the path of its root in the repository.
   PolicedFileSystem(FileSystem& inner, Overlay& overlay, std::string prefix, const AccessPolicy& policy,
                     DenialSink& denials)
-      : inner_(inner), overlay_(overlay), prefix_(std::move(prefix)), policy_(policy), denials_(denials) {}
+      : ForwardingFileSystem(inner), overlay_(overlay), prefix_(std::move(prefix)), policy_(policy),
+        denials_(denials) {}
 
   std::optional<Attributes> lookup(NodeId directory, std::string_view name) override;
-  Attributes attributes(NodeId node) override;
   Attributes change_attributes(NodeId node, const AttributeChange& change) override;
   std::string read_link(NodeId node) override;
   Attributes make_node(NodeId directory, std::string_view name, std::uint32_t mode, std::uint32_t rdev,
@@ -62,23 +62,15 @@ class PolicedFileSystem final : public FileSystem {
   void rename(NodeId directory, std::string_view name, NodeId new_directory, std::string_view new_name,
               RenameMode mode) override;
   std::unique_ptr<RawFile> open(NodeId node, OpenIntent intent) override;
-  void close(NodeId node, OpenIntent intent) override;
-  std::size_t read(NodeId node, std::uint64_t offset, std::span<std::byte> out) override;
-  void write(NodeId node, std::uint64_t offset, std::span<const std::byte> bytes, WriteOrigin origin) override;
-  void allocate(NodeId node, AllocateMode mode, std::uint64_t offset, std::uint64_t length) override;
-  std::optional<std::uint64_t> seek(NodeId node, std::uint64_t offset, SeekTarget target) override;
-  void sync_file(NodeId node) override;
-  void sync_directory(NodeId node) override;
   void list(NodeId directory, std::uint64_t cookie, const std::function<bool(const Entry&)>& visit) override;
   std::optional<std::string> xattr(NodeId node, std::string_view name) override;
   std::vector<std::string> xattr_names(NodeId node) override;
   void set_xattr(NodeId node, std::string_view name, std::string_view value, XattrMode mode) override;
   void remove_xattr(NodeId node, std::string_view name) override;
-  StagingArea::FreeSpace free_space() override;
-  void retain(NodeId node) override;
   void release(NodeId node) override;
 
  private:
+  using Inner = ForwardingFileSystem;
   // A path of the repository and what the rules say of it.
   struct Spot {
     std::string path;
@@ -109,7 +101,6 @@ class PolicedFileSystem final : public FileSystem {
   void require_move(const Spot& from, const Spot& to);
   void require_move_of_all(NodeId directory, const Spot& from, const Spot& to);
 
-  FileSystem& inner_;              // constant
   Overlay& overlay_;               // constant
   const std::string prefix_;       // constant
   const AccessPolicy& policy_;     // constant

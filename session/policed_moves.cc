@@ -32,7 +32,7 @@ void PolicedFileSystem::require_move_of_all(NodeId directory, const Spot& from, 
   while (!pending.empty()) {
     const Pending at = std::move(pending.back());
     pending.pop_back();
-    inner_.list(at.directory, 0, [&](const Entry& entry) {
+    Inner::list(at.directory, 0, [&](const Entry& entry) {
       if (entry.name == "." || entry.name == "..") return true;
       const bool is_directory = (entry.mode & kTypeMask) == kDirectoryType;
       Spot child_from = spot_in(at.from, entry.name, is_directory);
@@ -47,8 +47,8 @@ void PolicedFileSystem::require_move_of_all(NodeId directory, const Spot& from, 
 // False: a directory would move, and the names are not held still.
 bool PolicedFileSystem::try_rename(NodeId directory, std::string_view name, NodeId new_directory,
                                    std::string_view new_name, RenameMode mode, bool may_move_directories) {
-  const auto source = inner_.lookup(directory, name);
-  const auto target = inner_.lookup(new_directory, new_name);
+  const auto source = Inner::lookup(directory, name);
+  const auto target = Inner::lookup(new_directory, new_name);
   const bool moves_directory = (source && session::is_directory(*source)) ||
                                (mode == RenameMode::exchange && target && session::is_directory(*target));
   if (moves_directory && !may_move_directories) return false;
@@ -74,7 +74,7 @@ bool PolicedFileSystem::try_rename(NodeId directory, std::string_view name, Node
     }
   }
   Removal removal(*this, replaced);
-  inner_.rename(directory, name, new_directory, new_name, mode);
+  Inner::rename(directory, name, new_directory, new_name, mode);
   removal.done();
   if (moves_directory) {
     remembered_.forget_all();
@@ -102,7 +102,7 @@ Attributes PolicedFileSystem::link(NodeId node, NodeId directory, std::string_vi
   require_at(spot, Action::create, "link");
   const Actions gained = (policy_.allowed(spot.place) & kNotToBeGained) - allowed_on(node);
   if (!gained.empty()) require_on(node, gained.first(), "link");
-  const Attributes linked = inner_.link(node, directory, name);
+  const Attributes linked = Inner::link(node, directory, name);
   remembered_.forget(node);
   return linked;
 }

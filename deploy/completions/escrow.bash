@@ -45,18 +45,21 @@ _escrow() {
   done
   case $previous in
     --repo | --mountpoint) mapfile -t COMPREPLY < <(compgen -d -- "$current"); return ;;
-    --result) mapfile -t COMPREPLY < <(compgen -f -- "$current"); return ;;
+    --result | --policy | --trace) mapfile -t COMPREPLY < <(compgen -f -- "$current"); return ;;
     --branch) mapfile -t COMPREPLY < <(compgen -W "$(_escrow_branches)" -- "$current"); return ;;
     --session) mapfile -t COMPREPLY < <(compgen -W "$(_escrow_sessions)" -- "$current"); return ;;
   esac
   if [ -z "$command" ]; then
     mapfile -t COMPREPLY < <(compgen -W "$(_escrow_commands) $(_escrow_help_words)" -- "$current")
   elif [[ $current == -* ]]; then
-    mapfile -t COMPREPLY < <(compgen -W "$(_escrow_help_words "$command")" -- "$current")
+    [ "$command" != policy ] || command='policy test'
+    # shellcheck disable=SC2086  # two words
+    mapfile -t COMPREPLY < <(compgen -W "$(_escrow_help_words $command)" -- "$current")
   else
     case $command in
       status | diff | commit | rollback | approve | reject | discard | update)
         mapfile -t COMPREPLY < <(compgen -W "$(_escrow_sessions)" -- "$current") ;;
+      policy) mapfile -t COMPREPLY < <(compgen -W 'test explain' -- "$current"; compgen -f -- "$current") ;;
       import | mount | unmount) mapfile -t COMPREPLY < <(compgen -d -- "$current") ;;
     esac
   fi

@@ -18,6 +18,7 @@ import tempfile
 
 sys.dont_write_bytecode = True
 import chart  # noqa: E402
+import policies  # noqa: E402
 import sessions  # noqa: E402
 import systems  # noqa: E402
 import workloads  # noqa: E402
@@ -152,6 +153,19 @@ def session_table(rows, resident):
     return lines
 
 
+def policy_table(seconds):
+    """Times a session takes by the rules of its policy, relative to one rule, round by round."""
+    width = max(len(name) for name in seconds)
+    lines = [f"{'':{width}}  {'one rule, s':>11}" + "".join(f"  {rules:>5} rules" for rules in policies.RULES)]
+    for name, by_rules in seconds.items():
+        one = by_rules["1"]
+        line = f"{name:{width}}  {statistics.median(one):11.3f}"
+        for rules in policies.RULES:
+            line += f"  {statistics.median(a / max(b, 1e-9) for a, b in zip(by_rules[str(rules)], one)):11.2f}"
+        lines.append(line)
+    return lines
+
+
 def environment(context):
     def first_line(*command, having=""):
         try:
@@ -186,7 +200,7 @@ def parse_arguments():
     size.add_argument("--quick", action="store_true", help="one small round: does it all work?")
     size.add_argument("--full", action="store_true", help="also 1 GB files and a repository of 1M files")
     parser.add_argument("--rounds", type=int, help="rotated rounds (default 5; 1 with --quick)")
-    parser.add_argument("--only", choices=("files", "sessions"), help="measure one half")
+    parser.add_argument("--only", choices=("files", "sessions", "policies"), help="measure one part")
     parser.add_argument("--match", type=re.compile, default=re.compile(""), metavar="REGEX",
                         help="only these of the first half's rows; one that reads needs the one that writes before it")
     parser.add_argument("--systems", type=lambda names: names.split(","), metavar="NAME,...",
@@ -214,6 +228,8 @@ def main():
             print(f"{name}: {value}")
         if arguments.only != "sessions":
             found, missing = systems.available(context, arguments.systems)
+        if arguments.only in (None, "files"):
+            found, missing = systems.available(context)
             seconds, failures = measure_files(context, found, rounds, arguments.match)
             result |= {"seconds": seconds, "failures": failures, "missing": missing}
             say("")
@@ -224,7 +240,13 @@ def main():
             for name, by_system in failures.items():
                 for system, why in by_system.items():
                     print(f"{system} failed at '{name}': {why}")
-        if arguments.only != "files":
+        if arguments.only in (None, "policies"):
+            by_rules = policies.measure(context, rounds, workloads.Workloads, say)
+            result |= {"policies": by_rules}
+            say("")
+            print("\nTime by the number of rules of a policy, relative to one rule, median of the rounds")
+            print("\n".join(policy_table(by_rules)))
+        if arguments.only in (None, "sessions"):
             sizes = [100] if arguments.quick else [1000, 100000] + ([1000000] if arguments.full else [])
             counts = [1, 10] if arguments.quick else [1, 1000, 10000]
             rows, resident = sessions.measure(context, sizes, counts, rounds, say)

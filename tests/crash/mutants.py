@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Breaks one promise of durability or atomicity at a time in a copy of the source, and expects a test to notice.
+"""Breaks one promise (durability, atomicity, policies) at a time in a copy of the source; a test should notice.
 
   mutants.py [--source DIR] [--work DIR] [--only NAME...] [--list]
 
@@ -16,6 +16,7 @@ import sys
 import tempfile
 
 PACK_WRITER, COMMIT, JOURNAL = 'storage/pack_writer.cc', 'session/commit.cc', 'session/overlay_journal.cc'
+POLICED, MOVES, REPLY = 'session/policed_file_system.cc', 'session/policed_moves.cc', 'fuse/reply.cc'
 
 INTENT = '''    transition(services_, record_, std::move(intent), who_, "committing");
     tell(services_, CommitStep::intent_recorded);
@@ -31,12 +32,14 @@ BRANCH_MOVED = '    tell(services_, CommitStep::branch_moved);\n'
 
 # What runs a test, and what it needs built. {build} is the build directory, {source} the copy.
 DURABILITY, CRASH, SESSION, GIT = 'durability_order', 'crash_tests', 'session_tests', 'storage_git_tests'
+POLICY = 'mount_policy_test'
 TESTS = {
     DURABILITY: ('escrow', [sys.executable, '{source}/tests/crash/durability_order_test.py',
                             '--escrow', '{build}/daemon/escrow']),
     CRASH: ('crash_tests', ['{build}/tests/crash/crash_tests', '--gtest_brief=1']),
     SESSION: ('session_tests', ['{build}/tests/session/session_tests', '--gtest_brief=1']),
     GIT: ('storage_git_tests', ['{build}/tests/storage/storage_git_tests', '--gtest_brief=1']),
+    POLICY: ('mount_policy_test', ['{build}/tests/mount/mount_policy_test', '--gtest_brief=1', '--gtest_repeat=3']),
 }
 
 KEEP_RESULT = '''    services_.references.keep_result(record_.id, made);
@@ -93,6 +96,47 @@ MUTANTS = {
     'swap-without-compare': ('the branch moves whatever it was', [
         ('storage/git_references.cc', 'if (read_target(repository.get(), name) != expected) return false;', ''),
     ], [GIT]),
+    'policy-moves-unseen': ('what a directory holds is not judged when it moves', [
+        (MOVES, '    if (from.is_directory) require_move_of_all(moved.node, from, to);\n', ''),
+    ], [POLICY, SESSION]),
+    'policy-rename-gains': ('a rename may gain what was denied', [
+        (MOVES, '  if (!gained.empty()) refuse(from.path, from.is_directory, gained.first(), "rename");\n', ''),
+    ], [POLICY, SESSION]),
+    'policy-link-gains': ('a link may gain what was denied', [
+        (MOVES, 'if (!gained.empty()) require_on(node, gained.first(), "link");', '(void)gained;'),
+    ], [POLICY, SESSION]),
+    'policy-replaced-free': ('a file that is renamed over needs no permission to be deleted', [
+        (MOVES, '      require_at(spot_in(to_directory, new_name, session::is_directory(*target)), Action::remove, '
+                '"rename");\n', ''),
+    ], [POLICY]),
+    'policy-stale-after-move': ('what was remembered of a moved directory is not forgotten', [
+        (MOVES, 'remembered_.forget_all();', ''),
+    ], [POLICY, SESSION]),
+    'policy-one-name': ('a file is judged at its last name only', [
+        (POLICED, 'allowed = allowed & policy_.allowed(in_repository(path), names.is_directory);',
+         'allowed = policy_.allowed(in_repository(path), names.is_directory);'),
+    ], [POLICY, SESSION]),
+    'policy-removed-free': ('a removed file allows everything', [
+        (POLICED, 'orphans->insert_or_assign(target_->node, allowed);',
+         'orphans->insert_or_assign(target_->node, allowed | Actions::all());'),
+    ], [POLICY, SESSION]),
+    'policy-truncate-free': ('truncate(2) needs no permission', [
+        (POLICED, 'if (change.size_bytes && !change.by_descriptor) require_on(node, Action::write, "truncate");', ''),
+    ], [POLICY, SESSION]),
+    'policy-listing-whole': ('a listing shows what may not be listed', [
+        (POLICED, '      if (!policy_.allowed(spot.place).has(Action::list)) return true;\n', ''),
+    ], [POLICY, SESSION]),
+    'policy-listing-cached': ('the kernel keeps listings that a move makes wrong', [
+        (REPLY, '  file.keep_cache = service.caches_listings;\n  file.cache_readdir = service.caches_listings;\n',
+         '  file.keep_cache = 1;\n  file.cache_readdir = 1;\n'),
+    ], [POLICY]),
+    'policy-links-cached': ('the kernel keeps targets of links that a move makes unreadable', [
+        ('fuse/operation_table.cc',
+         '  if (!static_cast<Service*>(user_data)->caches_links) connection->want &= ~FUSE_CAP_CACHE_SYMLINKS;\n', ''),
+    ], [POLICY]),
+    'policy-made-judged': ('a file that was just made is judged again when it is opened', [
+        (REPLY, '.permitted = is_new || is_from_flush(request)', '.permitted = is_from_flush(request)'),
+    ], [POLICY]),
 }
 
 

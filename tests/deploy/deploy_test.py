@@ -43,6 +43,13 @@ def options_of(escrow, *command):
     return found - SKIPPED_OPTIONS
 
 
+def all_options_of(escrow, command):
+    """Also those of its own sub-commands."""
+    block = re.search(r"^Subcommands:\n((?:  .*\n)+)", run(escrow, command, "--help").stdout, re.MULTILINE)
+    below = re.findall(r"^  ([a-z][a-z-]*)", block.group(1), re.MULTILINE) if block else []
+    return options_of(escrow, command).union(*[options_of(escrow, command, name) for name in below])
+
+
 def executable(path, text):
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)
@@ -63,14 +70,14 @@ def ManualPageNamesEveryCommandAndOption(source, escrow):
     for command in commands_of(escrow):
         if not re.search(rf"^\.It Cm {command}\b", page, re.MULTILINE):
             missing.append(command)
-        for option in sorted(options_of(escrow, command)):
+        for option in sorted(all_options_of(escrow, command)):
             if not re.search(rf"Fl (?:\w \| )?-{option[2:]}\b", page) and \
                     not re.search(rf"\| -{option[2:]}\b", page):
                 missing.append(f"{command} {option}")
     expect_equal("in --help but not in escrow.1", missing, [])
     known = {"repo", "verbose", "version", "help", ""}
     for command in commands_of(escrow):
-        known |= {option[2:] for option in options_of(escrow, command)}
+        known |= {option[2:] for option in all_options_of(escrow, command)}
     named = set(re.findall(r"(?:Fl|\||Fl \w \|) -([a-z][a-z-]*)", page))
     expect_equal("in escrow.1 but in no --help", sorted(named - known), [])
 

@@ -248,12 +248,12 @@ void PolicyPlayer::open_existing() {
   const Actions allowed = allowed_on(*path);
   const bool reads = (way.flags & O_ACCMODE) != O_WRONLY, writes = (way.flags & O_ACCMODE) != O_RDONLY;
   std::vector<int> opened;
-  const bool done = check(way.name, {*path}, (!reads || allowed.has(Action::read)) && (!writes || allowed.has(Action::write)),
-                          [&](const std::string& root) -> long {
-                            const int file = ::open((root + "/" + *path).c_str(), way.flags | O_CLOEXEC, 0666);
-                            if (file >= 0) opened.push_back(file);
-                            return file;
-                          });
+  const bool is_allowed = (!reads || allowed.has(Action::read)) && (!writes || allowed.has(Action::write));
+  const bool done = check(way.name, {*path}, is_allowed, [&](const std::string& root) -> long {
+    const int file = ::open((root + "/" + *path).c_str(), way.flags | O_CLOEXEC, 0666);
+    if (file >= 0) opened.push_back(file);
+    return file;
+  });
   if (done && opened.size() == 2) hold(way.name, *path, way.flags, opened[0], opened[1]);
 }
 
@@ -263,7 +263,8 @@ void PolicyPlayer::create() {
   const int flags = (random_() % 2 ? O_RDWR | O_EXCL : O_WRONLY | O_TRUNC) | O_CREAT;
   const char* const what = flags & O_EXCL ? "open to create" : "open to create or truncate";
   std::vector<int> opened;
-  const bool done = check(what, {*path}, policy_.allows(*path, false, Action::create), [&](const std::string& root) -> long {
+  const bool is_allowed = policy_.allows(*path, false, Action::create);
+  const bool done = check(what, {*path}, is_allowed, [&](const std::string& root) -> long {
     const int file = ::open((root + "/" + *path).c_str(), flags | O_CLOEXEC, 0666);
     if (file >= 0) opened.push_back(file);
     return file;
@@ -430,12 +431,12 @@ void PolicyPlayer::list() {
   const auto directory = random_() % 3 ? existing(Kind::directory) : std::optional<std::string>("");
   if (!directory) return;
   const bool is_allowed = policy_.allows(*directory, true, Action::list);
-  const bool done = check("opendir", directory->empty() ? std::vector<std::string>() : std::vector{*directory}, is_allowed,
-                          [&](const std::string& root) -> long {
-                            DIR* const stream = opendir((root + "/" + *directory).c_str());
-                            if (stream != nullptr) closedir(stream);
-                            return stream == nullptr ? -1 : 0;
-                          });
+  const std::vector<std::string> paths = directory->empty() ? std::vector<std::string>() : std::vector{*directory};
+  const bool done = check("opendir", paths, is_allowed, [&](const std::string& root) -> long {
+    DIR* const stream = opendir((root + "/" + *directory).c_str());
+    if (stream != nullptr) closedir(stream);
+    return stream == nullptr ? -1 : 0;
+  });
   if (!done) return;
   std::string shown, expected;
   for (const std::string& name : names_in(mount_ + "/" + *directory)) shown += name + " ";
@@ -520,12 +521,13 @@ void PolicyPlayer::copy_between_held() {
 void PolicyPlayer::play(int calls) {
   using Play = void (PolicyPlayer::*)();
   static constexpr Play kPlays[] = {
-      &PolicyPlayer::open_existing, &PolicyPlayer::open_existing, &PolicyPlayer::open_existing, &PolicyPlayer::create,
-      &PolicyPlayer::create,        &PolicyPlayer::make_name,     &PolicyPlayer::make_name,     &PolicyPlayer::remove_name,
-      &PolicyPlayer::rename,        &PolicyPlayer::rename,        &PolicyPlayer::rename,        &PolicyPlayer::link,
-      &PolicyPlayer::change_attributes, &PolicyPlayer::change_attributes, &PolicyPlayer::xattrs, &PolicyPlayer::look,
-      &PolicyPlayer::list,          &PolicyPlayer::use_held,      &PolicyPlayer::use_held,      &PolicyPlayer::reopen_held,
-      &PolicyPlayer::copy_between_held};
+      &PolicyPlayer::open_existing,     &PolicyPlayer::open_existing,     &PolicyPlayer::open_existing,
+      &PolicyPlayer::create,            &PolicyPlayer::create,            &PolicyPlayer::make_name,
+      &PolicyPlayer::make_name,         &PolicyPlayer::remove_name,       &PolicyPlayer::rename,
+      &PolicyPlayer::rename,            &PolicyPlayer::rename,            &PolicyPlayer::link,
+      &PolicyPlayer::change_attributes, &PolicyPlayer::change_attributes, &PolicyPlayer::xattrs,
+      &PolicyPlayer::look,              &PolicyPlayer::list,              &PolicyPlayer::use_held,
+      &PolicyPlayer::use_held,          &PolicyPlayer::reopen_held,       &PolicyPlayer::copy_between_held};
   for (int i = 0; i < calls && failure_.empty(); ++i) (this->*kPlays[random_() % std::size(kPlays)])();
 }
 

@@ -65,8 +65,9 @@ TEST(AccessPolicy, EachOfSeveralPoliciesCanOnlyNarrow) {
 }
 
 TEST(AccessPolicy, TheRuleThatDecidedIsNamed) {
-  const AccessPolicy policy({document(true, {deny({Action::write}, {"*.log"})}),
-                             document(false, {allow(kAll, {"src/"}), deny({Action::write, Action::create}, {"src/**"})})});
+  const PolicyDocument one = document(true, {deny({Action::write}, {"*.log"})});
+  const PolicyDocument two = document(false, {allow(kAll, {"src/"}), deny({Action::write}, {"src/**"})});
+  const AccessPolicy policy({one, two});
   const auto why = [&](const char* path, Action action) {
     return AccessPolicy::describe(policy.decide(path, false, action));
   };

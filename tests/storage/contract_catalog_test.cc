@@ -13,6 +13,7 @@
 namespace escrow {
 namespace {
 
+using session::DenialCount;
 using session::Errc;
 using session::Error;
 using session::SessionId;
@@ -140,6 +141,42 @@ TEST_P(CatalogContract, PruningForgetsOldFinalSessionsOnly) {
   catalog().prune({200, 1});
   ASSERT_EQ(catalog().list().size(), 1u);
   EXPECT_EQ(catalog().list()[0].id, a_);
+}
+
+TEST_P(CatalogContract, DenialsAreCountedByKindAndKeptWithinBounds) {
+  catalog().insert(sample_record(a_));
+  EXPECT_TRUE(catalog().denials(a_).empty());
+  const DenialCount one{"open", "x\xff/y", "policy 1, rule 1: deny x", 2, {10, 1}, {20, 0}};
+  const DenialCount two{"unlink", "x", "policy 1, default: deny", 1, {5, 0}, {5, 0}};
+  catalog().add_denials(a_, {one, two});
+  EXPECT_EQ(catalog().denials(a_), (std::vector{two, one})) << "in the order in which they came";
+  catalog().add_denials(a_, {{one.operation, one.path, one.rule, 3, {30, 0}, {40, 0}}});
+  EXPECT_EQ(catalog().denials(a_)[1], (DenialCount{one.operation, one.path, one.rule, 5, {10, 1}, {40, 0}}));
+  EXPECT_TRUE(catalog().denials(b_).empty());
+
+  std::vector<DenialCount> storm;
+  for (int i = 0; i < 1500; ++i) storm.push_back({"open", std::to_string(i), "rule", 1, {50, 0}, {60, 0}});
+  catalog().add_denials(a_, storm);
+  catalog().add_denials(a_, {{"", "", "", 7, {70, 0}, {80, 0}}, one});
+  const std::vector<DenialCount> kept = catalog().denials(a_);
+  ASSERT_EQ(kept.size(), session::kMaxDenials + 1);
+  std::uint64_t total = 0;
+  for (const DenialCount& row : kept) {
+    total += row.count;
+    if (row.operation.empty()) { EXPECT_EQ(row.count, 502u + 7u); }
+  }
+  EXPECT_EQ(total, 6u + 1500u + 7u + 2u);
+}
+
+TEST_P(CatalogContract, DenialsGoWithTheirSession) {
+  SessionRecord record = sample_record(a_);
+  catalog().insert(record);
+  catalog().add_denials(a_, {{"open", "x", "rule", 1, {1, 0}, {1, 0}}});
+  record.state = State::rolled_back;
+  catalog().transition(State::open, record, "who", "why");
+  EXPECT_EQ(catalog().denials(a_).size(), 1u) << "an audit asks for them";
+  catalog().prune({1'000'000'000'000, 0});
+  EXPECT_TRUE(catalog().denials(a_).empty());
 }
 
 INSTANTIATE_TEST_SUITE_P(, CatalogContract, testing::ValuesIn(kImplementations),
