@@ -151,6 +151,7 @@ struct SessionHost::Impl {
   }
 
   void end(Held& held) {
+    denials.flush();
     held->ended = true;
     announce();
   }

@@ -54,11 +54,11 @@ TEST(PolicyJson, WhatIsNotUnderstoodIsRefusedWithLineAndReason) {
        "\"paths\": [\"a\"]}]}",
        "p.json:2:4", "wriet"},
       {"{\"default\": \"allow\", \"rules\": [{\"effect\": \"deny\", \"actions\": [], \"paths\": [\"a\"]}]}",
-       "p.json:1:61", "without actions"},
+       "p.json:1:62", "without actions"},
       {"{\"default\": \"allow\", \"rules\": [{\"effect\": \"deny\", \"actions\": [\"read\"], \"paths\": []}]}",
-       "p.json:1:80", "without paths"},
+       "p.json:1:81", "without paths"},
       {"{\"default\": \"allow\", \"rules\": [{\"effect\": \"deny\", \"actions\": [\"read\"], \"paths\": \"a\"}]}",
-       "p.json:1:80", "an array"},
+       "p.json:1:81", "an array"},
       {"{\"default\": \"allow\", \"rules\": [{\"effect\": \"deny\", \"actions\": [\"read\"],\n\"paths\": [\"a\",\n"
        "\"\"]}]}",
        "p.json:3:1", "empty"},
@@ -67,7 +67,7 @@ TEST(PolicyJson, WhatIsNotUnderstoodIsRefusedWithLineAndReason) {
       {"{\"default\": \"allow\", \"rules\": [{\"effect\": \"deny\", \"actions\": [\"read\"],\n\"paths\": [7]}]}",
        "p.json:2:11", "a string"},
       {"{\"default\": \"allow\", \"rules\": [{\"effect\": \"deny\", \"actions\": [7], \"paths\": [\"a\"]}]}",
-       "p.json:1:62", "no action"},
+       "p.json:1:63", "no action"},
       {"{\"default\": \"allow\", \"rules\": [[[[[[[[[[[]]]]]]]]]]]}", "p.json:1:", "nested"},
   };
   for (const Refused& it : cases) {
