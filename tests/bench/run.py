@@ -226,10 +226,8 @@ def main():
                   "full": arguments.full}
         for name, value in result["environment"].items():
             print(f"{name}: {value}")
-        if arguments.only != "sessions":
-            found, missing = systems.available(context, arguments.systems)
         if arguments.only in (None, "files"):
-            found, missing = systems.available(context)
+            found, missing = systems.available(context, arguments.systems)
             seconds, failures = measure_files(context, found, rounds, arguments.match)
             result |= {"seconds": seconds, "failures": failures, "missing": missing}
             say("")

@@ -147,8 +147,6 @@ class Floor(Overlay):
             self.server.wait()
 
 
-def available(context, wanted=None):
-    """(systems, {name: why not}) of this machine; the first two are native and its control. `wanted`: only these."""
 class EscrowPolicy(Escrow):
     """A session with a policy of one rule, which denies nothing that is measured."""
 
@@ -160,17 +158,16 @@ class EscrowPolicy(Escrow):
         super().mount(*([] if "--session" in options else ["--policy", policy]), *options)
 
 
-def available(context):
-    """(systems, {name: why not}) of this machine; the first two are native and its control."""
+def available(context, wanted=None):
+    """(systems, {name: why not}) of this machine; the first two are native and its control. `wanted`: only these."""
     systems = [Native("native", context), Native("native-again", context)]
     missing = {}
     for system in (Overlay("overlayfs", context), FuseOverlay("fuse-overlayfs", context), Escrow("escrow", context),
                    Escrow("escrow-opens", context, "--opens", "daemon"),
+                   EscrowPolicy("escrow-policy", context),
                    Escrow("escrow-raw", context, "--io", "passthrough"), Floor("floor", context)):
         if wanted and system.name not in wanted:
             continue
-                   EscrowPolicy("escrow-policy", context),
-                   Escrow("escrow-raw", context, "--io", "passthrough")):
         try:
             if isinstance(system, Escrow) and not context.escrow:
                 raise Unavailable("no escrow program was found; build it or give --build")
