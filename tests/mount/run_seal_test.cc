@@ -95,8 +95,8 @@ TEST_F(EscrowRun, KillingTheHostEndsTheCommandAndTheMountAndTheNextCommandRollsB
   ASSERT_EQ(run_process({"mkdir", file("mnt")}).status, 0);
   BackgroundRun background(
       run_command_line({"--mountpoint", file("mnt")},
-                       "echo lost-work > new.txt; setsid sleep 1000 & echo $! > " + file("far") + "; echo $$ > " +
-                           file("near") + "; touch " + file("up") + "; exec sleep 1000"),
+                       "printf 'lost-%s' work > new.txt; setsid sleep 1000 & echo $! > " + file("far") +
+                           "; echo $$ > " + file("near") + "; touch " + file("up") + "; exec sleep 1000"),
       file("err"));
   ASSERT_TRUE(eventually([&] { return has("up"); }));
   const pid_t near = number_in(read("near")), far = number_in(read("far"));
