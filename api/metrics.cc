@@ -51,7 +51,8 @@ struct Metrics::Impl {
 };
 
 Metrics::Metrics() : impl_(std::make_unique<Impl>()) {
-  for (const char* outcome : {"committed", "conflict", "failed"}) impl_->commits.Add({{"outcome", outcome}});
+  for (const char* outcome : {"committed", "awaiting_approval", "conflict", "failed"})
+    impl_->commits.Add({{"outcome", outcome}});
 }
 Metrics::~Metrics() = default;
 

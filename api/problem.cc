@@ -38,13 +38,14 @@ const ProblemKind& kind_of(ProblemCode code) {
       {"bad_request", 400, false, 2, "The request cannot be understood"},
       {"forbidden", 403, false, 1, "Not allowed to this principal"},
       {"not_found", 404, false, 1, "There is no such thing"},
-      {"no_repository", 404, false, 1, "There is no such repository"},
+      {"no_repository", 404, false, 125, "There is no such repository"},
       {"no_branch", 404, false, 1, "There is no such branch"},
       {"no_session", 404, false, 1, "There is no such session"},
       {"method_not_allowed", 405, false, 2, "The resource does not know this method"},
       {"request_timeout", 408, true, 125, "The request came too slowly"},
       {"exists", 409, false, 1, "There is one already"},
       {"conflict", 409, false, 122, "The commit meets conflicting changes"},
+      {"result_moved", 409, false, 123, "The branch moved, and the result has another id"},
       {"session_finished", 409, false, 1, "The session has another outcome already"},
       {"wrong_state", 409, false, 1, "The state does not allow it"},
       {"attached_elsewhere", 409, true, 1, "Another process hosts the session"},
@@ -83,20 +84,10 @@ ProblemCode problem_code(Errc code) {
     case Errc::busy:
       return ProblemCode::busy;
     case Errc::input_output:
-      return ProblemCode::internal;
-    case Errc::not_a_directory:
-    case Errc::is_a_directory:
-    case Errc::not_empty:
-    case Errc::name_too_long:
-    case Errc::too_many_links:
-    case Errc::invalid_argument:
-    case Errc::no_attribute:
-    case Errc::no_such_offset:
-    case Errc::not_supported:
-    case Errc::bad_request:
-    case Errc::ambiguous_session:
-      return ProblemCode::bad_request;
     case Errc::file_too_large:
+      return ProblemCode::internal;
+    case Errc::bad_request:
+      return ProblemCode::bad_request;
     case Errc::result_too_large:
       return ProblemCode::result_too_large;
     case Errc::no_repository:
@@ -112,6 +103,16 @@ ProblemCode problem_code(Errc code) {
     case Errc::no_session:
       return ProblemCode::no_session;
     case Errc::wrong_state:
+    case Errc::not_a_directory:
+    case Errc::is_a_directory:
+    case Errc::not_empty:
+    case Errc::name_too_long:
+    case Errc::too_many_links:
+    case Errc::invalid_argument:
+    case Errc::no_attribute:
+    case Errc::no_such_offset:
+    case Errc::not_supported:
+    case Errc::ambiguous_session:
       return ProblemCode::wrong_state;
     case Errc::attached_elsewhere:
       return ProblemCode::attached_elsewhere;

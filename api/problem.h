@@ -29,6 +29,7 @@ enum class ProblemCode {
   request_timeout,
   exists,
   conflict,
+  result_moved,
   session_finished,
   wrong_state,
   attached_elsewhere,

@@ -137,6 +137,13 @@ std::optional<RequestFields> RequestFields::object(const std::string& name) {
       Impl{.json = *value, .what = impl_->what, .within = impl_->within + name + ".", .asked = {}}));
 }
 
+std::optional<std::string> RequestFields::document(const std::string& name) {
+  const Json* value = impl_->find(name);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_object()) refuse(name, "is not an object");
+  return dump(*value);
+}
+
 void RequestFields::refuse_others() const {
   for (const auto& [name, value] : impl_->json.items()) {
     if (impl_->asked.contains(name)) continue;

@@ -17,6 +17,8 @@ struct Caller {
 
   // A session is its issuer's; reviewers and operators see all, operators may do all.
   bool may_see(const session::SessionRecord& record) const { return is_reviewer || may_end(record); }
+  // Reviewers and operators decide about sealed results.
+  bool may_review() const { return is_reviewer || is_operator; }
   bool may_end(const session::SessionRecord& record) const {
     return is_operator || record.options.audit.issuer == principal;
   }

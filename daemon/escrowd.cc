@@ -28,7 +28,8 @@ using session::Error;
 
 namespace {
 
-constexpr std::chrono::milliseconds kTidyEvery{60'000};
+constexpr std::chrono::milliseconds kTidyEvery{2'000};
+constexpr int kTidiesToRecovery = 30;
 
 FileDescriptor take_signals() {
   sigset_t set;
@@ -101,8 +102,10 @@ Escrowd::~Escrowd() { api::tell_service_manager("STOPPING=1"); }
 void Escrowd::run() {
   api::tell_service_manager("READY=1");
   pollfd watched{signals_.get(), POLLIN, 0};
-  while (poll(&watched, 1, static_cast<int>(kTidyEvery.count())) <= 0 || (watched.revents & POLLIN) == 0) {
+  for (int turn = 1; poll(&watched, 1, static_cast<int>(kTidyEvery.count())) <= 0; ++turn) {
     repositories_.tidy();
+    if (turn % kTidiesToRecovery != 0) continue;
+    repositories_.recover();
     store_.forget_requests(clock_.now().seconds - kIdempotencySeconds);
   }
 }

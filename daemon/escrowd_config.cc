@@ -42,6 +42,7 @@ EscrowdConfig read_config(const std::string& path) {
   config.operators = fields.texts("operators").value_or(config.operators);
   config.reviewers = fields.texts("reviewers").value_or(config.reviewers);
   config.run_as = fields.texts_map("run_as");
+  config.four_eyes = fields.flag("four_eyes").value_or(false);
   config.max_body_bytes = fields.number("max_body_bytes", 1024, 1u << 30).value_or(config.max_body_bytes);
   config.max_connections = fields.number("max_connections", 1, 1'000'000).value_or(config.max_connections);
   config.idle_timeout_ms = fields.number("idle_timeout_ms", 1, 86'400'000).value_or(config.idle_timeout_ms);

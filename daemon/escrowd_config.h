@@ -19,6 +19,7 @@ struct EscrowdConfig {
   std::vector<std::string> operators;          // principals, "user:NAME"; this process's user is always one
   std::vector<std::string> reviewers;
   std::map<std::string, std::vector<std::string>> run_as;  // principal -> the committers it may name
+  bool four_eyes = false;                      // a reviewer is neither the session's committer nor its issuer
   std::size_t max_body_bytes = std::size_t{1} << 20;
   std::size_t max_connections = 2048;
   std::uint64_t idle_timeout_ms = 60'000;

@@ -68,7 +68,8 @@ void HostedSessions::mount(const ServiceRepositories::Entry& repository, std::un
   options.mount.mountpoint = check_mountpoint(mountpoint, context.repository().git_directory());
   options.mount.allow_other = ::geteuid() == 0;
   options.mount.read_only = record.options.read_only;
-  IoChoice io = choose_io({});
+  options.mount.extra_options = {"nosuid", "nodev"};
+  IoChoice io = choose_io({}, !record.options.policies.empty());
   options.mount.io = io.mode;
   options.io_reason = std::move(io.reason);
   auto hosted = std::make_shared<Hosted>();

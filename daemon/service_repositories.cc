@@ -98,15 +98,19 @@ std::optional<ServiceRepositories::Session> ServiceRepositories::find_session(co
   return std::nullopt;
 }
 
-void ServiceRepositories::tidy() noexcept {
+void ServiceRepositories::recover() noexcept {
   try {
     for (const Entry& entry : list()) {
-      if (!entry.context) continue;
-      entry.context->recover();
-      entry.context->tidy();
+      if (entry.context) entry.context->recover();
     }
   } catch (const std::exception& failure) {
-    log_.write(LogLevel::warning, std::string("keeping the repositories tidy: ") + failure.what());
+    log_.write(LogLevel::warning, std::string("recovering sessions: ") + failure.what());
+  }
+}
+
+void ServiceRepositories::tidy() noexcept {
+  for (const Entry& entry : list()) {
+    if (entry.context) entry.context->tidy();
   }
 }
 

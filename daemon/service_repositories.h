@@ -41,7 +41,9 @@ class ServiceRepositories {
   // By its whole id; nullopt: in no repository.
   std::optional<Session> find_session(const std::string& id);
 
-  // Sessions whose hosts died reach a legal state, small packs become one. A failure is logged.
+  // Sessions whose hosts died, or that nobody approved in time, reach a legal state. A failure is logged.
+  void recover() noexcept;
+  // The packs that many commits left become one; little work where there are few. A failure is logged.
   void tidy() noexcept;
 
  private:

@@ -2,6 +2,7 @@
 
 #include "api/problem.h"
 #include "api/request_fields.h"
+#include "daemon/policy_files.h"
 #include "daemon/session_arguments.h"
 
 namespace escrow::daemon {
@@ -18,6 +19,7 @@ constexpr std::size_t kMaxMessage = 65536;
 constexpr std::size_t kMaxLabels = 64;
 constexpr std::uint64_t kMaxId = 0xfffffffe;  // (uid_t) -1 is nobody's
 constexpr std::uint64_t kMaxPage = 1000;
+constexpr std::uint64_t kMaxExpiry_s = 10ull * 366 * 24 * 60 * 60;
 
 RequestFields fields_of(const api::HttpRequest& request) {
   const std::string type = request.content_type.substr(0, request.content_type.find(';'));
@@ -95,6 +97,13 @@ ServiceSessions::Opening read_opening(const api::HttpRequest& request) {
   opening.external_id = audit_text(fields, "external_id");
   opening.message = short_text(fields, "message", kMaxMessage);
   opening.labels = labels_of(fields);
+  if (std::optional<std::string> policy = fields.document("policy")) {
+    options.policies.push_back(*std::move(policy));
+    checked(fields, "policy", [&] { return compile_policies(options.policies, {"policy"}) != nullptr; });
+  }
+  options.require_approval = fields.flag("require_approval").value_or(false);
+  options.approval_expires_s =
+      static_cast<std::int64_t>(fields.number("approval_expires_s", 1, kMaxExpiry_s).value_or(0));
   fields.refuse_others();
   return opening;
 }
@@ -150,6 +159,23 @@ ServiceSessions::Ending read_ending(const api::HttpRequest& request) {
     ending.reason = cancelled ? Reason::cancelled : Reason::timed_out;
   }
   return ending;
+}
+
+Approving read_approving(const api::HttpRequest& request) {
+  RequestFields fields = fields_of(request);
+  Approving approving{.result = fields.required_text("result"),
+                      .comment = audit_text(fields, "comment"),
+                      .message = short_text(fields, "message", kMaxMessage)};
+  if (!session::ObjectId::from_hex(approving.result)) fields.refuse("result", "is not the whole id of a result");
+  fields.refuse_others();
+  return approving;
+}
+
+std::string read_rejecting(const api::HttpRequest& request) {
+  RequestFields fields = fields_of(request);
+  std::string comment = audit_text(fields, "comment");
+  fields.refuse_others();
+  return comment;
 }
 
 Registering read_registering(const api::HttpRequest& request) {

@@ -12,6 +12,13 @@ ServiceSessions::Opening read_opening(const api::HttpRequest& request);
 ServiceSessions::Filter read_filter(api::Query& query);
 ServiceSessions::Ending read_ending(const api::HttpRequest& request);
 
+struct Approving {
+  std::string result, comment, message;
+};
+Approving read_approving(const api::HttpRequest& request);
+// The comment.
+std::string read_rejecting(const api::HttpRequest& request);
+
 struct Registering {
   std::string name, path;
 };

@@ -21,6 +21,7 @@ using session::State;
 
 namespace {
 
+constexpr std::uint64_t kApiVersion = 1;  // as `escrow version --json` has it
 constexpr std::uint64_t kMaxWait_ms = 300'000;
 constexpr std::uint64_t kMaxPage = 1000;
 
@@ -61,7 +62,7 @@ HttpReply metrics(const ServiceParts& parts, Call& call) {
 
 HttpReply version(const ServiceParts&, Call& call) {
   call.query.refuse_others();
-  return ok(api::JsonObject().text("version", ESCROW_VERSION).text("api", "v1").text() + "\n");
+  return ok(api::JsonObject().text("version", ESCROW_VERSION).number("api", kApiVersion).text() + "\n");
 }
 
 // ---- Repositories.
@@ -235,6 +236,21 @@ HttpReply roll_back_session(const ServiceParts& parts, Call& call) {
   return ok(api::to_json(parts.sessions.rollback(caller(parts, call), call.parameters[0], keep)));
 }
 
+HttpReply approve_session(const ServiceParts& parts, Call& call) {
+  call.query.refuse_others();
+  Approving approving = read_approving(call.request);
+  const session::Approval approval{.review = {.reviewer = {}, .comment = std::move(approving.comment)},
+                                   .result = std::move(approving.result),
+                                   .message = std::move(approving.message)};
+  return ok(api::to_json(parts.sessions.approve(caller(parts, call), call.parameters[0], approval)));
+}
+
+HttpReply reject_session(const ServiceParts& parts, Call& call) {
+  call.query.refuse_others();
+  const std::string comment = read_rejecting(call.request);
+  return ok(api::to_json(parts.sessions.reject(caller(parts, call), call.parameters[0], comment)));
+}
+
 }  // namespace
 
 void add_service_routes(api::Router& router, const ServiceParts& parts) {
@@ -264,6 +280,8 @@ void add_service_routes(api::Router& router, const ServiceParts& parts) {
   post("/v1/sessions/{session}/finish", finish_session);
   post("/v1/sessions/{session}/commit", commit_session);
   post("/v1/sessions/{session}/rollback", roll_back_session);
+  post("/v1/sessions/{session}/approve", approve_session);
+  post("/v1/sessions/{session}/reject", reject_session);
 }
 
 }  // namespace escrow::daemon

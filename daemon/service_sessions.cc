@@ -84,7 +84,10 @@ SessionResource ServiceSessions::resource(const Found& found, std::string warnin
   session::ReferenceStore& references = found.repository.context->repository().references();
   SessionResource made{.view = {.record = listed.record,
                                 .attachment = listed.attachment,
-                                .head = references.head(listed.record.options.branch)},
+                                .head = references.head(listed.record.options.branch),
+                                .counts = listed.record.counts,
+                                .denials = denials_of(found.repository.context->repository().catalog(),
+                                                      listed.record.id)},
                        .repository = found.repository.name,
                        .external_id = {},
                        .labels = {},
@@ -157,14 +160,13 @@ SessionResource ServiceSessions::open_new(const Caller& caller, const ServiceRep
     std::unique_ptr<session::Session> session = sessions.open(options, opening.options.branch.empty(), id);
     is_open = true;
     if (!opening.mountpoint.empty()) hosts_.mount(repository, std::move(session), opening.mountpoint);
-    session.reset();
-    return resource({.repository = repository, .record = sessions.status(id).record});
   } catch (...) {
     // A session that nobody was told of does not stay behind.
-    if (is_open && !hosts_.find(id)) sessions.attach(id)->rollback(Reason::not_started, {}, caller.principal, false);
+    if (is_open) sessions.attach(id)->rollback(Reason::not_started, {}, caller.principal, false);
     store_.forget_session(id);
     throw;
   }
+  return resource({.repository = repository, .record = sessions.status(id).record});
 }
 
 // ---- Attaching and detaching.
@@ -294,6 +296,62 @@ SessionResource ServiceSessions::rollback(const Caller& caller, const std::strin
     answer = SessionAccess(*found.repository.context, id, caller.principal).rollback(keep_result);
   }
   return resource(found, std::move(answer.warning));
+}
+
+// ---- Reviewing.
+
+ServiceSessions::Found ServiceSessions::may_review(const Caller& caller, const std::string& id) {
+  Found found = see(caller, id);
+  const session::Audit& audit = found.record.options.audit;
+  if (!caller.may_review()) throw Problem(ProblemCode::forbidden, caller.principal + " is no reviewer");
+  if (config_.four_eyes && (caller.principal == audit.committer || caller.principal == audit.issuer)) {
+    throw Problem(ProblemCode::forbidden, "session " + id + " is " + caller.principal +
+                                              "'s own; somebody else is to review it (four_eyes)");
+  }
+  return found;
+}
+
+SessionResource ServiceSessions::approve(const Caller& caller, const std::string& id, session::Approval approval) {
+  const Found found = may_review(caller, id);
+  const Turn turn(*this, found.record.id);
+  const SessionRecord before = record_of(found);
+  if (session::is_final(before.state)) {
+    const bool is_the_same = before.result && before.result->hex() == approval.result;
+    if (before.state != State::committed || !is_the_same) refuse_finished(before, "approve");
+    return resource(found);
+  }
+  approval.review.reviewer = caller.principal;
+  CommitTimer timer(metrics_);
+  const session::CommitOutcome outcome = found.repository.context->sessions().approve(found.record.id, approval);
+  if (const auto* moved = std::get_if<session::AwaitingApproval>(&outcome)) {
+    timer.end("result_moved");
+    throw Problem(ProblemCode::result_moved,
+                  "nothing was committed: others moved the branch since session " + id + " was sealed, and on its new "
+                  "head the result is " + moved->result.hex() + "; look at it and approve that",
+                  {{"result", moved->result.hex()}});
+  }
+  if (const auto* conflicts = std::get_if<session::Conflicts>(&outcome)) {
+    timer.end("conflict");
+    throw Problem("session " + id + " was not committed: others changed " + std::to_string(conflicts->paths.size()) +
+                      " of its paths differently; it goes on waiting",
+                  conflicts->paths);
+  }
+  SessionResource made = resource(found);
+  timer.end(name_of(made.view.record.state));
+  return made;
+}
+
+SessionResource ServiceSessions::reject(const Caller& caller, const std::string& id, const std::string& comment) {
+  const Found found = may_review(caller, id);
+  const Turn turn(*this, found.record.id);
+  const SessionRecord before = record_of(found);
+  if (session::is_final(before.state)) {
+    if (before.state != State::rolled_back || before.reason != Reason::rejected) refuse_finished(before, "reject");
+    return resource(found);
+  }
+  found.repository.context->sessions().reject(found.record.id, {.reviewer = caller.principal, .comment = comment},
+                                              Reason::rejected);
+  return resource(found);
 }
 
 void ServiceSessions::forget_unborn() {

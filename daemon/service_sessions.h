@@ -18,6 +18,7 @@
 #include "daemon/caller.h"
 #include "daemon/hosted_sessions.h"
 #include "daemon/service_repositories.h"
+#include "session/approval.h"
 #include "session/session.h"
 #include "session/synchronized.h"
 #include "storage/service_store.h"
@@ -79,6 +80,12 @@ class ServiceSessions {
   api::SessionResource commit(const Caller& caller, const std::string& id, const std::string& message);
   api::SessionResource rollback(const Caller& caller, const std::string& id, bool keep_result);
 
+  // By a reviewer, of a session that awaits approval; `approval.review.reviewer` is filled in. Throws
+  // Problem{conflict}, and Problem{result_moved} with the id that the result has on the branch's new head; the session
+  // goes on waiting.
+  api::SessionResource approve(const Caller& caller, const std::string& id, session::Approval approval);
+  api::SessionResource reject(const Caller& caller, const std::string& id, const std::string& comment);
+
   // What a service that was killed had noted of sessions that then were never opened. Before the first request.
   void forget_unborn();
 
@@ -103,6 +110,7 @@ class ServiceSessions {
   // For somebody who asked for another outcome than the session has.
   [[noreturn]] static void refuse_finished(const session::SessionRecord& record, const std::string& verb);
   Found see(const Caller& caller, const std::string& id);
+  Found may_review(const Caller& caller, const std::string& id);
   Found may_end(const Caller& caller, const std::string& id);
   session::SessionRecord record_of(const Found& found);
   api::SessionResource resource(const Found& found, std::string warning = {});

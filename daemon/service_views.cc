@@ -5,6 +5,7 @@
 
 #include "daemon/service_sessions.h"
 #include "daemon/session_access.h"
+#include "session/commit.h"
 
 namespace escrow::daemon {
 
@@ -24,6 +25,20 @@ std::string position_of(const SessionRecord& record) {
   std::snprintf(text, sizeof text, "%020lld.%09u.", static_cast<long long>(record.created.seconds),
                 static_cast<unsigned>(record.created.nanoseconds));
   return text + record.id.text();
+}
+
+std::vector<api::ChangeResource> with_sizes(const session::ObjectReader& objects,
+                                            std::vector<session::PathChange> changes) {
+  const auto size_of = [&](const std::optional<session::TreeEntry>& entry) -> std::optional<std::uint64_t> {
+    if (!entry || entry->mode == session::GitMode::gitlink) return std::nullopt;
+    return objects.blob_size(entry->id);
+  };
+  std::vector<api::ChangeResource> sized;
+  for (session::PathChange& change : changes) {
+    const auto before = size_of(change.before), after = size_of(change.after);
+    sized.push_back({.change = std::move(change), .size_before = before, .size_after = after});
+  }
+  return sized;
 }
 
 }  // namespace
@@ -66,7 +81,14 @@ ServiceSessions::Page ServiceSessions::list(const Caller& caller, const Filter& 
 
 ServiceSessions::Changes ServiceSessions::changes(const Caller& caller, const std::string& id) {
   const Found found = see(caller, id);
-  if (session::is_final(record_of(found).state)) refuse_finished(record_of(found), "look into");
+  const SessionRecord record = record_of(found);
+  if (session::is_final(record.state)) refuse_finished(record, "look into");
+  if (record.state == State::awaiting_approval) {
+    const session::ObjectReader& objects = found.repository.context->repository().objects();
+    const session::SessionResult sealed = session::sealed_result(objects, record);
+    return {.changes = with_sizes(objects, session::tree_changes(objects, sealed.base_tree, sealed.tree)),
+            .omitted = {}};
+  }
   const Turn turn(*this, found.record.id);
   const std::shared_ptr<SessionHost> host = hosts_.find(found.record.id);
   std::unique_ptr<session::Session> own;
@@ -77,17 +99,8 @@ ServiceSessions::Changes ServiceSessions::changes(const Caller& caller, const st
   }
   session::Session& session = host ? host->session() : *own;
   session::Preview preview = session.preview();
-  const session::Quarantine& objects = session.quarantine();
-  const auto size_of = [&](const std::optional<session::TreeEntry>& entry) -> std::optional<std::uint64_t> {
-    if (!entry || entry->mode == session::GitMode::gitlink) return std::nullopt;
-    return objects.blob_size(entry->id);
-  };
-  Changes result{.changes = {}, .omitted = std::move(preview.omitted)};
-  for (session::PathChange& change : preview.changes) {
-    const auto before = size_of(change.before), after = size_of(change.after);
-    result.changes.push_back({.change = std::move(change), .size_before = before, .size_after = after});
-  }
-  return result;
+  return {.changes = with_sizes(session.quarantine(), std::move(preview.changes)),
+          .omitted = std::move(preview.omitted)};
 }
 
 std::string ServiceSessions::diff(const Caller& caller, const std::string& id, api::DiffFormat format) {

@@ -158,7 +158,7 @@ api::Answer SessionAccess::answer_ended(const session::SessionManager::Listed& l
                         [&](const api::CommitRequest&) -> api::Answer { return late_commit_answer(record); },
                         [&](const api::RollbackRequest& it) -> api::Answer {
                           if (!is_waiting || it.keep_result) return late_rollback_answer(record);
-                          return reject({.reviewer = current_principal(), .comment = {}}, session::Reason::requested);
+                          return reject({.reviewer = who_, .comment = {}}, session::Reason::requested);
                         },
                         [&](const api::DiscardRequest&) -> api::Answer { refuse_ended(record, "discard in"); },
                         [&](const api::UpdateRequest&) -> api::Answer { refuse_ended(record, "update"); },

@@ -1,4 +1,8 @@
-"""A real escrowd over a real repository, and clients of it: other users, raw sockets, curl. For the tests beside it."""
+"""A real escrowd over a real repository, and clients of it: other users, raw sockets, curl. For the tests beside it.
+
+Every answer to request() is checked against api/openapi.yaml, by jsonschema: its status, content type and document; so
+is every request that was not refused.
+"""
 import http.client
 import json
 import os
@@ -10,6 +14,9 @@ import subprocess
 import sys
 import tempfile
 import time
+
+import jsonschema
+import yaml
 
 NOBODY = 65534
 NOBODY_NAME = 'user:' + pwd.getpwuid(NOBODY).pw_name
@@ -60,6 +67,60 @@ class Answer:
         return problem
 
 
+class Description:
+    """api/openapi.yaml, its references put in place and `nullable` as JSON Schema has it."""
+
+    def __init__(self):
+        here = os.path.dirname(os.path.abspath(__file__))
+        with open(f'{here}/../../api/openapi.yaml', encoding='utf-8') as file:
+            self.document = yaml.safe_load(file)
+        self.paths = self.resolved(self.document['paths'])
+
+    def resolved(self, node):
+        if isinstance(node, list):
+            return [self.resolved(item) for item in node]
+        if not isinstance(node, dict):
+            return node
+        if '$ref' in node:
+            target = self.document
+            for name in node['$ref'].split('/')[1:]:
+                target = target[name]
+            return self.resolved(target)
+        result = {name: self.resolved(value) for name, value in node.items()}
+        if result.pop('nullable', False):
+            result['type'] = [result['type'], 'null']
+        return result
+
+    def operation(self, method, target):
+        names = target.split('?')[0].split('/')
+        for path, operations in self.paths.items():
+            pattern = path.split('/')
+            if len(pattern) == len(names) and all(p == n or (p.startswith('{') and n) for p, n in zip(pattern, names)):
+                return operations.get(method.lower())
+        return None
+
+    def check(self, method, target, body, answer):
+        operation = self.operation(method, target)
+        kind = answer.headers.get('content-type', '').split(';')[0]
+        if operation is None:
+            expect(answer.status in (404, 405), f'{method} {target}: {answer.status}, and it is not described')
+            return
+        responses = operation['responses']
+        response = responses.get(str(answer.status)) or (responses['default'] if answer.status >= 400 else None)
+        expect(response is not None, f'{method} {target}: the status {answer.status} is not described')
+        expect(kind in response['content'], f'{method} {target}: {kind} is not described for {answer.status}')
+        try:
+            if kind.endswith('json'):
+                jsonschema.validate(answer.json, response['content'][kind]['schema'])
+            if answer.status < 300 and body is not None:
+                jsonschema.validate(body, operation['requestBody']['content']['application/json']['schema'])
+        except jsonschema.ValidationError as error:
+            fail(f'{method} {target}, {answer.status}: {error.message} at {list(error.absolute_path)}')
+
+
+DESCRIPTION = Description()
+
+
 class UnixConnection(http.client.HTTPConnection):
     def __init__(self, path, timeout=30):
         super().__init__('escrowd', timeout=timeout)
@@ -77,7 +138,9 @@ def request(path, method, target, body=None, headers=None, timeout=30):
         sent = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         connection.request(method, target, sent, {**(JSON if body is not None else {}), **(headers or {})})
         response = connection.getresponse()
-        return Answer(response.status, response.getheaders(), response.read())
+        answer = Answer(response.status, response.getheaders(), response.read())
+        DESCRIPTION.check(method, target, None if isinstance(body, bytes) else body, answer)
+        return answer
     finally:
         connection.close()
 

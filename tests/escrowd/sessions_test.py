@@ -240,6 +240,24 @@ def ARequestWithAKeyIsAnsweredOnce(start):
         service.post('/v1/sessions', body, headers={'Idempotency-Key': 'a b'}).expect(400, 'malformed_request')
 
 
+def RequestsWithOneKeyAtOnceAreCarriedOutOnce(start):
+    with start() as service:
+        key, body, answers = {'Idempotency-Key': 'at-once'}, {'repository': 'data', 'labels': {'one': 'only'}}, []
+        def ask():
+            while (answer := service.post('/v1/sessions', body, headers=key)).status != 201:
+                answer.expect(409, 'idempotency_in_flight')
+                expect(answer.headers['retry-after'] == '1', 'when to retry is not said')
+                time.sleep(0.01)
+            answers.append(answer.body)
+        askers = [threading.Thread(target=ask) for _ in range(24)]
+        for asker in askers:
+            asker.start()
+        for asker in askers:
+            asker.join(30)
+        expect_equal('the answers', (len(answers), len(set(answers))), (24, 1))
+        expect_equal('the sessions', len(service.get('/v1/sessions?label=one:only').json['sessions']), 1)
+
+
 def WhatHappensIsCounted(start):
     with start() as service:
         def counted(line):
@@ -270,7 +288,7 @@ def CurlTalksToIt(start):
                                   check=True, capture_output=True, text=True, timeout=30).stdout
         expect('"ok"' in curl('http://escrowd/v1/health'), 'health')
         expect('"ready"' in curl('http://escrowd/v1/ready'), 'ready')
-        expect('"v1"' in curl('http://escrowd/v1/version'), 'version')
+        expect('"api":1' in curl('http://escrowd/v1/version'), 'version')
         opened = curl('-H', 'Content-Type: application/json', '-d', '{"repository": "data"}',
                       'http://escrowd/v1/sessions')
         expect('"state":"open"' in opened, opened)
