@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "api/control_client.h"
-#include "daemon/config.h"
 #include "daemon/mountpoint.h"
 #include "daemon/session_verbs.h"
 
@@ -73,8 +72,8 @@ SendPart parts_to(const std::function<void(const api::DiffPart&)>& on_part) {
 
 }  // namespace
 
-SessionAccess::SessionAccess(RepositoryContext& context, const std::string& text)
-    : context_(context), id_(context.sessions().resolve(text)) {}
+SessionAccess::SessionAccess(RepositoryContext& context, const std::string& text, std::string who)
+    : context_(context), id_(context.sessions().resolve(text)), who_(std::move(who)) {}
 
 api::Answer SessionAccess::ask(const api::Request& request, const std::function<void(const api::DiffPart&)>& on_part) {
   const std::string directory = context_.repository().directories().path_of(id_);
@@ -98,7 +97,7 @@ api::Answer SessionAccess::ask(const api::Request& request, const std::function<
 
 api::Answer SessionAccess::act(session::Session& session, session::Attachment attachment, const api::Request& request,
                                const std::function<void(const api::DiffPart&)>& on_part) {
-  const std::string who = current_principal();
+  const std::string& who = who_;
   return std::visit(
       Overloaded{
           [&](const api::StatusRequest& it) -> api::Answer {
@@ -159,7 +158,7 @@ api::Answer SessionAccess::answer_ended(const session::SessionManager::Listed& l
                         [&](const api::CommitRequest&) -> api::Answer { return late_commit_answer(record); },
                         [&](const api::RollbackRequest& it) -> api::Answer {
                           if (!is_waiting || it.keep_result) return late_rollback_answer(record);
-                          return reject({.reviewer = current_principal(), .comment = {}}, session::Reason::requested);
+                          return reject({.reviewer = who_, .comment = {}}, session::Reason::requested);
                         },
                         [&](const api::DiscardRequest&) -> api::Answer { refuse_ended(record, "discard in"); },
                         [&](const api::UpdateRequest&) -> api::Answer { refuse_ended(record, "update"); },

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "api/protocol.h"
+#include "daemon/config.h"
 #include "daemon/repository_context.h"
 
 namespace escrow::daemon {
@@ -17,7 +18,8 @@ namespace escrow::daemon {
 class SessionAccess {
  public:
   // `text` is an id or a unique prefix of one. Throws Error{no_session}, Error{ambiguous_session}.
-  SessionAccess(RepositoryContext& context, const std::string& text);
+  // `who` is recorded where this process acts by itself; a host asks the kernel who its peer is.
+  SessionAccess(RepositoryContext& context, const std::string& text, std::string who = current_principal());
 
   const session::SessionId& id() const { return id_; }
 
@@ -43,6 +45,7 @@ class SessionAccess {
 
   RepositoryContext& context_;
   session::SessionId id_;
+  std::string who_;
 };
 
 }  // namespace escrow::daemon

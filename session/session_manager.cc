@@ -30,10 +30,10 @@ void check_audit(const Audit& audit) {
 
 SessionManager::SessionManager(const Services& services) : services_(services) {}
 
-std::unique_ptr<Session> SessionManager::open(SessionOptions options, bool create_branch) {
+std::unique_ptr<Session> SessionManager::open(SessionOptions options, bool create_branch, const SessionId& id) {
   check_audit(options.audit);
   if (!options.read_only) services_.references.check_target(options.branch);
-  SessionRecord record{SessionId::generate()};
+  SessionRecord record{id};
   record.options = std::move(options);
   strengthen(record.options, services_.references.rule_of(record.options.branch));
   record.created = record.changed = services_.clock.now();

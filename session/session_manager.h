@@ -19,7 +19,9 @@ class SessionManager {
   // commit and the trees of the prefix, nothing else.
   // Throws Error{no_branch} (unless the repository has no commit on it yet and `create_branch`),
   // Error{not_a_directory} when the prefix names a file.
-  std::unique_ptr<Session> open(SessionOptions options, bool create_branch);
+  // `id` is a fresh one; a caller that must know it before anything is on disk brings its own.
+  std::unique_ptr<Session> open(SessionOptions options, bool create_branch,
+                                const SessionId& id = SessionId::generate());
   // Takes over a detached session. Throws Error{attached_elsewhere}, Error{no_session}, Error{wrong_state} for one that
   // has ended or awaits approval.
   std::unique_ptr<Session> attach(const SessionId& id);

@@ -72,4 +72,20 @@ void walk_history(git_repository* repository, const GitObjectStore& objects, con
   }
 }
 
+std::vector<std::pair<std::string, ObjectId>> list_branches(git_repository* repository) {
+  constexpr std::string_view kHeads = "refs/heads/";
+  git_reference_iterator* raw = nullptr;
+  check_git(git_reference_iterator_glob_new(&raw, repository, "refs/heads/*"), "listing branches");
+  const GitReferenceIterator iterator(raw);
+  std::vector<std::pair<std::string, ObjectId>> branches;
+  for (const char* name = nullptr; git_reference_next_name(&name, raw) == 0;) {
+    git_oid head;
+    // One that went meanwhile is left out.
+    if (git_reference_name_to_id(&head, repository, name) != 0) continue;
+    branches.emplace_back(std::string_view(name).substr(kHeads.size()), from_git(head));
+  }
+  std::sort(branches.begin(), branches.end());
+  return branches;
+}
+
 }  // namespace escrow::storage

@@ -3,6 +3,8 @@
 
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "storage/git_object_store.h"
 #include "storage/repository.h"
@@ -12,5 +14,8 @@ namespace escrow::storage {
 // See Repository::log.
 void walk_history(git_repository* repository, const GitObjectStore& objects, const std::string& branch,
                   const std::string& path, const std::function<bool(const LogEntry&)>& visit);
+
+// See Repository::branches.
+std::vector<std::pair<std::string, session::ObjectId>> list_branches(git_repository* repository);
 
 }  // namespace escrow::storage

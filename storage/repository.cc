@@ -135,6 +135,10 @@ std::vector<AuditEntry> Repository::audit(const std::function<bool(const Session
 
 std::chrono::seconds Repository::audit_retention() const { return read_audit_retention(git_directory()); }
 
+std::vector<std::pair<std::string, ObjectId>> Repository::branches() const {
+  return list_branches(impl_->pool.borrow().get());
+}
+
 std::size_t Repository::fold_packs() {
   if (!has_many_packs(impl_->objects)) return 0;
   const UniqueFd alone = try_gc_lock(impl_->gc_lock_path(), GcLockKind::exclusive);

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "session/log.h"
@@ -74,6 +75,8 @@ class Repository {
   std::vector<AuditEntry> audit(const std::function<bool(const session::SessionRecord&)>& wanted) const;
   // How long records of sessions that have ended are kept (branch_rules.h).
   std::chrono::seconds audit_retention() const;
+  // Every branch and its head, by name.
+  std::vector<std::pair<std::string, session::ObjectId>> branches() const;
 
   // Makes one pack of the small ones that commits left, when there are more than 50; 0 when there was nothing to do or
   // somebody else is at it. For after a commit was reported.

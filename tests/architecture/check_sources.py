@@ -24,6 +24,8 @@ FOREIGN = (  # a pattern of system headers, their name in messages, the only fol
     (r"fuse(_\w+)?\.h|fuse3?/.*|linux/fuse\.h", "libfuse", "fuse"),
     (r"nlohmann/.*", "nlohmann_json", "api"),
     (r"sys/(socket|un)\.h|netinet/.*|arpa/.*|netdb\.h", "sockets", "api"),
+    (r"boost/.*", "Boost", "api"),
+    (r"prometheus/.*", "prometheus-cpp", "api"),
     (r"git2(\.h|/.*)", "libgit2", "storage"),
     (r"sqlite3(ext)?\.h", "SQLite", "storage"),
     (r"zlib\.h|openssl/.*", "zlib and libcrypto", "storage"),

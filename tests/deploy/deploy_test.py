@@ -57,10 +57,11 @@ def executable(path, text):
 
 
 def ManualPageHasNoWarnings(source):
-    page = f"{source}/deploy/man/escrow.1"
     environment = {**os.environ, "LC_ALL": "C.UTF-8", "MANROFFSEQ": "", "MANWIDTH": "100"}
-    result = run("man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", page, env=environment)
-    expect_equal("warnings of man", result.stderr, "")
+    for page in ("escrow.1", "escrowd.8"):
+        path = f"{source}/deploy/man/{page}"
+        result = run("man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", path, env=environment)
+        expect_equal(f"warnings of man {page}", result.stderr, "")
 
 
 def ManualPageNamesEveryCommandAndOption(source, escrow):
@@ -80,6 +81,37 @@ def ManualPageNamesEveryCommandAndOption(source, escrow):
         known |= {option[2:] for option in all_options_of(escrow, command)}
     named = set(re.findall(r"(?:Fl|\||Fl \w \|) -([a-z][a-z-]*)", page))
     expect_equal("in escrow.1 but in no --help", sorted(named - known), [])
+
+
+def ManualPageOfTheServiceNamesEveryOption(source, build):
+    with open(f"{source}/deploy/man/escrowd.8", encoding="utf-8") as file:
+        page = file.read()
+    options = options_of(f"{build}/daemon/escrowd")
+    named = {"--" + name for name in re.findall(r"^\.It Fl -([a-z][a-z-]*)", page, re.MULTILINE)}
+    expect_equal("the options of escrowd and those in escrowd.8", named, options)
+    with open(f"{source}/daemon/escrowd_config.cc", encoding="utf-8") as file:
+        members = set(re.findall(r'fields\.\w+\("(\w+)"', file.read()))
+    lines = re.findall(r"^\.It ([a-z_ ,]+)$", page, re.MULTILINE)
+    documented = {name for line in lines for name in line.split(" , ")}
+    expect_equal("the members of the configuration and those in escrowd.8", documented, members)
+
+
+def TheApiDescriptionNamesEveryRouteAndProblem(source):
+    """api/openapi.yaml and the sources list the same routes, problem codes and fields of requests."""
+    def read(path):
+        with open(f"{source}/{path}", encoding="utf-8") as file:
+            return file.read()
+    api = read("api/openapi.yaml")
+    routes = set(re.findall(r'^  (get|post)\("(/[^"]*)"', read("daemon/service_routes.cc"), re.MULTILINE))
+    documented, path = set(), None
+    for line in api.split("\n"):
+        if match := re.match(r"  (/\S*):$", line):
+            path = match.group(1)
+        elif match := re.match(r"    (get|post|put|delete):$", line):
+            documented.add((match.group(1), path))
+    expect_equal("the routes", documented, routes)
+    codes = re.findall(r'^      \{"(\w+)", \d', read("api/problem.cc"), re.MULTILINE)
+    expect_equal("the problem codes", re.findall(r"^            - (\w+)$", api, re.MULTILINE), codes)
 
 
 def CompletionOffersCommandsAndOptions(source, escrow):
@@ -167,7 +199,9 @@ def InstallPutsEverythingInPlace(build):
             "usr/bin/escrow": True, "sbin/mount.fuse.escrow": True, "usr/share/man/man1/escrow.1": False,
             "usr/share/bash-completion/completions/escrow": False, "usr/share/zsh/site-functions/_escrow": False,
             "usr/share/fish/vendor_completions.d/escrow.fish": False,
-            "usr/lib/systemd/system/escrow-mount@.service": False,
+            "usr/lib/systemd/system/escrow-mount@.service": False, "usr/lib/systemd/system/escrowd.service": False,
+            "usr/bin/escrowd": True, "usr/share/man/man8/escrowd.8": False,
+            "usr/share/doc/escrow/openapi.yaml": False,
         }
         for path, is_program in expected.items():
             if not os.path.isfile(f"{directory}/{path}"):

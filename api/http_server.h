@@ -1,0 +1,45 @@
+// HTTP/1.1 on a Unix stream socket. One thread moves bytes, a bounded number of threads run the handler.
+//
+// Every peer is a local user whom the kernel names; who may connect is decided by the socket's mode (0660) and group.
+// A client costs one descriptor and what it has sent so far: requests are bounded in size and time, connections in
+// number and idleness. What is wrong with a request is answered as a problem (problem.h) before the connection closes.
+// Thread-safe. Throws Error{unavailable} when it cannot listen. Sources: RFC 9110, RFC 9112, unix(7).
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "api/http_message.h"
+#include "session/log.h"
+
+namespace escrow::api {
+
+class HttpServer {
+ public:
+  struct Options {
+    std::string socket;  // absolute
+    std::string group;   // that may connect; empty: this process's
+    std::size_t max_body_bytes = std::size_t{1} << 20;
+    std::size_t max_header_bytes = 16 * 1024;
+    std::size_t max_connections = 2048;
+    std::chrono::milliseconds idle_timeout{60'000};     // between requests
+    std::chrono::milliseconds request_timeout{30'000};  // from a request's first byte to its last, and for an answer
+    unsigned threads = 16;
+  };
+  // Must not throw.
+  using Handler = std::function<HttpReply(const HttpRequest&)>;
+
+  // Listens from here on. A socket that a dead server left behind is replaced, one that answers is not.
+  HttpServer(const Options& options, Handler handler, session::Log& log);
+  // Accepts and reads nothing more, lets every request that was read be answered, removes the socket.
+  ~HttpServer();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace escrow::api

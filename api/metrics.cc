@@ -1,0 +1,83 @@
+#include "api/metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <sstream>
+
+namespace escrow::api {
+
+namespace {
+
+// Seconds.
+const prometheus::Histogram::BucketBoundaries kBuckets = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
+                                                          0.25,  0.5,    1,     2.5,  5,     10};
+
+}  // namespace
+
+struct Metrics::Impl {
+  prometheus::Registry registry;  // self-locking, as its families
+  prometheus::Family<prometheus::Counter>& requests =
+      prometheus::BuildCounter()
+          .Name("escrow_http_requests_total")
+          .Help("Requests answered, long polls excepted")
+          .Register(registry);
+  prometheus::Family<prometheus::Histogram>& request_seconds = prometheus::BuildHistogram()
+                                                                   .Name("escrow_http_request_seconds")
+                                                                   .Help("From a request to its answer")
+                                                                   .Register(registry);
+  prometheus::Family<prometheus::Counter>& commits =
+      prometheus::BuildCounter()
+          .Name("escrow_commits_total")
+          .Help("Commits asked for over the API, by what became of them")
+          .Register(registry);
+  prometheus::Histogram& commit_seconds = prometheus::BuildHistogram()
+                                              .Name("escrow_commit_seconds")
+                                              .Help("From a request to commit to the durable outcome")
+                                              .Register(registry)
+                                              .Add({}, kBuckets);
+  prometheus::Family<prometheus::Gauge>& sessions = prometheus::BuildGauge()
+                                                        .Name("escrow_sessions")
+                                                        .Help("Sessions of the registered repositories, by state")
+                                                        .Register(registry);
+  prometheus::Gauge& mounts = prometheus::BuildGauge()
+                                  .Name("escrow_mounts")
+                                  .Help("Sessions that this service has mounted")
+                                  .Register(registry)
+                                  .Add({});
+};
+
+Metrics::Metrics() : impl_(std::make_unique<Impl>()) {
+  for (const char* outcome : {"committed", "awaiting_approval", "conflict", "failed"})
+    impl_->commits.Add({{"outcome", outcome}});
+}
+Metrics::~Metrics() = default;
+
+void Metrics::add_request(const std::string& method, const std::string& route, unsigned status, double seconds) {
+  const bool is_known = !route.empty();
+  impl_->requests
+      .Add({{"method", is_known ? method : "other"}, {"route", is_known ? route : "none"},
+            {"status", std::to_string(status)}})
+      .Increment();
+  if (is_known) impl_->request_seconds.Add({{"method", method}, {"route", route}}, kBuckets).Observe(seconds);
+}
+
+void Metrics::add_commit(const std::string& outcome, double seconds) {
+  impl_->commits.Add({{"outcome", outcome}}).Increment();
+  impl_->commit_seconds.Observe(seconds);
+}
+
+HttpResponse Metrics::answer(const std::map<std::string, std::uint64_t>& sessions_by_state, std::uint64_t mounts) {
+  for (const auto& [state, count] : sessions_by_state) {
+    impl_->sessions.Add({{"state", state}}).Set(static_cast<double>(count));
+  }
+  impl_->mounts.Set(static_cast<double>(mounts));
+  std::ostringstream text;
+  prometheus::TextSerializer().Serialize(text, impl_->registry.Collect());
+  return {.status = 200, .content_type = "text/plain; version=0.0.4", .body = text.str(), .headers = {}};
+}
+
+}  // namespace escrow::api

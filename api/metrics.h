@@ -1,0 +1,31 @@
+// What escrowd counts, in the text format of Prometheus. Thread-safe. The labels are from closed lists: no client can
+// make the memory grow. Long polls are not among the requests, their time is the session's.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "api/http_message.h"
+
+namespace escrow::api {
+
+class Metrics {
+ public:
+  Metrics();
+  ~Metrics();
+
+  // `route` as it was added to the router; "" where there was none.
+  void add_request(const std::string& method, const std::string& route, unsigned status, double seconds);
+  // `outcome` is a session's state afterwards, or "conflict", or "failed".
+  void add_commit(const std::string& outcome, double seconds);
+  // Everything counted so far, with what is counted at this moment.
+  HttpResponse answer(const std::map<std::string, std::uint64_t>& sessions_by_state, std::uint64_t mounts);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace escrow::api

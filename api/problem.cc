@@ -1,0 +1,166 @@
+#include "api/problem.h"
+
+#include <utility>
+
+#include "api/json_values.h"
+#include "api/session_json.h"
+
+namespace escrow::api {
+
+using session::Errc;
+
+namespace {
+
+// The codes of a system call and of the core that a Problem stands for when only an Error is asked.
+Errc errc_of(ProblemCode code) {
+  switch (kind_of(code).status) {
+    case 400:
+      return Errc::bad_request;
+    case 403:
+      return Errc::not_permitted;
+    case 404:
+      return Errc::not_found;
+    case 409:
+      return Errc::wrong_state;
+    default:
+      return Errc::unavailable;
+  }
+}
+
+}  // namespace
+
+const ProblemKind& kind_of(ProblemCode code) {
+  static constexpr ProblemKind kKinds[] = {
+      {"malformed_request", 400, false, 2, "Not a request"},
+      {"malformed_json", 400, false, 2, "The body is not one JSON object"},
+      {"unknown_field", 400, false, 2, "The request has a field that is not known here"},
+      {"invalid_value", 400, false, 2, "A field has an impossible value"},
+      {"bad_request", 400, false, 2, "The request cannot be understood"},
+      {"forbidden", 403, false, 1, "Not allowed to this principal"},
+      {"not_found", 404, false, 1, "There is no such thing"},
+      {"no_repository", 404, false, 125, "There is no such repository"},
+      {"no_branch", 404, false, 1, "There is no such branch"},
+      {"no_session", 404, false, 1, "There is no such session"},
+      {"method_not_allowed", 405, false, 2, "The resource does not know this method"},
+      {"request_timeout", 408, true, 125, "The request came too slowly"},
+      {"exists", 409, false, 1, "There is one already"},
+      {"conflict", 409, false, 122, "The commit meets conflicting changes"},
+      {"result_moved", 409, false, 123, "The branch moved, and the result has another id"},
+      {"session_finished", 409, false, 1, "The session has another outcome already"},
+      {"wrong_state", 409, false, 1, "The state does not allow it"},
+      {"attached_elsewhere", 409, true, 1, "Another process hosts the session"},
+      {"busy", 409, true, 1, "In use"},
+      {"idempotency_in_flight", 409, true, 1, "The first request with this key is not answered yet"},
+      {"body_too_large", 413, false, 2, "The body is too large"},
+      {"unsupported_media_type", 415, false, 2, "The body is not application/json"},
+      {"idempotency_key_reused", 422, false, 2, "The key was used for another request"},
+      {"result_too_large", 422, false, 1, "The answer would be too large"},
+      {"unsupported_repository", 422, false, 125, "The repository cannot be used"},
+      {"header_too_large", 431, false, 2, "The header is too large"},
+      {"internal", 500, false, 125, "Escrow failed"},
+      {"damaged_repository", 500, false, 125, "The repository or its state is damaged"},
+      {"newer_state", 500, false, 125, "The state was written by a later version"},
+      {"branch_moved", 503, true, 1, "The branch moved too often"},
+      {"unavailable", 503, true, 125, "Not possible at the moment"},
+      {"no_space", 507, true, 125, "The disk is full"},
+  };
+  static_assert(sizeof kKinds / sizeof *kKinds == static_cast<std::size_t>(kLastProblem) + 1);
+  return kKinds[static_cast<std::size_t>(code)];
+}
+
+ProblemCode problem_code(Errc code) {
+  switch (code) {
+    case Errc::not_found:
+      return ProblemCode::not_found;
+    case Errc::exists:
+      return ProblemCode::exists;
+    case Errc::access_denied:
+    case Errc::not_permitted:
+    case Errc::read_only:
+      return ProblemCode::forbidden;
+    case Errc::no_space:
+    case Errc::quota_exceeded:
+      return ProblemCode::no_space;
+    case Errc::busy:
+      return ProblemCode::busy;
+    case Errc::input_output:
+    case Errc::file_too_large:
+      return ProblemCode::internal;
+    case Errc::bad_request:
+      return ProblemCode::bad_request;
+    case Errc::result_too_large:
+      return ProblemCode::result_too_large;
+    case Errc::no_repository:
+      return ProblemCode::no_repository;
+    case Errc::unsupported_repository:
+      return ProblemCode::unsupported_repository;
+    case Errc::damaged_repository:
+      return ProblemCode::damaged_repository;
+    case Errc::newer_state:
+      return ProblemCode::newer_state;
+    case Errc::no_branch:
+      return ProblemCode::no_branch;
+    case Errc::no_session:
+      return ProblemCode::no_session;
+    case Errc::wrong_state:
+    case Errc::not_a_directory:
+    case Errc::is_a_directory:
+    case Errc::not_empty:
+    case Errc::name_too_long:
+    case Errc::too_many_links:
+    case Errc::invalid_argument:
+    case Errc::no_attribute:
+    case Errc::no_such_offset:
+    case Errc::not_supported:
+    case Errc::ambiguous_session:
+      return ProblemCode::wrong_state;
+    case Errc::attached_elsewhere:
+      return ProblemCode::attached_elsewhere;
+    case Errc::branch_moved:
+      return ProblemCode::branch_moved;
+    case Errc::conflict:
+      return ProblemCode::conflict;
+    case Errc::unavailable:
+      return ProblemCode::unavailable;
+  }
+  return ProblemCode::internal;
+}
+
+Problem::Problem(ProblemCode code, const std::string& detail, Members members)
+    : session::Error(errc_of(code), detail), problem_(code), members_(std::move(members)) {}
+
+Problem::Problem(const std::string& detail, std::vector<session::Conflict> conflicts)
+    : Problem(ProblemCode::conflict, detail) {
+  conflicts_ = std::move(conflicts);
+}
+
+HttpResponse problem_response(const Problem& problem) {
+  const ProblemKind& kind = kind_of(problem.problem());
+  Json json{{"type", std::string("urn:escrow:problem:") + kind.name},
+            {"title", kind.title},
+            {"status", kind.status},
+            {"code", kind.name},
+            {"retryable", kind.retryable},
+            {"exit_code", kind.exit_code}};
+  set_bytes(json, "detail", problem.what());
+  for (const auto& [name, value] : problem.members()) set_bytes(json, name, value);
+  if (!problem.conflicts().empty()) json["conflicts"] = conflicts_json(problem.conflicts());
+  HttpResponse response{.status = kind.status, .content_type = "application/problem+json", .body = dump(json) + "\n",
+                        .headers = {}};
+  if (kind.retryable) response.headers.emplace_back("Retry-After", "1");
+  return response;
+}
+
+HttpResponse problem_of_current_exception() noexcept {
+  try {
+    throw;
+  } catch (const Problem& problem) {
+    return problem_response(problem);
+  } catch (const session::Error& error) {
+    return problem_response(Problem(problem_code(error.code()), error.what()));
+  } catch (const std::exception& error) {
+    return problem_response(Problem(ProblemCode::internal, std::string("internal error: ") + error.what()));
+  }
+}
+
+}  // namespace escrow::api

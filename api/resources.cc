@@ -1,0 +1,125 @@
+#include "api/resources.h"
+
+#include <array>
+#include <cstdio>
+
+#include "api/json_values.h"
+#include "api/session_json.h"
+
+namespace escrow::api {
+
+namespace {
+
+std::string line(const Json& json) { return dump(json) + "\n"; }
+
+Json resource_json(const SessionResource& resource) {
+  Json json = view_json(resource.view);
+  json["repository"] = resource.repository;
+  json["external_id"] = resource.external_id.empty() ? Json(nullptr) : Json(resource.external_id);
+  json["labels"] = Json::object();
+  for (const auto& [name, value] : resource.labels) json["labels"][name] = value;
+  json["warning"] = resource.warning.empty() ? Json(nullptr) : Json(resource.warning);
+  return json;
+}
+
+Json repository_json(const RepositoryResource& repository) {
+  Json json{{"name", repository.name}};
+  set_bytes(json, "path", repository.path);
+  set_bytes(json, "default_branch", repository.default_branch);
+  json["error"] = repository.error.empty() ? Json(nullptr) : Json(repository.error);
+  return json;
+}
+
+Json entry_json(const std::optional<session::TreeEntry>& entry, const std::optional<std::uint64_t>& size) {
+  if (!entry) return nullptr;
+  std::array<char, 8> mode;
+  std::snprintf(mode.data(), mode.size(), "%06o", static_cast<unsigned>(entry->mode));
+  return Json{{"mode", mode.data()}, {"id", entry->id.hex()}, {"size", size ? Json(*size) : Json(nullptr)}};
+}
+
+Json person_json(const session::Signature& signature) {
+  Json json = Json::object();
+  set_bytes(json, "name", signature.name);
+  set_bytes(json, "email", signature.email);
+  json["time"] = to_text({.seconds = signature.time_s, .nanoseconds = 0});
+  return json;
+}
+
+Json next_json(const std::string& next) { return next.empty() ? Json(nullptr) : Json(next); }
+
+}  // namespace
+
+std::string to_json(const SessionResource& resource) { return line(resource_json(resource)); }
+
+std::string to_json(const std::vector<SessionResource>& page, const std::string& next) {
+  Json sessions = Json::array();
+  for (const SessionResource& resource : page) sessions.push_back(resource_json(resource));
+  return line({{"sessions", std::move(sessions)}, {"next", next_json(next)}});
+}
+
+std::string changes_json(const std::vector<ChangeResource>& changes, const std::vector<session::Omission>& omitted) {
+  Json array = Json::array();
+  for (const auto& [change, size_before, size_after] : changes) {
+    Json entry = Json::object();
+    set_bytes(entry, "path", change.path);
+    entry["change"] = name_of(change.did);
+    entry["before"] = entry_json(change.before, size_before);
+    entry["after"] = entry_json(change.after, size_after);
+    array.push_back(std::move(entry));
+  }
+  return line({{"changes", std::move(array)}, {"omitted", omissions_json(omitted)}});
+}
+
+std::string to_json(const RepositoryResource& repository) { return line(repository_json(repository)); }
+
+std::string to_json(const std::vector<RepositoryResource>& repositories) {
+  Json array = Json::array();
+  for (const RepositoryResource& repository : repositories) array.push_back(repository_json(repository));
+  return line({{"repositories", std::move(array)}});
+}
+
+std::string branches_json(const std::vector<std::pair<std::string, session::ObjectId>>& branches) {
+  Json array = Json::array();
+  for (const auto& [name, head] : branches) {
+    Json entry = Json::object();
+    set_bytes(entry, "name", name);
+    entry["head"] = head.hex();
+    array.push_back(std::move(entry));
+  }
+  return line({{"branches", std::move(array)}});
+}
+
+std::string commits_json(const std::vector<CommitResource>& commits, const std::string& next) {
+  Json array = Json::array();
+  for (const auto& [id, commit, trailers] : commits) {
+    Json audit = Json::object();
+    for (const auto& [name, value] : trailers) {
+      if (name.starts_with("Escrow-")) set_bytes(audit, name, value);
+    }
+    Json parents = Json::array();
+    for (const session::ObjectId& parent : commit.parents) parents.push_back(parent.hex());
+    Json entry{{"commit", id.hex()}, {"tree", commit.tree.hex()}, {"parents", std::move(parents)},
+               {"author", person_json(commit.author)}, {"committer", person_json(commit.committer)}};
+    set_bytes(entry, "message", commit.message);
+    entry["audit"] = std::move(audit);
+    array.push_back(std::move(entry));
+  }
+  return line({{"commits", std::move(array)}, {"next", next_json(next)}});
+}
+
+// base64url without padding (RFC 4648), so that a cursor needs no escapes in a query.
+std::string encode_cursor(const std::string& position) {
+  std::string text = to_base64(position);
+  for (char& letter : text) letter = letter == '+' ? '-' : letter == '/' ? '_' : letter;
+  while (text.ends_with('=')) text.pop_back();
+  return text;
+}
+
+std::optional<std::string> decode_cursor(const std::string& cursor) {
+  std::string text = cursor;
+  for (char& letter : text) letter = letter == '-' ? '+' : letter == '_' ? '/' : letter;
+  while (text.size() % 4 != 0) text += '=';
+  return from_base64(text);
+}
+
+}  // namespace escrow::api

@@ -1,0 +1,55 @@
+// The documents that escrowd answers with: sessions, changes, repositories, branches, commits. api/openapi.yaml
+// describes them. Pure functions; each returns one JSON document and a newline.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "api/protocol.h"
+#include "session/object_store.h"
+#include "session/tree_changes.h"
+
+namespace escrow::api {
+
+// A session as the API shows it.
+struct SessionResource {
+  SessionView view;
+  std::string repository;
+  std::string external_id;  // empty: none
+  std::map<std::string, std::string> labels;
+  std::string warning;  // of the verb that was asked for; empty: none
+};
+std::string to_json(const SessionResource& resource);
+// `next` is the cursor of the page that follows; empty: this is the last.
+std::string to_json(const std::vector<SessionResource>& page, const std::string& next);
+
+struct ChangeResource {
+  session::PathChange change;
+  std::optional<std::uint64_t> size_before, size_after;  // of blobs
+};
+std::string changes_json(const std::vector<ChangeResource>& changes, const std::vector<session::Omission>& omitted);
+
+struct RepositoryResource {
+  std::string name, path, default_branch;
+  std::string error;  // why it cannot be used; empty: it can
+};
+std::string to_json(const RepositoryResource& repository);
+std::string to_json(const std::vector<RepositoryResource>& repositories);
+
+std::string branches_json(const std::vector<std::pair<std::string, session::ObjectId>>& branches);
+
+struct CommitResource {
+  session::ObjectId id;
+  session::Commit commit;
+  std::vector<std::pair<std::string, std::string>> trailers;
+};
+std::string commits_json(const std::vector<CommitResource>& commits, const std::string& next);
+
+// For cursors: opaque to clients.
+std::string encode_cursor(const std::string& position);
+std::optional<std::string> decode_cursor(const std::string& cursor);
+
+}  // namespace escrow::api

@@ -1,0 +1,165 @@
+#include "api/router.h"
+
+#include <charconv>
+#include <chrono>
+#include <utility>
+
+#include "api/problem.h"
+
+namespace escrow::api {
+
+namespace {
+
+int hex_digit(char letter) {
+  if (letter >= '0' && letter <= '9') return letter - '0';
+  if (letter >= 'a' && letter <= 'f') return letter - 'a' + 10;
+  if (letter >= 'A' && letter <= 'F') return letter - 'A' + 10;
+  return -1;
+}
+
+std::string decode(std::string_view text) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (text[at] != '%') {
+      out += text[at];
+      continue;
+    }
+    const int high = at + 2 < text.size() ? hex_digit(text[at + 1]) : -1;
+    const int low = at + 2 < text.size() ? hex_digit(text[at + 2]) : -1;
+    if (high < 0 || low < 0) {
+      throw Problem(ProblemCode::malformed_request, "'" + std::string(text) + "' has a '%' without two digits");
+    }
+    out += static_cast<char>(high * 16 + low);
+    at += 2;
+  }
+  return out;
+}
+
+std::vector<std::string> split(std::string_view path) {
+  std::vector<std::string> components;
+  while (!path.empty()) {
+    path.remove_prefix(1);
+    const std::size_t slash = std::min(path.find('/'), path.size());
+    components.emplace_back(path.substr(0, slash));
+    path.remove_prefix(slash);
+  }
+  return components;
+}
+
+bool is_parameter(const std::string& component) { return component.starts_with('{'); }
+
+bool fits(const std::vector<std::string>& pattern, const std::vector<std::string>& path) {
+  if (pattern.size() != path.size()) return false;
+  for (std::size_t at = 0; at < path.size(); ++at) {
+    if (is_parameter(pattern[at]) ? path[at].empty() : pattern[at] != path[at]) return false;
+  }
+  return true;
+}
+
+[[noreturn]] void refuse_method(const HttpRequest& request, const std::string& allowed) {
+  throw Problem(ProblemCode::method_not_allowed,
+                request.method + " is not possible here; " + allowed + " is", {{"allowed", allowed}});
+}
+
+}  // namespace
+
+Query::Query(std::string_view encoded) {
+  while (!encoded.empty()) {
+    const std::size_t end = std::min(encoded.find('&'), encoded.size());
+    const std::string_view pair = encoded.substr(0, end);
+    const std::size_t equals = std::min(pair.find('='), pair.size());
+    const std::string_view value = equals == pair.size() ? std::string_view() : pair.substr(equals + 1);
+    if (!pair.empty()) values_.emplace(decode(pair.substr(0, equals)), decode(value));
+    encoded.remove_prefix(std::min(end + 1, encoded.size()));
+  }
+}
+
+std::vector<std::string> Query::take_all(const std::string& name) {
+  std::vector<std::string> found;
+  const auto [begin, end] = values_.equal_range(name);
+  for (auto at = begin; at != end; ++at) found.push_back(at->second);
+  values_.erase(begin, end);
+  return found;
+}
+
+std::optional<std::string> Query::take(const std::string& name) {
+  std::vector<std::string> found = take_all(name);
+  if (found.size() > 1) {
+    throw Problem(ProblemCode::invalid_value, "the query has \"" + name + "\" more than once", {{"field", name}});
+  }
+  return found.empty() ? std::nullopt : std::optional(std::move(found.front()));
+}
+
+std::optional<std::uint64_t> Query::take_number(const std::string& name, std::uint64_t most) {
+  const std::optional<std::string> text = take(name);
+  if (!text) return std::nullopt;
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+  if (error != std::errc() || end != text->data() + text->size() || value > most) {
+    throw Problem(ProblemCode::invalid_value,
+                  "the query's \"" + name + "\" is not a whole number of at most " + std::to_string(most),
+                  {{"field", name}});
+  }
+  return value;
+}
+
+void Query::refuse_others() const {
+  if (values_.empty()) return;
+  const std::string& name = values_.begin()->first;
+  throw Problem(ProblemCode::unknown_field, "the query's \"" + name + "\" is not known here", {{"field", name}});
+}
+
+void Router::add(const std::string& method, const std::string& pattern, Handler handler) {
+  routes_.push_back({method, pattern, split(pattern), std::move(handler)});
+}
+
+HttpReply Router::dispatch(const HttpRequest& request, std::string& route) const {
+  const std::string_view target = request.target;
+  const std::size_t question = std::min(target.find('?'), target.size());
+  const std::string_view path = target.substr(0, question);
+  const auto refuse = [&] { throw Problem(ProblemCode::not_found, "there is no " + std::string(path)); };
+  if (!path.starts_with('/')) refuse();
+  const std::vector<std::string> components = split(path);
+  std::string allowed;
+  for (const Route& candidate : routes_) {
+    if (!fits(candidate.components, components)) continue;
+    if (candidate.method != request.method) {
+      allowed += (allowed.empty() ? "" : ", ") + candidate.method;
+      continue;
+    }
+    route = candidate.pattern;
+    Call call{.request = request,
+              .route = candidate.pattern,
+              .parameters = {},
+              .query = Query(question == target.size() ? std::string_view() : target.substr(question + 1))};
+    for (std::size_t at = 0; at < components.size(); ++at) {
+      if (is_parameter(candidate.components[at])) call.parameters.push_back(decode(components[at]));
+    }
+    return candidate.handler(call);
+  }
+  if (allowed.empty()) refuse();
+  refuse_method(request, allowed);
+}
+
+HttpReply Router::answer(const HttpRequest& request) const noexcept {
+  const auto begin = std::chrono::steady_clock::now();
+  std::string route;
+  HttpReply reply;
+  try {
+    reply = dispatch(request, route);
+  } catch (const Problem& problem) {
+    HttpResponse response = problem_response(problem);
+    for (const auto& [name, value] : problem.members()) {
+      if (name == "allowed") response.headers.emplace_back("Allow", value);
+    }
+    reply = std::move(response);
+  } catch (...) {
+    reply = problem_of_current_exception();
+  }
+  const auto* response = std::get_if<HttpResponse>(&reply);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  if (observer_ && response != nullptr) observer_(request.method, route, response->status, taken.count());
+  return reply;
+}
+
+}  // namespace escrow::api

@@ -1,0 +1,64 @@
+// Finds the handler of a request by its method and path; the dispatcher's catch site.
+//
+// Routes are added before the first request; afterwards thread-safe. Paths and queries are percent-encoded bytes
+// (RFC 3986); a path that is not in its one normal form ("//", ".", "..", a bad escape) names nothing.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "api/http_message.h"
+
+namespace escrow::api {
+
+// The query of a request, read strictly: parameters that nobody asked for are refused by name.
+class Query {
+ public:
+  // Throws Problem{malformed_request}.
+  explicit Query(std::string_view encoded);
+  std::optional<std::string> take(const std::string& name);
+  // Every value of a parameter that may come more than once.
+  std::vector<std::string> take_all(const std::string& name);
+  std::optional<std::uint64_t> take_number(const std::string& name, std::uint64_t most);
+  void refuse_others() const;
+
+ private:
+  std::multimap<std::string, std::string> values_;
+};
+
+// One request on its way.
+struct Call {
+  const HttpRequest& request;
+  std::string route;                    // as it was added: "/v1/sessions/{session}"
+  std::vector<std::string> parameters;  // of the path, decoded, in order
+  Query query;
+};
+
+class Router {
+ public:
+  using Handler = std::function<HttpReply(Call& call)>;
+  // `pattern` has whole components as parameters: "/v1/sessions/{session}/diff".
+  void add(const std::string& method, const std::string& pattern, Handler handler);
+  // Told of every answer: the route ("" where there is none), the status and the seconds it took.
+  using Observer = std::function<void(const std::string& method, const std::string& route, unsigned status,
+                                      double seconds)>;
+  void observe(Observer observer) { observer_ = std::move(observer); }
+
+  HttpReply answer(const HttpRequest& request) const noexcept;
+
+ private:
+  struct Route {
+    std::string method, pattern;
+    std::vector<std::string> components;
+    Handler handler;
+  };
+  HttpReply dispatch(const HttpRequest& request, std::string& route) const;
+
+  std::vector<Route> routes_;
+  Observer observer_;
+};
+
+}  // namespace escrow::api

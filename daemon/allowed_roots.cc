@@ -1,0 +1,110 @@
+#include "daemon/allowed_roots.h"
+
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "api/problem.h"
+#include "session/error.h"
+#include "session/repo_path.h"
+
+namespace escrow::daemon {
+
+using api::Problem;
+using api::ProblemCode;
+using session::Errc;
+using session::Error;
+
+namespace {
+
+FileDescriptor open_beneath(int directory, const std::string& name) {
+  open_how how{};
+  how.flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV;
+  return FileDescriptor(static_cast<int>(::syscall(SYS_openat2, directory, name.c_str(), &how, sizeof how)));
+}
+
+// Nullopt for what is not in the one form of a path below a root: no "", "." or "..", no NUL.
+std::vector<std::string> components_of(std::string_view text) {
+  std::vector<std::string> components;
+  while (!text.empty()) {
+    const std::size_t slash = std::min(text.find('/'), text.size());
+    const std::string_view component = text.substr(0, slash);
+    if (component.empty() || component == "." || component == ".." || component.find('\0') != std::string_view::npos) {
+      return {};
+    }
+    components.emplace_back(component);
+    if (slash + 1 == text.size()) return {};
+    text.remove_prefix(std::min(slash + 1, text.size()));
+  }
+  return components;
+}
+
+bool only_we_may_write(int directory) {
+  struct stat about {};
+  if (::fstat(directory, &about) != 0) return false;
+  return (about.st_uid == 0 || about.st_uid == ::geteuid()) && (about.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+}  // namespace
+
+AllowedRoots::AllowedRoots(const std::vector<std::string>& roots, std::string what) : what_(std::move(what)) {
+  for (const std::string& path : roots) {
+    const auto refuse = [&](const std::string& why) {
+      throw Error(Errc::bad_request, what_ + ": " + session::quote_path(path) + " " + why);
+    };
+    const std::unique_ptr<char, void (*)(void*)> real(::realpath(path.c_str(), nullptr), std::free);
+    if (!real) refuse(std::string("cannot be used: ") + std::strerror(errno));
+    if (path != real.get()) refuse("is not in its one form; write " + session::quote_path(real.get()));
+    FileDescriptor directory(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (!directory) refuse(std::string("cannot be opened: ") + std::strerror(errno));
+    roots_.push_back({path, std::move(directory)});
+  }
+}
+
+void AllowedRoots::check(const std::string& path, bool create, const std::string& field) const {
+  const auto refuse = [&](ProblemCode code, const std::string& why) {
+    throw Problem(code, "\"" + field + "\": " + session::quote_path(path) + " " + why, {{"field", field}});
+  };
+  const Root* root = nullptr;
+  for (const Root& candidate : roots_) {
+    const std::string below = candidate.path == "/" ? "/" : candidate.path + "/";
+    if (path.starts_with(below) && (root == nullptr || candidate.path.size() > root->path.size())) root = &candidate;
+  }
+  if (root == nullptr) refuse(ProblemCode::forbidden, "is below none of the configured " + what_);
+  const std::vector<std::string> names =
+      components_of(std::string_view(path).substr(root->path.size() + (root->path == "/" ? 0 : 1)));
+  if (names.empty()) refuse(ProblemCode::forbidden, "is not in its one form: no empty component, '.' or '..'");
+  FileDescriptor above;
+  for (std::size_t at = 0; at < names.size(); ++at) {
+    const int directory = above ? above.get() : root->directory.get();
+    if (!only_we_may_write(directory)) {
+      refuse(ProblemCode::forbidden, "is in a directory that others may change; only root and this service may");
+    }
+    FileDescriptor next = open_beneath(directory, names[at]);
+    if (!next && errno == ENOENT && create && at + 1 == names.size()) {
+      if (::mkdirat(directory, names[at].c_str(), 0755) == 0 || errno == EEXIST) {
+        next = open_beneath(directory, names[at]);
+      }
+    }
+    if (!next) {
+      const int error = errno;
+      if (error == ELOOP) refuse(ProblemCode::forbidden, "has a symbolic link on the way");
+      if (error == EXDEV) refuse(ProblemCode::forbidden, "is on another file system than its root, or mounted on");
+      if (error == ENOENT) refuse(ProblemCode::invalid_value, "does not exist");
+      if (error == ENOTDIR) refuse(ProblemCode::invalid_value, "is not a directory");
+      refuse(ProblemCode::invalid_value, std::string("cannot be used: ") + std::strerror(error));
+    }
+    above = std::move(next);
+  }
+}
+
+}  // namespace escrow::daemon

@@ -1,0 +1,131 @@
+#include "daemon/escrowd.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+
+#include "api/service_notice.h"
+#include "daemon/exit_status.h"
+#include "daemon/idempotency.h"
+#include "daemon/service_routes.h"
+#include "daemon/spdlog_log.h"
+#include "session/error.h"
+
+namespace escrow::daemon {
+
+using session::Errc;
+using session::Error;
+
+namespace {
+
+constexpr std::chrono::milliseconds kTidyEvery{2'000};
+constexpr int kTidiesToRecovery = 30;
+
+FileDescriptor take_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGINT, SIGTERM}) sigaddset(&set, signal);
+  sigprocmask(SIG_BLOCK, &set, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  return FileDescriptor(signalfd(-1, &set, SFD_CLOEXEC));
+}
+
+// A descriptor for each connection and several for each mount.
+void allow_many_descriptors() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// Made (0700) when it is missing; one service at a time has it.
+FileDescriptor lock_state(const std::string& directory) {
+  const auto refuse = [&](const std::string& why) {
+    throw Error(Errc::unavailable, "cannot use the state directory " + directory + ": " + why);
+  };
+  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) refuse(std::strerror(errno));
+  FileDescriptor lock(open((directory + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock) refuse(std::strerror(errno));
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) refuse("another escrowd uses it; stop that one, or choose another");
+  return lock;
+}
+
+api::HttpServer::Options server_options(const EscrowdConfig& config) {
+  api::HttpServer::Options options;
+  options.socket = config.socket;
+  options.group = config.socket_group;
+  options.max_body_bytes = config.max_body_bytes;
+  options.max_connections = config.max_connections;
+  options.idle_timeout = std::chrono::milliseconds(config.idle_timeout_ms);
+  options.request_timeout = std::chrono::milliseconds(config.request_timeout_ms);
+  return options;
+}
+
+}  // namespace
+
+Escrowd::Escrowd(const EscrowdConfig& config)
+    : config_(config),
+      log_(make_log(config.verbose)),
+      signals_(take_signals()),
+      repository_roots_(config_.repository_roots, "repository_roots"),
+      mount_roots_(config_.mount_roots, "mount_roots"),
+      state_lock_(lock_state(config_.state_directory)),
+      store_(config_.state_directory + "/escrowd.db"),
+      repositories_(store_, repository_roots_, *log_, config_.verbose),
+      hosts_(store_, mount_roots_, *log_),
+      sessions_(config_, repositories_, hosts_, store_, metrics_) {
+  allow_many_descriptors();
+  store_.release_all();
+  sessions_.forget_unborn();
+  hosts_.take_up(repositories_);
+  add_service_routes(router_, {.config = config_, .repositories = repositories_, .sessions = sessions_,
+                               .store = store_, .clock = clock_});
+  router_.observe([this](const std::string& method, const std::string& route, unsigned status, double seconds) {
+    metrics_.add_request(method, route, status, seconds);
+  });
+  server_ = std::make_unique<api::HttpServer>(
+      server_options(config_), [this](const api::HttpRequest& request) { return router_.answer(request); }, *log_);
+}
+
+Escrowd::~Escrowd() { api::tell_service_manager("STOPPING=1"); }
+
+void Escrowd::run() {
+  api::tell_service_manager("READY=1");
+  pollfd watched{signals_.get(), POLLIN, 0};
+  for (int turn = 1; poll(&watched, 1, static_cast<int>(kTidyEvery.count())) <= 0; ++turn) {
+    repositories_.tidy();
+    if (turn % kTidiesToRecovery != 0) continue;
+    repositories_.recover();
+    store_.forget_requests(clock_.now().seconds - kIdempotencySeconds);
+  }
+}
+
+int run_escrowd(int argc, char** argv) {
+  try {
+    int exit_status = kExitSuccess;
+    const std::optional<EscrowdInvocation> invocation = parse_escrowd_arguments(argc, argv, exit_status);
+    if (!invocation) return exit_status;
+    if (invocation->check_only) return kExitSuccess;
+    Escrowd service(invocation->config);
+    service.run();
+    return kExitSuccess;
+  } catch (const Error& error) {
+    std::fprintf(stderr, "escrowd: %s\n", error.what());
+    return exit_status_of(error.code());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "escrowd: internal error: %s\n", error.what());
+    return kExitEscrowFailed;
+  }
+}
+
+}  // namespace escrow::daemon

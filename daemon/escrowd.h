@@ -1,0 +1,50 @@
+// escrowd: the service from its configuration to its end, one member after the other. One per process.
+#pragma once
+
+#include <string>
+
+#include "api/http_server.h"
+#include "api/metrics.h"
+#include "api/router.h"
+#include "daemon/allowed_roots.h"
+#include "daemon/escrowd_config.h"
+#include "daemon/file_descriptor.h"
+#include "daemon/hosted_sessions.h"
+#include "daemon/service_repositories.h"
+#include "daemon/service_sessions.h"
+#include "session/clock.h"
+#include "session/log.h"
+#include "storage/service_store.h"
+
+namespace escrow::daemon {
+
+class Escrowd {
+ public:
+  // Serves from here on; takes up the sessions that a service before this one had mounted. Throws Error.
+  explicit Escrowd(const EscrowdConfig& config);
+  // Drains: requests under way are answered, mounts are taken away, sessions stay open and detached.
+  ~Escrowd();
+
+  // Until SIGTERM or SIGINT; keeps the repositories tidy meanwhile.
+  void run();
+
+ private:
+  const EscrowdConfig config_;
+  std::unique_ptr<session::Log> log_;
+  FileDescriptor signals_;  // blocked in every thread, read here
+  AllowedRoots repository_roots_, mount_roots_;
+  FileDescriptor state_lock_;  // held while the service lives
+  storage::ServiceStore store_;
+  session::SystemClock clock_;
+  ServiceRepositories repositories_;
+  HostedSessions hosts_;
+  api::Metrics metrics_;
+  ServiceSessions sessions_;
+  api::Router router_;
+  std::unique_ptr<api::HttpServer> server_;
+};
+
+// The whole program: its exit status (exit_status.h).
+int run_escrowd(int argc, char** argv);
+
+}  // namespace escrow::daemon

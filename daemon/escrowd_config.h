@@ -1,0 +1,42 @@
+// What the administrator says about escrowd: a JSON file, the environment, and flags, each over the one before.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace escrow::daemon {
+
+struct EscrowdConfig {
+  std::string socket = "/run/escrowd/escrowd.sock";
+  std::string socket_group;                    // empty: this process's group
+  std::string state_directory = "/var/lib/escrowd";
+  std::vector<std::string> repository_roots;   // below which repositories may be registered
+  std::vector<std::string> mount_roots;        // below which sessions may be mounted
+  std::vector<std::string> operators;          // principals, "user:NAME"; this process's user is always one
+  std::vector<std::string> reviewers;
+  std::map<std::string, std::vector<std::string>> run_as;  // principal -> the committers it may name
+  bool four_eyes = false;                      // a reviewer is neither the session's committer nor its issuer
+  std::size_t max_body_bytes = std::size_t{1} << 20;
+  std::size_t max_connections = 2048;
+  std::uint64_t idle_timeout_ms = 60'000;
+  std::uint64_t request_timeout_ms = 30'000;
+  bool verbose = false;
+};
+
+struct EscrowdInvocation {
+  EscrowdConfig config;
+  bool check_only = false;  // --check-config
+};
+
+// nullopt: what was asked for (--help, --version) is printed already, or the command line is wrong and `exit_status`
+// says so. Throws Error{bad_request} naming the file and the member that is wrong.
+std::optional<EscrowdInvocation> parse_escrowd_arguments(int argc, char** argv, int& exit_status);
+
+// Throws Error{bad_request} naming the member: a path that is not absolute, a principal that is none.
+void check_config(const EscrowdConfig& config);
+
+}  // namespace escrow::daemon

@@ -1,0 +1,4 @@
+// The service of Escrow.
+#include "daemon/escrowd.h"
+
+int main(int argc, char** argv) { return escrow::daemon::run_escrowd(argc, argv); }

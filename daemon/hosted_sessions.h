@@ -1,0 +1,60 @@
+// The sessions that escrowd has mounted. Thread-safe.
+//
+// A host is let go of when its session has ended or its mount has gone away, whoever did it: a request here, a command
+// on its control socket, umount(8). Destroying this takes every mount away and leaves the sessions open and detached;
+// where they are to be mounted stays in the store, and the next service takes them up again.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "daemon/file_descriptor.h"
+#include "daemon/service_repositories.h"
+#include "daemon/session_host.h"
+#include "session/log.h"
+#include "session/synchronized.h"
+#include "storage/service_store.h"
+
+namespace escrow::daemon {
+
+class HostedSessions {
+ public:
+  // All must outlive this.
+  HostedSessions(storage::ServiceStore& store, const AllowedRoots& mount_roots, session::Log& log);
+  ~HostedSessions();
+
+  // Null when the session is not mounted by this service.
+  std::shared_ptr<SessionHost> find(const session::SessionId& id);
+  // Mounts the session, which is recorded to be mounted there from now on. Throws api::Problem for a mountpoint that is
+  // not allowed, Error for one that cannot be used.
+  void mount(const ServiceRepositories::Entry& repository, std::unique_ptr<session::Session> session,
+             const std::string& mountpoint);
+  std::size_t count();
+  // Mounts anew what a service before this one had mounted. What cannot be is logged, and stays open and detached.
+  void take_up(ServiceRepositories& repositories);
+  // Until nobody here holds the session any more, at most 10 s.
+  void wait_until_gone(const ServiceRepositories::Entry& repository, const session::SessionId& id);
+
+ private:
+  struct Hosted {
+    std::shared_ptr<RepositoryContext> context;  // first: the host is destroyed before it
+    std::unique_ptr<SessionHost> host;
+  };
+  void reap_until_stopped();
+  void let_go(const session::SessionId& id);
+
+  storage::ServiceStore& store_;  // constant references, self-locking
+  const AllowedRoots& mount_roots_;
+  session::Log& log_;
+  const FileDescriptor wake_;
+  struct Shared {
+    std::map<session::SessionId, std::shared_ptr<Hosted>> hosts;
+    bool stopping = false;
+  };
+  session::Synchronized<Shared> shared_;  // self-locking
+  std::thread reaper_;
+};
+
+}  // namespace escrow::daemon

@@ -1,0 +1,80 @@
+#include "daemon/idempotency.h"
+
+#include <utility>
+
+#include "api/problem.h"
+
+namespace escrow::daemon {
+
+using api::Problem;
+using api::ProblemCode;
+using storage::ServiceStore;
+
+namespace {
+
+constexpr std::size_t kMaxKey = 255;
+
+void check_key(const std::string& key) {
+  for (const char letter : key) {
+    if (letter < 0x21 || letter > 0x7e || key.size() > kMaxKey) {
+      throw Problem(ProblemCode::malformed_request, "the Idempotency-Key is not 1 to 255 visible characters of ASCII");
+    }
+  }
+}
+
+bool is_kept(unsigned status) { return status < 500 && status != 409 && status != 408; }
+
+// Carries the request out under its claim, which is given back unless the answer was kept.
+api::HttpResponse carry_out(ServiceStore& store, const ServiceStore::Request& request, api::Call& call,
+                            const api::Router::Handler& handler) {
+  api::HttpResponse response;
+  try {
+    response = std::get<api::HttpResponse>(handler(call));
+  } catch (...) {
+    response = api::problem_of_current_exception();
+  }
+  if (is_kept(response.status)) {
+    store.record(request, {.status = response.status,
+                           .content_type = response.content_type,
+                           .body = response.body,
+                           .headers = response.headers});
+  } else {
+    store.release(request);
+  }
+  return response;
+}
+
+}  // namespace
+
+api::Router::Handler idempotent(ServiceStore& store, session::Clock& clock, const EscrowdConfig& config,
+                                api::Router::Handler handler) {
+  return [&store, &clock, &config, handler = std::move(handler)](api::Call& call) -> api::HttpReply {
+    const std::string& key = call.request.idempotency_key;
+    if (key.empty()) return handler(call);
+    check_key(key);
+    // The route as it was asked for: the same key on another session is another request.
+    const ServiceStore::Request request{.principal = caller_of(config, call.request.uid, call.request.gid).principal,
+                                        .route = call.request.method + " " + call.request.target,
+                                        .key = key,
+                                        .body = call.request.body};
+    ServiceStore::Answer kept;
+    switch (store.claim(request, clock.now().seconds, kept)) {
+      case ServiceStore::Claim::granted:
+        return carry_out(store, request, call, handler);
+      case ServiceStore::Claim::in_flight:
+        throw Problem(ProblemCode::idempotency_in_flight,
+                      "the first request with this Idempotency-Key is not answered yet; try again");
+      case ServiceStore::Claim::other_body:
+        throw Problem(ProblemCode::idempotency_key_reused,
+                      "this Idempotency-Key was used for a request with another body; choose a new one");
+      case ServiceStore::Claim::answered:
+        break;
+    }
+    return api::HttpResponse{.status = kept.status,
+                             .content_type = std::move(kept.content_type),
+                             .body = std::move(kept.body),
+                             .headers = std::move(kept.headers)};
+  };
+}
+
+}  // namespace escrow::daemon

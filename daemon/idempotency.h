@@ -1,0 +1,22 @@
+// Requests that may be sent again: with an Idempotency-Key the second of two same requests is answered as the first.
+//
+// Per principal and route, for 24 hours, over restarts. Another body under the same key is refused (422), so is a
+// request whose first one is still being answered (409, Retry-After). An answer that says "try again" is not kept: the
+// next request with the key is carried out. After a kill in between it is, too; every verb here knows its own outcome.
+// Thread-safe. Follows draft-ietf-httpapi-idempotency-key-header.
+#pragma once
+
+#include "api/router.h"
+#include "daemon/caller.h"
+#include "session/clock.h"
+#include "storage/service_store.h"
+
+namespace escrow::daemon {
+
+inline constexpr std::int64_t kIdempotencySeconds = 24 * 60 * 60;
+
+// `handler` for requests with and without a key. The references must outlive the result.
+api::Router::Handler idempotent(storage::ServiceStore& store, session::Clock& clock, const EscrowdConfig& config,
+                                api::Router::Handler handler);
+
+}  // namespace escrow::daemon

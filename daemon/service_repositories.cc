@@ -1,0 +1,117 @@
+#include "daemon/service_repositories.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "api/problem.h"
+
+namespace escrow::daemon {
+
+using api::Problem;
+using api::ProblemCode;
+using session::LogLevel;
+
+namespace {
+
+constexpr std::size_t kMaxName = 64;
+
+// A name is part of URLs and of log lines.
+void check_name(const std::string& name) {
+  const auto is_fine = [](char letter) {
+    return (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') || (letter >= '0' && letter <= '9') ||
+           letter == '-' || letter == '_' || letter == '.';
+  };
+  if (name.empty() || name.size() > kMaxName || name.front() == '.' ||
+      !std::all_of(name.begin(), name.end(), is_fine)) {
+    throw Problem(ProblemCode::invalid_value,
+                  "\"name\" is not 1 to 64 letters, digits, '-', '_' or '.', the first of them no '.'",
+                  {{"field", "name"}});
+  }
+}
+
+}  // namespace
+
+ServiceRepositories::ServiceRepositories(storage::ServiceStore& store, const AllowedRoots& roots, session::Log& log,
+                                         bool verbose)
+    : store_(store), roots_(roots), log_(log), verbose_(verbose) {
+  for (const auto& [name, path] : store_.repositories()) {
+    Entry entry{.name = name, .path = path, .context = nullptr, .error = {}};
+    try {
+      entry = open(name, path);
+      entry.context->recover();
+    } catch (const session::Error& error) {
+      entry.error = error.what();
+      log_.write(LogLevel::error, "the repository '" + name + "' cannot be used: " + error.what());
+    }
+    entries_.lock()->insert_or_assign(name, std::move(entry));
+  }
+}
+
+ServiceRepositories::Entry ServiceRepositories::open(const std::string& name, const std::string& path) const {
+  roots_.check(path, false, "path");
+  GlobalOptions options;
+  options.repository = path;
+  options.verbose = verbose_;
+  return {.name = name, .path = path, .context = std::make_shared<RepositoryContext>(options), .error = {}};
+}
+
+std::vector<ServiceRepositories::Entry> ServiceRepositories::list() {
+  std::vector<Entry> entries;
+  for (const auto& [name, entry] : *entries_.lock()) entries.push_back(entry);
+  return entries;
+}
+
+ServiceRepositories::Entry ServiceRepositories::find(const std::string& name) {
+  Entry entry;
+  {
+    auto held = entries_.lock();
+    const auto found = held->find(name);
+    if (found == held->end()) throw Problem(ProblemCode::no_repository, "there is no repository '" + name + "'");
+    if (found->second.context) return found->second;
+    entry = found->second;
+  }
+  // Not under the lock: opening reads the disk.
+  entry = open(entry.name, entry.path);
+  auto held = entries_.lock();
+  Entry& kept = (*held)[name];
+  if (!kept.context) kept = entry;
+  return kept;
+}
+
+bool ServiceRepositories::add(const std::string& name, const std::string& path, const std::string& who) {
+  check_name(name);
+  const Entry entry = open(name, path);
+  if (!store_.add_repository({name, path}, who)) return false;
+  entry.context->recover();
+  entries_.lock()->insert_or_assign(name, entry);
+  return true;
+}
+
+std::optional<ServiceRepositories::Session> ServiceRepositories::find_session(const std::string& text) {
+  const std::optional<session::SessionId> id = session::SessionId::parse(text);
+  if (!id) return std::nullopt;
+  for (Entry& entry : list()) {
+    if (!entry.context) continue;
+    std::optional<session::SessionRecord> record = entry.context->repository().catalog().find(*id);
+    if (record) return Session{.repository = std::move(entry), .record = *std::move(record)};
+  }
+  return std::nullopt;
+}
+
+void ServiceRepositories::recover() noexcept {
+  try {
+    for (const Entry& entry : list()) {
+      if (entry.context) entry.context->recover();
+    }
+  } catch (const std::exception& failure) {
+    log_.write(LogLevel::warning, std::string("recovering sessions: ") + failure.what());
+  }
+}
+
+void ServiceRepositories::tidy() noexcept {
+  for (const Entry& entry : list()) {
+    if (entry.context) entry.context->tidy();
+  }
+}
+
+}  // namespace escrow::daemon

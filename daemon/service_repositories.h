@@ -1,0 +1,59 @@
+// The repositories that escrowd serves: registered by an operator, below the allowed roots, open as long as the service
+// runs. Thread-safe.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/allowed_roots.h"
+#include "daemon/repository_context.h"
+#include "session/log.h"
+#include "session/synchronized.h"
+#include "storage/service_store.h"
+
+namespace escrow::daemon {
+
+class ServiceRepositories {
+ public:
+  struct Entry {
+    std::string name, path;
+    std::shared_ptr<RepositoryContext> context;  // null: it cannot be used, and `error` says why
+    std::string error;
+  };
+
+  // Opens and recovers every repository that was registered; what cannot be opened is logged and tried again when it is
+  // asked for. All must outlive this.
+  ServiceRepositories(storage::ServiceStore& store, const AllowedRoots& roots, session::Log& log, bool verbose);
+
+  std::vector<Entry> list();
+  // Throws Problem{no_repository}, or the Error that it cannot be opened with.
+  Entry find(const std::string& name);
+  // Whether it is new. Throws Problem{forbidden}, Error{exists}, and what opening it throws.
+  bool add(const std::string& name, const std::string& path, const std::string& who);
+
+  struct Session {
+    Entry repository;
+    session::SessionRecord record;
+  };
+  // By its whole id; nullopt: in no repository.
+  std::optional<Session> find_session(const std::string& id);
+
+  // Sessions whose hosts died, or that nobody approved in time, reach a legal state. A failure is logged.
+  void recover() noexcept;
+  // The packs that many commits left become one; little work where there are few. A failure is logged.
+  void tidy() noexcept;
+
+ private:
+  Entry open(const std::string& name, const std::string& path) const;
+
+  storage::ServiceStore& store_;  // constant references, self-locking
+  const AllowedRoots& roots_;
+  session::Log& log_;
+  const bool verbose_;
+  session::Synchronized<std::map<std::string, Entry>> entries_;  // self-locking
+};
+
+}  // namespace escrow::daemon

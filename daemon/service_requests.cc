@@ -1,0 +1,211 @@
+#include "daemon/service_requests.h"
+
+#include "api/problem.h"
+#include "api/request_fields.h"
+#include "daemon/policy_files.h"
+#include "daemon/session_arguments.h"
+
+namespace escrow::daemon {
+
+using api::Problem;
+using api::ProblemCode;
+using api::RequestFields;
+using session::Reason;
+
+namespace {
+
+constexpr std::size_t kMaxPath = 4096;
+constexpr std::size_t kMaxMessage = 65536;
+constexpr std::size_t kMaxLabels = 64;
+constexpr std::uint64_t kMaxId = 0xfffffffe;  // (uid_t) -1 is nobody's
+constexpr std::uint64_t kMaxPage = 1000;
+constexpr std::uint64_t kMaxExpiry_s = 10ull * 366 * 24 * 60 * 60;
+
+RequestFields fields_of(const api::HttpRequest& request) {
+  const std::string type = request.content_type.substr(0, request.content_type.find(';'));
+  if (!request.body.empty() && type != "application/json") {
+    throw Problem(ProblemCode::unsupported_media_type, "the body is '" + request.content_type +
+                                                           "'; send Content-Type: application/json");
+  }
+  return RequestFields(request.body, "the request");
+}
+
+// Text without a NUL and of a bounded size.
+std::string short_text(RequestFields& fields, const std::string& name, std::size_t most) {
+  std::string text = fields.text(name).value_or("");
+  if (text.size() > most) fields.refuse(name, "is longer than " + std::to_string(most) + " bytes");
+  if (text.find('\0') != std::string::npos) fields.refuse(name, "has a NUL byte");
+  return text;
+}
+
+// What is kept with the commit or the session and shown in lists.
+std::string audit_text(RequestFields& fields, const std::string& name) {
+  std::string text = short_text(fields, name, 1024);
+  try {
+    session::check_audit_value(text, "it");
+  } catch (const session::Error& error) {
+    fields.refuse(name, std::string("cannot be recorded: ") + error.what());
+  }
+  return text;
+}
+
+// Runs a check of the core, and says which field failed it.
+template <typename Check>
+auto checked(const RequestFields& fields, const std::string& name, Check check) {
+  try {
+    return check();
+  } catch (const session::Error& error) {
+    fields.refuse(name, std::string("is refused: ") + error.what());
+  }
+}
+
+std::map<std::string, std::string> labels_of(RequestFields& fields) {
+  std::map<std::string, std::string> labels = fields.text_map("labels");
+  if (labels.size() > kMaxLabels) fields.refuse("labels", "has more than 64 members");
+  for (const auto& [name, value] : labels) {
+    const bool fits = !name.empty() && name.size() <= 255 && value.size() <= 1024 &&
+                      name.find('\0') == std::string::npos && value.find('\0') == std::string::npos;
+    if (!fits) fields.refuse("labels", "has a name or value that is empty, too long or has a NUL byte");
+  }
+  return labels;
+}
+
+}  // namespace
+
+ServiceSessions::Opening read_opening(const api::HttpRequest& request) {
+  RequestFields fields = fields_of(request);
+  ServiceSessions::Opening opening;
+  opening.request_key = request.idempotency_key;
+  opening.repository = fields.required_text("repository");
+  session::SessionOptions& options = opening.options;
+  options.branch = short_text(fields, "branch", kMaxPath);
+  const std::string prefix = short_text(fields, "path_prefix", kMaxPath);
+  options.prefix = checked(fields, "path_prefix", [&] { return session::RepoPath::parse(prefix, "the prefix"); });
+  opening.mountpoint = short_text(fields, "mountpoint", kMaxPath);
+  if (const auto uid = fields.number("uid", 0, kMaxId)) opening.uid = static_cast<std::uint32_t>(*uid);
+  if (const auto gid = fields.number("gid", 0, kMaxId)) opening.gid = static_cast<std::uint32_t>(*gid);
+  const std::string umask = fields.text("umask").value_or("077");
+  options.umask = checked(fields, "umask", [&] { return parse_umask(umask, "the umask"); });
+  options.read_only = fields.flag("read_only").value_or(false);
+  opening.committer = audit_text(fields, "run_as");
+  options.audit.image = audit_text(fields, "image");
+  if (std::optional<RequestFields> trigger = fields.object("trigger")) {
+    options.audit.trigger = audit_text(*trigger, "name");
+    options.audit.trigger_id = audit_text(*trigger, "id");
+    trigger->refuse_others();
+  }
+  opening.external_id = audit_text(fields, "external_id");
+  opening.message = short_text(fields, "message", kMaxMessage);
+  opening.labels = labels_of(fields);
+  if (std::optional<std::string> policy = fields.document("policy")) {
+    options.policies.push_back(*std::move(policy));
+    checked(fields, "policy", [&] { return compile_policies(options.policies, {"policy"}) != nullptr; });
+  }
+  options.require_approval = fields.flag("require_approval").value_or(false);
+  options.approval_expires_s =
+      static_cast<std::int64_t>(fields.number("approval_expires_s", 1, kMaxExpiry_s).value_or(0));
+  fields.refuse_others();
+  return opening;
+}
+
+ServiceSessions::Filter read_filter(api::Query& query) {
+  ServiceSessions::Filter filter;
+  if (const auto name = query.take("state")) {
+    filter.state = session::state_from_name(*name);
+    if (!filter.state) {
+      throw Problem(ProblemCode::invalid_value, "there is no state '" + *name + "'", {{"field", "state"}});
+    }
+  }
+  filter.repository = query.take("repository");
+  filter.principal = query.take("principal");
+  filter.external_id = query.take("external_id");
+  for (const std::string& label : query.take_all("label")) {
+    const std::size_t colon = label.find(':');
+    if (colon == std::string::npos) {
+      throw Problem(ProblemCode::invalid_value, "\"label\" is NAME:VALUE, not '" + label + "'", {{"field", "label"}});
+    }
+    filter.labels[label.substr(0, colon)] = label.substr(colon + 1);
+  }
+  if (const auto cursor = query.take("cursor")) {
+    const auto position = api::decode_cursor(*cursor);
+    if (!position) throw Problem(ProblemCode::invalid_value, "this is no cursor of this API", {{"field", "cursor"}});
+    filter.after = *position;
+  }
+  filter.limit = std::max<std::uint64_t>(1, query.take_number("limit", kMaxPage).value_or(filter.limit));
+  query.refuse_others();
+  return filter;
+}
+
+ServiceSessions::Ending read_ending(const api::HttpRequest& request) {
+  RequestFields fields = fields_of(request);
+  const auto exit_code = fields.number("exit_code", 0, 255);
+  const auto signal = fields.number("signal", 1, 64);
+  const std::optional<bool> cancelled = fields.flag("cancelled"), timed_out = fields.flag("timed_out");
+  ServiceSessions::Ending ending{.message = short_text(fields, "message", kMaxMessage)};
+  if (cancelled && !*cancelled) fields.refuse("cancelled", "can only be true");
+  if (timed_out && !*timed_out) fields.refuse("timed_out", "can only be true");
+  fields.refuse_others();
+  if (exit_code.has_value() + signal.has_value() + cancelled.has_value() + timed_out.has_value() != 1) {
+    throw Problem(ProblemCode::bad_request,
+                  "exactly one of \"exit_code\", \"signal\", \"cancelled\" and \"timed_out\" says how the work ended");
+  }
+  if (exit_code) {
+    ending.reason = *exit_code == 0 ? Reason::success : Reason::exit_status;
+    ending.exit_code = static_cast<int>(*exit_code);
+  } else if (signal) {
+    ending.reason = Reason::signal;
+    ending.exit_code = 128 + static_cast<int>(*signal);
+  } else {
+    ending.reason = cancelled ? Reason::cancelled : Reason::timed_out;
+  }
+  return ending;
+}
+
+Approving read_approving(const api::HttpRequest& request) {
+  RequestFields fields = fields_of(request);
+  Approving approving{.result = fields.required_text("result"),
+                      .comment = audit_text(fields, "comment"),
+                      .message = short_text(fields, "message", kMaxMessage)};
+  if (!session::ObjectId::from_hex(approving.result)) fields.refuse("result", "is not the whole id of a result");
+  fields.refuse_others();
+  return approving;
+}
+
+std::string read_rejecting(const api::HttpRequest& request) {
+  RequestFields fields = fields_of(request);
+  std::string comment = audit_text(fields, "comment");
+  fields.refuse_others();
+  return comment;
+}
+
+Registering read_registering(const api::HttpRequest& request) {
+  RequestFields fields = fields_of(request);
+  Registering registering{.name = fields.required_text("name"), .path = fields.required_text("path")};
+  fields.refuse_others();
+  return registering;
+}
+
+std::string read_mountpoint(const api::HttpRequest& request) {
+  RequestFields fields = fields_of(request);
+  std::string mountpoint = fields.required_text("mountpoint");
+  fields.refuse_others();
+  return mountpoint;
+}
+
+std::string read_message(const api::HttpRequest& request) {
+  RequestFields fields = fields_of(request);
+  std::string message = short_text(fields, "message", kMaxMessage);
+  fields.refuse_others();
+  return message;
+}
+
+bool read_keep_result(const api::HttpRequest& request) {
+  RequestFields fields = fields_of(request);
+  const bool keep = fields.flag("keep_result").value_or(false);
+  fields.refuse_others();
+  return keep;
+}
+
+void read_nothing(const api::HttpRequest& request) { fields_of(request).refuse_others(); }
+
+}  // namespace escrow::daemon

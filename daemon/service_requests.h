@@ -1,0 +1,32 @@
+// The bodies and queries of escrowd's API, read strictly. Pure functions; each throws api::Problem naming the field.
+#pragma once
+
+#include <string>
+
+#include "api/router.h"
+#include "daemon/service_sessions.h"
+
+namespace escrow::daemon {
+
+ServiceSessions::Opening read_opening(const api::HttpRequest& request);
+ServiceSessions::Filter read_filter(api::Query& query);
+ServiceSessions::Ending read_ending(const api::HttpRequest& request);
+
+struct Approving {
+  std::string result, comment, message;
+};
+Approving read_approving(const api::HttpRequest& request);
+// The comment.
+std::string read_rejecting(const api::HttpRequest& request);
+
+struct Registering {
+  std::string name, path;
+};
+Registering read_registering(const api::HttpRequest& request);
+
+std::string read_mountpoint(const api::HttpRequest& request);
+std::string read_message(const api::HttpRequest& request);
+bool read_keep_result(const api::HttpRequest& request);
+void read_nothing(const api::HttpRequest& request);
+
+}  // namespace escrow::daemon

@@ -1,0 +1,24 @@
+// The routes of escrowd's API, as api/openapi.yaml lists them: from requests to repositories and sessions.
+#pragma once
+
+#include "api/router.h"
+#include "daemon/escrowd_config.h"
+#include "daemon/service_repositories.h"
+#include "daemon/service_sessions.h"
+#include "session/clock.h"
+#include "storage/service_store.h"
+
+namespace escrow::daemon {
+
+struct ServiceParts {
+  const EscrowdConfig& config;
+  ServiceRepositories& repositories;
+  ServiceSessions& sessions;
+  storage::ServiceStore& store;
+  session::Clock& clock;
+};
+
+// The parts must outlive the router.
+void add_service_routes(api::Router& router, const ServiceParts& parts);
+
+}  // namespace escrow::daemon

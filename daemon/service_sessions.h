@@ -1,0 +1,132 @@
+// The verbs of escrowd's API on sessions: who may, what happens, and what is answered. Thread-safe.
+//
+// Verbs that end, mount or unmount one session exclude one another: a second one is to come again later. A verb that
+// comes again with the outcome the session already has is answered with that outcome; with another one it is refused as
+// Problem{session_finished}. A session that the caller may not see does not exist for them. Sessions that another
+// process hosts (`escrow run`, `escrow mount`) are seen here too; committing and rolling back ask that process.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "api/metrics.h"
+#include "api/resources.h"
+#include "daemon/caller.h"
+#include "daemon/hosted_sessions.h"
+#include "daemon/service_repositories.h"
+#include "session/approval.h"
+#include "session/session.h"
+#include "session/synchronized.h"
+#include "storage/service_store.h"
+
+namespace escrow::daemon {
+
+class ServiceSessions {
+ public:
+  // All must outlive this.
+  ServiceSessions(const EscrowdConfig& config, ServiceRepositories& repositories, HostedSessions& hosts,
+                  storage::ServiceStore& store, api::Metrics& metrics);
+
+  struct Opening {
+    std::string repository;
+    session::SessionOptions options;  // branch may be empty: the default; the audit's principals are filled in
+    std::string committer;            // empty: the caller
+    std::optional<std::uint32_t> uid, gid;
+    std::string mountpoint;           // empty: not mounted
+    std::string external_id, message, request_key;
+    std::map<std::string, std::string> labels;
+  };
+  // A second opening with the same request key finds the session of the first.
+  api::SessionResource open(const Caller& caller, Opening opening);
+
+  struct Filter {
+    std::optional<session::State> state;
+    std::optional<std::string> repository, principal, external_id;
+    std::map<std::string, std::string> labels;  // all of them
+    std::string after;                          // a position that page() gave
+    std::size_t limit = 100;
+  };
+  struct Page {
+    std::vector<api::SessionResource> sessions;
+    std::string next;  // empty: this is the last
+  };
+  // Oldest first.
+  Page list(const Caller& caller, const Filter& filter);
+  api::SessionResource get(const Caller& caller, const std::string& id);
+
+  struct Changes {
+    std::vector<api::ChangeResource> changes;
+    std::vector<session::Omission> omitted;
+  };
+  Changes changes(const Caller& caller, const std::string& id);
+  // At most 64 MiB; Error{result_too_large}.
+  std::string diff(const Caller& caller, const std::string& id, api::DiffFormat format);
+
+  api::SessionResource mount(const Caller& caller, const std::string& id, const std::string& mountpoint);
+  api::SessionResource unmount(const Caller& caller, const std::string& id);
+
+  // How the work in a session ended: the exit-status rule decides.
+  struct Ending {
+    session::Reason reason = session::Reason::success;
+    std::optional<int> exit_code;  // as a shell has it: 128+n for signal n
+    std::string message;           // of the commit; empty: that of the opening
+  };
+  api::SessionResource finish(const Caller& caller, const std::string& id, const Ending& ending);
+  // Throws Problem{conflict} with the paths; the session stays open.
+  api::SessionResource commit(const Caller& caller, const std::string& id, const std::string& message);
+  api::SessionResource rollback(const Caller& caller, const std::string& id, bool keep_result);
+
+  // By a reviewer, of a session that awaits approval; `approval.review.reviewer` is filled in. Throws
+  // Problem{conflict}, and Problem{result_moved} with the id that the result has on the branch's new head; the session
+  // goes on waiting.
+  api::SessionResource approve(const Caller& caller, const std::string& id, session::Approval approval);
+  api::SessionResource reject(const Caller& caller, const std::string& id, const std::string& comment);
+
+  // What a service that was killed had noted of sessions that then were never opened. Before the first request.
+  void forget_unborn();
+
+  // What was counted, and the sessions in each state over all repositories.
+  api::HttpResponse metrics();
+
+ private:
+  using Found = ServiceRepositories::Session;
+  // One verb at a time on a session; the second is refused as Problem{busy} rather than keep a thread waiting.
+  class Turn {
+   public:
+    Turn(ServiceSessions& sessions, const session::SessionId& id);
+    ~Turn();
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    ServiceSessions& sessions_;
+    const session::SessionId id_;
+  };
+
+  // For somebody who asked for another outcome than the session has.
+  [[noreturn]] static void refuse_finished(const session::SessionRecord& record, const std::string& verb);
+  Found see(const Caller& caller, const std::string& id);
+  Found may_review(const Caller& caller, const std::string& id);
+  Found may_end(const Caller& caller, const std::string& id);
+  session::SessionRecord record_of(const Found& found);
+  api::SessionResource resource(const Found& found, std::string warning = {});
+  api::SessionResource open_new(const Caller& caller, const ServiceRepositories::Entry& repository,
+                                const Opening& opening);
+  session::SessionOptions options_of(const Caller& caller, const ServiceRepositories::Entry& repository,
+                                     const Opening& opening) const;
+  api::SessionResource commit_now(const Found& found, const Caller& caller, const std::string& message);
+  void end(const Found& found, const Caller& caller, const Ending& ending, std::string& warning);
+
+  const EscrowdConfig& config_;  // constant references; self-locking, as what follows
+  ServiceRepositories& repositories_;
+  HostedSessions& hosts_;
+  storage::ServiceStore& store_;
+  api::Metrics& metrics_;
+  session::Synchronized<std::set<session::SessionId>> busy_;
+};
+
+}  // namespace escrow::daemon

@@ -1,0 +1,139 @@
+// The part of ServiceSessions that looks and changes nothing: lists, changes, diffs, counts.
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "daemon/service_sessions.h"
+#include "daemon/session_access.h"
+#include "session/commit.h"
+
+namespace escrow::daemon {
+
+using api::SessionResource;
+using session::Errc;
+using session::Error;
+using session::SessionRecord;
+using session::State;
+
+namespace {
+
+constexpr std::size_t kMaxDiffBytes = std::size_t{64} << 20;
+
+// A position in the list of sessions: fixed-width, so that it sorts as text.
+std::string position_of(const SessionRecord& record) {
+  char text[48];
+  std::snprintf(text, sizeof text, "%020lld.%09u.", static_cast<long long>(record.created.seconds),
+                static_cast<unsigned>(record.created.nanoseconds));
+  return text + record.id.text();
+}
+
+std::vector<api::ChangeResource> with_sizes(const session::ObjectReader& objects,
+                                            std::vector<session::PathChange> changes) {
+  const auto size_of = [&](const std::optional<session::TreeEntry>& entry) -> std::optional<std::uint64_t> {
+    if (!entry || entry->mode == session::GitMode::gitlink) return std::nullopt;
+    return objects.blob_size(entry->id);
+  };
+  std::vector<api::ChangeResource> sized;
+  for (session::PathChange& change : changes) {
+    const auto before = size_of(change.before), after = size_of(change.after);
+    sized.push_back({.change = std::move(change), .size_before = before, .size_after = after});
+  }
+  return sized;
+}
+
+}  // namespace
+
+SessionResource ServiceSessions::get(const Caller& caller, const std::string& id) { return resource(see(caller, id)); }
+
+ServiceSessions::Page ServiceSessions::list(const Caller& caller, const Filter& filter) {
+  std::map<std::string, Found> found;  // by position
+  for (const ServiceRepositories::Entry& repository : repositories_.list()) {
+    if (!repository.context || (filter.repository && *filter.repository != repository.name)) continue;
+    for (SessionRecord& record : repository.context->repository().catalog().list()) {
+      const std::string position = position_of(record);
+      const std::string& issuer = record.options.audit.issuer;
+      if (position <= filter.after || !caller.may_see(record) || (filter.state && record.state != *filter.state) ||
+          (filter.principal && issuer != *filter.principal)) {
+        continue;
+      }
+      found.emplace(position, Found{.repository = repository, .record = std::move(record)});
+    }
+  }
+  Page page;
+  std::string last;
+  for (const auto& [position, session] : found) {
+    if (filter.external_id || !filter.labels.empty()) {
+      const auto facts = store_.session(session.record.id);
+      if (!facts || (filter.external_id && facts->external_id != *filter.external_id)) continue;
+      if (!std::includes(facts->labels.begin(), facts->labels.end(), filter.labels.begin(), filter.labels.end())) {
+        continue;
+      }
+    }
+    if (page.sessions.size() == filter.limit) {
+      page.next = last;
+      break;
+    }
+    page.sessions.push_back(resource(session));
+    last = position;
+  }
+  return page;
+}
+
+ServiceSessions::Changes ServiceSessions::changes(const Caller& caller, const std::string& id) {
+  const Found found = see(caller, id);
+  const SessionRecord record = record_of(found);
+  if (session::is_final(record.state)) refuse_finished(record, "look into");
+  if (record.state == State::awaiting_approval) {
+    const session::ObjectReader& objects = found.repository.context->repository().objects();
+    const session::SessionResult sealed = session::sealed_result(objects, record);
+    return {.changes = with_sizes(objects, session::tree_changes(objects, sealed.base_tree, sealed.tree)),
+            .omitted = {}};
+  }
+  const Turn turn(*this, found.record.id);
+  const std::shared_ptr<SessionHost> host = hosts_.find(found.record.id);
+  std::unique_ptr<session::Session> own;
+  if (host) {
+    host->mount().flush(host->session().overlay().held_files());
+  } else {
+    own = found.repository.context->sessions().attach(found.record.id);
+  }
+  session::Session& session = host ? host->session() : *own;
+  session::Preview preview = session.preview();
+  return {.changes = with_sizes(session.quarantine(), std::move(preview.changes)),
+          .omitted = std::move(preview.omitted)};
+}
+
+std::string ServiceSessions::diff(const Caller& caller, const std::string& id, api::DiffFormat format) {
+  const Found found = see(caller, id);
+  std::string text;
+  const auto add = [&](std::string_view part) {
+    if (text.size() + part.size() > kMaxDiffBytes) {
+      throw Error(Errc::result_too_large, "the diff is larger than 64 MiB; ask for the changes, or for its summary");
+    }
+    text += part;
+  };
+  if (const std::shared_ptr<SessionHost> host = hosts_.find(found.record.id)) {
+    host->handle(api::DiffRequest{.format = format}, caller.principal, [&](const api::Answer& part) {
+      if (const auto* piece = std::get_if<api::DiffPart>(&part)) add(piece->text);
+    });
+  } else {
+    SessionAccess(*found.repository.context, id, caller.principal).diff(format, add);
+  }
+  return text;
+}
+
+api::HttpResponse ServiceSessions::metrics() {
+  std::map<std::string, std::uint64_t> counted;
+  for (int state = 0; state <= static_cast<int>(State::rolled_back); ++state) {
+    counted[name_of(static_cast<State>(state))] = 0;
+  }
+  for (const ServiceRepositories::Entry& repository : repositories_.list()) {
+    if (!repository.context) continue;
+    for (const SessionRecord& record : repository.context->repository().catalog().list()) {
+      ++counted[name_of(record.state)];
+    }
+  }
+  return metrics_.answer(counted, hosts_.count());
+}
+
+}  // namespace escrow::daemon

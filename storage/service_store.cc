@@ -1,0 +1,240 @@
+#include "storage/service_store.h"
+
+#include <openssl/evp.h>
+
+#include <array>
+#include <new>
+#include <utility>
+
+#include "storage/schema.h"
+#include "storage/sqlite.h"
+
+namespace escrow::storage {
+
+using session::Errc;
+using session::Error;
+using session::SessionId;
+
+namespace {
+
+// Lists of names and values are joined with a NUL after each.
+constexpr std::array<const char*, 1> kMigrations = {R"(
+  CREATE TABLE repository (
+    name TEXT PRIMARY KEY NOT NULL, path BLOB NOT NULL UNIQUE, registered_by TEXT NOT NULL
+  ) WITHOUT ROWID;
+  CREATE TABLE session (
+    id TEXT PRIMARY KEY NOT NULL,
+    repository TEXT NOT NULL, owner TEXT NOT NULL,
+    external_id TEXT, request_key TEXT,
+    message BLOB NOT NULL, mountpoint BLOB NOT NULL, labels BLOB NOT NULL,
+    UNIQUE (owner, external_id), UNIQUE (owner, request_key)
+  ) WITHOUT ROWID;
+  CREATE TABLE request (
+    principal TEXT NOT NULL, route TEXT NOT NULL, key TEXT NOT NULL,
+    body_hash BLOB NOT NULL, created_s INTEGER NOT NULL,
+    status INTEGER, content_type TEXT, body BLOB, headers BLOB,
+    PRIMARY KEY (principal, route, key)
+  ) WITHOUT ROWID;
+)"};
+
+constexpr std::int32_t kServiceId = 0x65736364;  // "escd"
+constexpr std::string_view kFacts =
+    "SELECT id, repository, owner, external_id, request_key, message, mountpoint, labels FROM session ";
+
+Database open_database(const std::string& path) {
+  static const Schema schema{"service database", kServiceId, kMigrations};
+  Database database(path, {.create = true});
+  database.execute("PRAGMA synchronous = FULL");
+  if (database.text("PRAGMA journal_mode") != "wal") database.execute("PRAGMA journal_mode = WAL");
+  migrate(database, schema);
+  return database;
+}
+
+template <typename Pairs>
+std::string join(const Pairs& pairs) {
+  std::string joined;
+  for (const auto& [name, value] : pairs) joined += name + '\0' + value + '\0';
+  return joined;
+}
+
+std::vector<std::pair<std::string, std::string>> split(const std::string& joined) {
+  std::vector<std::string> texts;
+  for (std::size_t start = 0; start < joined.size();) {
+    const std::size_t end = std::min(joined.find('\0', start), joined.size());
+    texts.push_back(joined.substr(start, end - start));
+    start = end + 1;
+  }
+  std::vector<std::pair<std::string, std::string>> pairs;
+  for (std::size_t at = 0; at + 1 < texts.size(); at += 2) pairs.emplace_back(texts[at], texts[at + 1]);
+  return pairs;
+}
+
+std::string sha256(const std::string& text) {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
+  unsigned size = 0;
+  if (EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha256(), nullptr) != 1) throw std::bad_alloc();
+  return std::string(reinterpret_cast<const char*>(digest.data()), size);
+}
+
+std::optional<std::string> null_when_empty(const std::string& text) {
+  return text.empty() ? std::nullopt : std::optional(text);
+}
+
+ServiceStore::SessionFacts facts_of(const Database& database, const Statement::Run& row) {
+  const std::optional<SessionId> id = SessionId::parse(row.bytes(0));
+  if (!id) {
+    throw Error(Errc::damaged_repository,
+                "the database " + database.path() + " is damaged: it has a session '" + row.bytes(0) + "'");
+  }
+  ServiceStore::SessionFacts facts{.id = *id,
+                                   .repository = row.bytes(1),
+                                   .owner = row.bytes(2),
+                                   .external_id = row.bytes(3),
+                                   .request_key = row.bytes(4),
+                                   .message = row.bytes(5),
+                                   .mountpoint = row.bytes(6),
+                                   .labels = {}};
+  for (auto& [name, value] : split(row.bytes(7))) facts.labels.emplace(std::move(name), std::move(value));
+  return facts;
+}
+
+}  // namespace
+
+struct ServiceStore::Connection {
+  explicit Connection(const std::string& path) : database(open_database(path)) {}
+
+  std::vector<SessionFacts> read(Statement::Run run) const {
+    std::vector<SessionFacts> found;
+    while (run.next()) found.push_back(facts_of(database, run));
+    return found;
+  }
+
+  Database database;
+  Statement read_repositories{database, "SELECT name, path FROM repository ORDER BY name"};
+  Statement add_repository{database, "INSERT INTO repository (name, path, registered_by) VALUES (?, ?, ?)"};
+  Statement add_session{database,
+                        "INSERT INTO session (id, repository, owner, external_id, request_key, message, mountpoint, "
+                        "labels) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"};
+  Statement read_session{database, std::string(kFacts) + "WHERE id = ?"};
+  Statement read_by_request{database, std::string(kFacts) + "WHERE owner = ? AND request_key = ?"};
+  Statement read_by_external{database, std::string(kFacts) + "WHERE owner = ? AND external_id = ?"};
+  Statement read_sessions{database, std::string(kFacts) + "ORDER BY id"};
+  Statement set_mountpoint{database, "UPDATE session SET mountpoint = ?2 WHERE id = ?1"};
+  Statement forget_session{database, "DELETE FROM session WHERE id = ?"};
+  Statement read_request{database,
+                         "SELECT body_hash, status, content_type, body, headers FROM request "
+                         "WHERE principal = ? AND route = ? AND key = ?"};
+  Statement add_request{database,
+                        "INSERT INTO request (principal, route, key, body_hash, created_s) VALUES (?, ?, ?, ?, ?)"};
+  Statement answer_request{database,
+                           "UPDATE request SET status = ?4, content_type = ?5, body = ?6, headers = ?7 "
+                           "WHERE principal = ?1 AND route = ?2 AND key = ?3"};
+  Statement release_request{database, "DELETE FROM request WHERE principal = ? AND route = ? AND key = ?"};
+  Statement forget_requests{database, "DELETE FROM request WHERE created_s < ? AND status IS NOT NULL"};
+};
+
+ServiceStore::ServiceStore(const std::string& database_path)
+    : connection_(std::make_unique<Connection>(database_path)) {}
+
+ServiceStore::~ServiceStore() = default;
+
+std::vector<ServiceStore::Registration> ServiceStore::repositories() const {
+  auto guard = connection_.lock();
+  auto run = (*guard)->read_repositories.run();
+  std::vector<Registration> found;
+  while (run.next()) found.push_back({run.bytes(0), run.bytes(1)});
+  return found;
+}
+
+bool ServiceStore::add_repository(const Registration& repository, const std::string& who) {
+  const std::vector<Registration> known = repositories();
+  for (const auto& [name, path] : known) {
+    if (name == repository.name && path == repository.path) return false;
+    if (name == repository.name) {
+      throw Error(Errc::exists, "the repository '" + name + "' is another one, at " + path + "; choose another name");
+    }
+    if (path == repository.path) {
+      throw Error(Errc::exists, "the repository at " + path + " is registered already, as '" + name + "'");
+    }
+  }
+  (*connection_.lock())->add_repository.execute(repository.name, Bytes{repository.path}, who);
+  return true;
+}
+
+void ServiceStore::add_session(const SessionFacts& facts) {
+  auto guard = connection_.lock();
+  Connection& connection = **guard;
+  if (!facts.external_id.empty()) {
+    const auto known = connection.read(connection.read_by_external.run(facts.owner, facts.external_id));
+    if (!known.empty()) {
+      throw Error(Errc::exists, "the external id '" + facts.external_id + "' is that of session " +
+                                    known.front().id.text() + " already");
+    }
+  }
+  connection.add_session.execute(facts.id.text(), facts.repository, facts.owner, null_when_empty(facts.external_id),
+                                 null_when_empty(facts.request_key), Bytes{facts.message}, Bytes{facts.mountpoint},
+                                 Bytes{join(facts.labels)});
+}
+
+std::optional<ServiceStore::SessionFacts> ServiceStore::session(const SessionId& id) const {
+  auto guard = connection_.lock();
+  std::vector<SessionFacts> found = (*guard)->read((*guard)->read_session.run(id.text()));
+  return found.empty() ? std::nullopt : std::optional(std::move(found.front()));
+}
+
+std::optional<ServiceStore::SessionFacts> ServiceStore::session_by_request(const std::string& owner,
+                                                                           const std::string& request_key) const {
+  auto guard = connection_.lock();
+  std::vector<SessionFacts> found = (*guard)->read((*guard)->read_by_request.run(owner, request_key));
+  return found.empty() ? std::nullopt : std::optional(std::move(found.front()));
+}
+
+std::vector<ServiceStore::SessionFacts> ServiceStore::sessions() const {
+  auto guard = connection_.lock();
+  return (*guard)->read((*guard)->read_sessions.run());
+}
+
+void ServiceStore::set_mountpoint(const SessionId& id, const std::string& mountpoint) {
+  (*connection_.lock())->set_mountpoint.execute(id.text(), Bytes{mountpoint});
+}
+
+void ServiceStore::forget_session(const SessionId& id) { (*connection_.lock())->forget_session.execute(id.text()); }
+
+ServiceStore::Claim ServiceStore::claim(const Request& request, std::int64_t now_s, Answer& answer) {
+  const std::string hash = sha256(request.body);
+  auto guard = connection_.lock();
+  {
+    auto run = (*guard)->read_request.run(request.principal, request.route, request.key);
+    if (run.next()) {
+      if (run.bytes(0) != hash) return Claim::other_body;
+      if (run.is_null(1)) return Claim::in_flight;
+      answer = {.status = static_cast<unsigned>(run.integer(1)),
+                .content_type = run.bytes(2),
+                .body = run.bytes(3),
+                .headers = split(run.bytes(4))};
+      return Claim::answered;
+    }
+  }
+  (*guard)->add_request.execute(request.principal, request.route, request.key, Bytes{hash}, now_s);
+  return Claim::granted;
+}
+
+void ServiceStore::record(const Request& request, const Answer& answer) {
+  (*connection_.lock())
+      ->answer_request.execute(request.principal, request.route, request.key, static_cast<int>(answer.status),
+                               answer.content_type, Bytes{answer.body}, Bytes{join(answer.headers)});
+}
+
+void ServiceStore::release(const Request& request) {
+  (*connection_.lock())->release_request.execute(request.principal, request.route, request.key);
+}
+
+void ServiceStore::release_all() {
+  (*connection_.lock())->database.execute("DELETE FROM request WHERE status IS NULL");
+}
+
+void ServiceStore::forget_requests(std::int64_t before_s) {
+  (*connection_.lock())->forget_requests.execute(before_s);
+}
+
+}  // namespace escrow::storage

@@ -1,0 +1,74 @@
+// What escrowd itself keeps: the repositories it serves, what a session was asked for beyond its repository's catalog,
+// and the answers to requests with an Idempotency-Key. <state>/escrowd.db: WAL, synchronous=FULL.
+//
+// Thread-safe (one connection behind a lock); one process at a time. What a method changed is on disk when it returns.
+// Throws Error{no_space}, {damaged_repository}, {newer_state}.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "session/ids.h"
+#include "session/synchronized.h"
+
+namespace escrow::storage {
+
+class ServiceStore {
+ public:
+  // Creates the database when it is missing.
+  explicit ServiceStore(const std::string& database_path);
+  ~ServiceStore();
+
+  struct Registration {
+    std::string name, path;
+  };
+  std::vector<Registration> repositories() const;
+  // Throws Error{exists} when the name stands for another path, or the path has another name. False: it was there.
+  bool add_repository(const Registration& repository, const std::string& who);
+
+  struct SessionFacts {
+    session::SessionId id;
+    std::string repository;
+    std::string owner;        // the principal that opened it
+    std::string external_id;  // unique for the owner; empty: none
+    std::string request_key;  // the Idempotency-Key it was opened with; unique for the owner; empty: none
+    std::string message;      // of the commit, unless the request for it says otherwise
+    std::string mountpoint;   // where it is to be mounted as long as it is open; empty: nowhere
+    std::map<std::string, std::string> labels;
+  };
+  // Throws Error{exists} for an external id that the owner has used.
+  void add_session(const SessionFacts& facts);
+  std::optional<SessionFacts> session(const session::SessionId& id) const;
+  std::optional<SessionFacts> session_by_request(const std::string& owner, const std::string& request_key) const;
+  std::vector<SessionFacts> sessions() const;
+  void set_mountpoint(const session::SessionId& id, const std::string& mountpoint);
+  void forget_session(const session::SessionId& id);
+
+  // ---- Requests with a key.
+  struct Request {
+    std::string principal, route, key, body;
+  };
+  struct Answer {
+    unsigned status = 0;
+    std::string content_type, body;
+    std::vector<std::pair<std::string, std::string>> headers;
+  };
+  enum class Claim { granted, in_flight, other_body, answered };
+  // granted: the caller now answers the request, and calls record() or release(). `answer` is filled in for answered.
+  Claim claim(const Request& request, std::int64_t now_s, Answer& answer);
+  void record(const Request& request, const Answer& answer);
+  void release(const Request& request);
+  // What a dead process had not answered may be asked again; what is older than `before_s` is forgotten.
+  void release_all();
+  void forget_requests(std::int64_t before_s);
+
+ private:
+  struct Connection;
+  mutable session::Synchronized<std::unique_ptr<Connection>> connection_;  // self-locking
+};
+
+}  // namespace escrow::storage

@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+"""escrowd is stopped, killed and started again: no session is lost, and no run of anybody else's is disturbed."""
+import errno
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+from service import eventually, expect, expect_equal, main, read, write
+
+
+def SigtermDetachesAndARestartMountsAgain(start):
+    with start() as service:
+        session, point = service.open_mounted()
+        write(f'{point}/kept', 'kept')
+        expect_equal('the exit status', service.stop(), 0)
+        expect(not service.is_mounted(point), 'the mount is still there')
+        expect(not os.path.exists(service.socket), 'the socket is still there')
+        expect_equal('attachment', json.loads(service.escrow('status', session, '--json'))['attachment'], 'none')
+        service.start()
+        expect_equal('the content', read(f'{point}/kept'), 'kept')
+        view = service.get(f'/v1/sessions/{session}').expect(200)
+        expect_equal('the view', (view['state'], view['attachment'], view['mountpoint']), ('open', 'mounted', point))
+        service.post(f'/v1/sessions/{session}/finish', {'exit_code': 0}).expect(200)
+        expect_equal('the content', service.git('show', 'main:kept'), 'kept')
+
+
+def AKilledServiceLosesNoSession(start):
+    with start() as service:
+        session, point = service.open_mounted()
+        unmounted = service.open(external_id='pod-1')['session']
+        descriptor = os.open(f'{point}/kept', os.O_CREAT | os.O_WRONLY)
+        os.write(descriptor, b'kept')
+        os.fsync(descriptor)
+        service.stop(signal.SIGKILL)
+        try:
+            os.close(descriptor)
+        except OSError as error:
+            expect(error.errno in (errno.ENOTCONN, errno.ECONNABORTED), f'closing a file of a dead mount: {error}')
+        service.start()
+        expect_equal('the content', read(f'{point}/kept'), 'kept')
+        expect_equal('the other one', service.get('/v1/sessions?external_id=pod-1').json['sessions'][0]['session'],
+                     unmounted)
+        service.post(f'/v1/sessions/{session}/finish', {'exit_code': 0}).expect(200)
+        expect_equal('the content', service.git('show', 'main:kept'), 'kept')
+        service.escrow('verify')
+
+
+def AKillInTheMiddleOfACommitLeavesAllOrNothing(start):
+    with start() as service:
+        for turn in range(8):
+            session, point = service.open_mounted()
+            for number in range(100):
+                write(f'{point}/file-{turn}-{number}', 'x')
+            def finish():
+                try:
+                    service.post(f'/v1/sessions/{session}/finish', {'exit_code': 0})
+                except OSError:
+                    pass
+            finisher = threading.Thread(target=finish)
+            finisher.start()
+            time.sleep(0.01 * turn)
+            service.stop(signal.SIGKILL)
+            finisher.join()
+            service.start()
+            again = service.post(f'/v1/sessions/{session}/finish', {'exit_code': 0})
+            view = again.expect(200)
+            expect_equal('the state', view['state'], 'committed')
+            names = [name for name in service.git('ls-tree', '--name-only', 'main').split('\n')
+                     if name.startswith(f'file-{turn}-')]
+            # What was written and not synced may be lost with the host, but a commit has all that its session had.
+            commits = service.git('log', '--format=%B', 'main').count(f'Escrow-Session: {session}')
+            expect_equal('the commits of the session', commits, 1 if names else 0)
+            expect_equal('the commit', view['commit'] is not None, bool(names))
+
+
+def AKillWhileASessionIsOpenedOpensItOnce(start):
+    with start() as service:
+        for turn in range(12):
+            key = {'Idempotency-Key': f'key-{turn}'}
+            body = {'repository': 'data', 'labels': {'turn': str(turn)}}
+            def open_one():
+                try:
+                    service.post('/v1/sessions', body, headers=key)
+                except OSError:
+                    pass
+            opener = threading.Thread(target=open_one)
+            opener.start()
+            time.sleep(0.002 * turn)
+            service.stop(signal.SIGKILL)
+            opener.join()
+            service.start()
+            session = service.post('/v1/sessions', body, headers=key).expect(201)['session']
+            found = service.get(f'/v1/sessions?label=turn:{turn}').json['sessions']
+            expect_equal('the sessions of the key', [one['session'] for one in found], [session])
+        opened = [one for one in service.get('/v1/sessions?state=open').json['sessions'] if not one['labels']]
+        expect_equal('sessions that nobody was told of', opened, [])
+
+
+def RequestsUnderWayAreAnsweredBeforeTheEnd(start):
+    with start() as service:
+        session = service.open()['session']
+        answers = []
+        def wait():
+            answers.append(service.get(f'/v1/sessions/{session}/wait?timeout_ms=60000'))
+        waiter = threading.Thread(target=wait)
+        waiter.start()
+        time.sleep(0.3)
+        begun = time.monotonic()
+        expect_equal('the exit status', service.stop(), 0)
+        waiter.join()
+        expect_equal('the answer', answers[0].expect(200)['state'], 'open')
+        expect(time.monotonic() - begun < 5, 'the end took too long')
+
+
+def RunsOfOthersAreNotDisturbed(start):
+    with start() as service:
+        run = subprocess.Popen([service.escrow_binary, '--repo', service.repository, 'run', '--', 'sh', '-c',
+                                'echo one > one; sleep 2; echo two > two'], stderr=subprocess.PIPE)
+        eventually('the run is seen', lambda: len(service.get('/v1/sessions?state=open').json['sessions']) == 1)
+        session = service.get('/v1/sessions?state=open').json['sessions'][0]
+        expect_equal('the session', (session['run'], session['attachment']), (True, 'mounted'))
+        service.post(f'/v1/sessions/{session["session"]}/finish', {'exit_code': 0}).expect(409, 'attached_elsewhere')
+        service.stop()
+        service.start()
+        service.stop(signal.SIGKILL)
+        service.start()
+        _, said = run.communicate(timeout=30)
+        expect_equal(f'the run: {said}', run.returncode, 0)
+        expect_equal('the content', service.git('show', 'main:two'), 'two')
+        expect_equal('the state', service.state(session['session']), 'committed')
+
+
+def OneServiceHasTheState(start):
+    with start() as service:
+        second = subprocess.run([service.escrowd_binary, '--config', service.config_path, '--socket',
+                                 f'{service.directory}/second.sock'], capture_output=True, text=True, check=False,
+                                timeout=20)
+        expect_equal('the exit status', second.returncode, 125)
+        expect('another escrowd uses it' in second.stderr, second.stderr)
+        third = subprocess.run([service.escrowd_binary, '--config', service.config_path, '--state-directory',
+                                f'{service.directory}/other'], capture_output=True, text=True, check=False, timeout=20)
+        expect_equal('the exit status', third.returncode, 125)
+        expect('another server listens there' in third.stderr, third.stderr)
+        service.get('/v1/health').expect(200)
+
+
+def TheConfigurationIsCheckedByName(start):
+    with start() as service:
+        def check(**members):
+            path = f'{service.directory}/checked.json'
+            with open(path, 'w', encoding='utf-8') as file:
+                json.dump({**service.config, **members}, file)
+            return subprocess.run([service.escrowd_binary, '--config', path, '--check-config'], capture_output=True,
+                                  text=True, check=False, timeout=20)
+        expect_equal('a good one', (check().returncode, check().stderr), (0, ''))
+        os.symlink(service.mounts, f'{service.directory}/link')
+        for members, words in (({'colour': 'red'}, '"colour" is not known here'),
+                               ({'mount_roots': 'x'}, '"mount_roots" is not an array'),
+                               ({'mount_roots': ['/no/such']}, 'mount_roots: /no/such cannot be used'),
+                               ({'mount_roots': [f'{service.directory}/link']}, 'is not in its one form'),
+                               ({'operators': ['root']}, "'root' is not user:NAME"),
+                               ({'socket': 'x'}, 'not an absolute path'),
+                               ({'max_body_bytes': 1}, '"max_body_bytes" is not a whole number')):
+            answer = check(**members)
+            expect_equal(f'{members}: {answer.stderr}', answer.returncode, 2)
+            expect(words in answer.stderr and answer.stderr.count('\n') == 1, f'{members}: {answer.stderr!r}')
+
+
+def TheServiceManagerIsToldWhenItIsReady(start):
+    with start() as service:
+        service.stop()
+        path = f'{service.directory}/notify'
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+            notify.bind(path)
+            notify.settimeout(20)
+            os.environ['NOTIFY_SOCKET'] = path
+            try:
+                service.start()
+            finally:
+                del os.environ['NOTIFY_SOCKET']
+            expect_equal('first', notify.recv(100), b'READY=1')
+            service.stop()
+            expect_equal('then', notify.recv(100), b'STOPPING=1')
+
+
+if __name__ == '__main__':
+    main(globals())

@@ -1,0 +1,296 @@
+"""A real escrowd over a real repository, and clients of it: other users, raw sockets, curl. For the tests beside it.
+
+Every answer to request() is checked against api/openapi.yaml, by jsonschema: its status, content type and document; so
+is every request that was not refused.
+"""
+import http.client
+import json
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+import jsonschema
+import yaml
+
+NOBODY = 65534
+NOBODY_NAME = 'user:' + pwd.getpwuid(NOBODY).pw_name
+JSON = {'Content-Type': 'application/json'}
+
+
+def fail(message):
+    sys.exit(message)
+
+
+def expect_equal(what, actual, expected):
+    if actual != expected:
+        fail(f'{what}: got {actual!r}, expected {expected!r}')
+
+
+def expect(condition, what):
+    if not condition:
+        fail(what)
+
+
+def eventually(what, condition, seconds=10):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            fail(f'not within {seconds} s: {what}')
+        time.sleep(0.02)
+
+
+class Answer:
+    def __init__(self, status, headers, body):
+        self.status, self.headers, self.body = status, {k.lower(): v for k, v in headers}, body
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+    def expect(self, status, code=None):
+        """The JSON of an answer with this status, of a problem with this code."""
+        if self.status != status:
+            fail(f'got {self.status} {self.body!r}, expected {status} {code or ""}')
+        if status < 400:
+            return self.json
+        expect_equal('the content type of a problem', self.headers['content-type'], 'application/problem+json')
+        problem = self.json
+        expect_equal('the problem', (problem['code'], problem['status']), (code, status))
+        for member in ('type', 'title', 'detail', 'retryable', 'exit_code'):
+            expect(member in problem, f'{problem} has no {member}')
+        return problem
+
+
+class Description:
+    """api/openapi.yaml, its references put in place and `nullable` as JSON Schema has it."""
+
+    def __init__(self):
+        here = os.path.dirname(os.path.abspath(__file__))
+        with open(f'{here}/../../api/openapi.yaml', encoding='utf-8') as file:
+            self.document = yaml.safe_load(file)
+        self.paths = self.resolved(self.document['paths'])
+
+    def resolved(self, node):
+        if isinstance(node, list):
+            return [self.resolved(item) for item in node]
+        if not isinstance(node, dict):
+            return node
+        if '$ref' in node:
+            target = self.document
+            for name in node['$ref'].split('/')[1:]:
+                target = target[name]
+            return self.resolved(target)
+        result = {name: self.resolved(value) for name, value in node.items()}
+        if result.pop('nullable', False):
+            result['type'] = [result['type'], 'null']
+        return result
+
+    def operation(self, method, target):
+        names = target.split('?')[0].split('/')
+        for path, operations in self.paths.items():
+            pattern = path.split('/')
+            if len(pattern) == len(names) and all(p == n or (p.startswith('{') and n) for p, n in zip(pattern, names)):
+                return operations.get(method.lower())
+        return None
+
+    def check(self, method, target, body, answer):
+        operation = self.operation(method, target)
+        kind = answer.headers.get('content-type', '').split(';')[0]
+        if operation is None:
+            expect(answer.status in (404, 405), f'{method} {target}: {answer.status}, and it is not described')
+            return
+        responses = operation['responses']
+        response = responses.get(str(answer.status)) or (responses['default'] if answer.status >= 400 else None)
+        expect(response is not None, f'{method} {target}: the status {answer.status} is not described')
+        expect(kind in response['content'], f'{method} {target}: {kind} is not described for {answer.status}')
+        try:
+            if kind.endswith('json'):
+                jsonschema.validate(answer.json, response['content'][kind]['schema'])
+            if answer.status < 300 and body is not None:
+                jsonschema.validate(body, operation['requestBody']['content']['application/json']['schema'])
+        except jsonschema.ValidationError as error:
+            fail(f'{method} {target}, {answer.status}: {error.message} at {list(error.absolute_path)}')
+
+
+DESCRIPTION = Description()
+
+
+class UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path, timeout=30):
+        super().__init__('escrowd', timeout=timeout)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
+
+
+def request(path, method, target, body=None, headers=None, timeout=30):
+    connection = UnixConnection(path, timeout)
+    try:
+        sent = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+        connection.request(method, target, sent, {**(JSON if body is not None else {}), **(headers or {})})
+        response = connection.getresponse()
+        answer = Answer(response.status, response.getheaders(), response.read())
+        DESCRIPTION.check(method, target, None if isinstance(body, bytes) else body, answer)
+        return answer
+    finally:
+        connection.close()
+
+
+def as_user(uid, action):
+    """What `action` returns (as JSON) when another user does it, in a process of its own."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.close(reader)
+            os.setgroups([uid])
+            os.setgid(uid)
+            os.setuid(uid)
+            os.write(writer, json.dumps(action()).encode())
+            status = 0
+        except BaseException as error:  # pylint: disable=broad-except
+            print(f'as uid {uid}: {error!r}', file=sys.stderr)
+        finally:
+            os._exit(status)
+    os.close(writer)
+    with os.fdopen(reader, 'rb') as pipe:
+        text = pipe.read()
+    _, status = os.waitpid(child, 0)
+    expect(status == 0, f'the child of uid {uid} failed')
+    return json.loads(text)
+
+
+class Service:
+    """A service with one registered repository, `data`, that has the file a.txt and the directory dir."""
+
+    def __init__(self, escrow, escrowd, **config):
+        self.escrow_binary, self.escrowd_binary = escrow, escrowd
+        self.directory = os.path.realpath(tempfile.mkdtemp(prefix='escrowd-test-'))
+        os.chmod(self.directory, 0o755)
+        self.socket = f'{self.directory}/escrowd.sock'
+        self.repositories, self.mounts = f'{self.directory}/repositories', f'{self.directory}/mounts'
+        self.repository = f'{self.repositories}/data.git'
+        self.process = None
+        os.mkdir(self.repositories)
+        os.mkdir(self.mounts)
+        os.makedirs(f'{self.directory}/in/dir/sub')
+        for name in ('a.txt', 'dir/b.txt', 'dir/sub/c.txt'):
+            with open(f'{self.directory}/in/{name}', 'w', encoding='utf-8') as file:
+                file.write(name + '\n')
+        self.escrow('init')
+        self.escrow('import', f'{self.directory}/in', '--message', 'first import')
+        self.config = {'socket': self.socket, 'socket_group': 'nogroup', 'state_directory': f'{self.directory}/state',
+                       'repository_roots': [self.repositories], 'mount_roots': [self.mounts], **config}
+        self.config_path = f'{self.directory}/escrowd.json'
+        self.write_config()
+
+    def __enter__(self):
+        self.start()
+        self.post('/v1/repositories', {'name': 'data', 'path': self.repository}).expect(201)
+        return self
+
+    def __exit__(self, kind, value, trace):
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        with open('/proc/self/mounts', encoding='utf-8') as table:
+            points = [line.split()[1] for line in table if line.split()[1].startswith(self.directory + '/')]
+        for point in points:
+            subprocess.run(['umount', '-l', point], check=False)
+        if kind not in (None, SystemExit) or (kind is SystemExit and value.code):
+            self.show_log()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def show_log(self):
+        with open(f'{self.directory}/log', encoding='utf-8', errors='replace') as log:
+            print('--- escrowd said:\n' + log.read(), file=sys.stderr)
+
+    def write_config(self):
+        with open(self.config_path, 'w', encoding='utf-8') as file:
+            json.dump(self.config, file)
+
+    def start(self):
+        with open(f'{self.directory}/log', 'ab') as log:
+            self.process = subprocess.Popen([self.escrowd_binary, '--config', self.config_path], stderr=log,
+                                            stdin=subprocess.DEVNULL)
+        def answers():
+            if self.process.poll() is not None:
+                self.show_log()
+                fail(f'escrowd ended with {self.process.returncode}')
+            try:
+                return self.get('/v1/health').status == 200
+            except OSError:
+                return False
+        eventually('escrowd answers', answers)
+
+    def stop(self, how=signal.SIGTERM, seconds=20):
+        self.process.send_signal(how)
+        return self.process.wait(seconds)
+
+    def escrow(self, *arguments, expect_status=0):
+        result = subprocess.run([self.escrow_binary, '--repo', self.repository, *arguments], capture_output=True,
+                                text=True, check=False, timeout=60, stdin=subprocess.DEVNULL)
+        expect_equal(f'escrow {" ".join(arguments)}: {result.stderr}', result.returncode, expect_status)
+        return result.stdout.strip()
+
+    def git(self, *arguments):
+        return subprocess.run(['git', '-c', 'safe.directory=*', '--git-dir', self.repository, *arguments], check=True,
+                              capture_output=True, text=True, timeout=60).stdout.strip()
+
+    def get(self, target, **keywords):
+        return request(self.socket, 'GET', target, **keywords)
+
+    def post(self, target, body=None, **keywords):
+        return request(self.socket, 'POST', target, {} if body is None else body, **keywords)
+
+    def open(self, **fields):
+        return self.post('/v1/sessions', {'repository': 'data', **fields}).expect(201)
+
+    def open_mounted(self, name='work', **fields):
+        point = f'{self.mounts}/{name}'
+        return self.open(mountpoint=point, **fields)['session'], point
+
+    def finish(self, session, ending):
+        """The answer, when no other request on the session is under way any more."""
+        while True:
+            answer = self.post(f'/v1/sessions/{session}/finish', ending)
+            if answer.status != 409 or answer.json['code'] != 'busy':
+                return answer
+            time.sleep(0.01)
+
+    def is_mounted(self, point):
+        with open('/proc/self/mounts', encoding='utf-8') as table:
+            return any(line.split()[1] == point for line in table)
+
+    def state(self, session):
+        return self.get(f'/v1/sessions/{session}').expect(200)['state']
+
+
+def write(path, text):
+    with open(path, 'w', encoding='utf-8') as file:
+        file.write(text)
+
+
+def read(path):
+    with open(path, encoding='utf-8') as file:
+        return file.read()
+
+
+def main(tests):
+    """escrowd's tests are functions, run by name from ctest: FILE --escrow PATH --escrowd PATH NAME"""
+    escrow, escrowd, name = sys.argv[2], sys.argv[4], sys.argv[5]
+    if os.geteuid() != 0 or not os.access('/dev/fuse', os.R_OK | os.W_OK):
+        if os.environ.get('REQUIRE_FUSE'):
+            fail('REQUIRE_FUSE is set, and this is not root or /dev/fuse cannot be opened')
+        sys.exit(77)
+    tests[name](lambda **config: Service(escrow, escrowd, **config))
