@@ -101,7 +101,9 @@ std::optional<ServiceRepositories::Session> ServiceRepositories::find_session(co
 void ServiceRepositories::recover() noexcept {
   try {
     for (const Entry& entry : list()) {
-      if (entry.context) entry.context->recover();
+      if (!entry.context) continue;
+      entry.context->recover();
+      entry.context->repository().renew_handles();
     }
   } catch (const std::exception& failure) {
     log_.write(LogLevel::warning, std::string("recovering sessions: ") + failure.what());

@@ -31,7 +31,9 @@ void start_libgit2() {
 }
 
 GitRepositoryPool::Borrowed::~Borrowed() {
-  if (handle_) pool_->idle_.lock()->push_back(std::move(handle_));
+  if (!handle_) return;
+  auto idle = pool_->idle_.lock();
+  if (idle->generation == generation_) idle->handles.push_back(std::move(handle_));
 }
 
 git_odb* GitRepositoryPool::Borrowed::odb() const {
@@ -42,15 +44,24 @@ git_odb* GitRepositoryPool::Borrowed::odb() const {
 }
 
 GitRepositoryPool::Borrowed GitRepositoryPool::borrow() {
+  unsigned generation = 0;
   {
     auto idle = idle_.lock();
-    if (!idle->empty()) {
-      GitRepository handle = std::move(idle->back());
-      idle->pop_back();
-      return Borrowed(*this, std::move(handle));
+    generation = idle->generation;
+    if (!idle->handles.empty()) {
+      GitRepository handle = std::move(idle->handles.back());
+      idle->handles.pop_back();
+      return Borrowed(*this, std::move(handle), generation);
     }
   }
-  return Borrowed(*this, open_git_repository(git_directory_));
+  return Borrowed(*this, open_git_repository(git_directory_), generation);
+}
+
+void GitRepositoryPool::renew() {
+  std::vector<GitRepository> closed;
+  auto idle = idle_.lock();
+  ++idle->generation;
+  closed.swap(idle->handles);
 }
 
 }  // namespace escrow::storage

@@ -22,7 +22,8 @@ class GitRepositoryPool {
   // A handle on loan; it goes back when this object is destroyed.
   class Borrowed {
    public:
-    Borrowed(GitRepositoryPool& pool, GitRepository handle) : pool_(&pool), handle_(std::move(handle)) {}
+    Borrowed(GitRepositoryPool& pool, GitRepository handle, unsigned generation)
+        : pool_(&pool), handle_(std::move(handle)), generation_(generation) {}
     Borrowed(Borrowed&&) = default;
     Borrowed& operator=(Borrowed&&) = delete;
     ~Borrowed();
@@ -33,14 +34,22 @@ class GitRepositoryPool {
    private:
     GitRepositoryPool* pool_;
     GitRepository handle_;
+    unsigned generation_;
   };
 
   Borrowed borrow();
+  // Handles opened so far are closed, those on loan when they come back: libgit2 keeps the files of packs open that
+  // were removed since, and with them their space on the disk.
+  void renew();
   const std::string& git_directory() const noexcept { return git_directory_; }
 
  private:
-  const std::string git_directory_;                               // constant
-  session::Synchronized<std::vector<GitRepository>> idle_;  // self-locking
+  struct Idle {
+    std::vector<GitRepository> handles;
+    unsigned generation = 0;  // of the handles; another one comes too late
+  };
+  const std::string git_directory_;    // constant
+  session::Synchronized<Idle> idle_;  // self-locking
 };
 
 }  // namespace escrow::storage

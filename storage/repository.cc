@@ -144,8 +144,12 @@ std::size_t Repository::fold_packs() {
   const UniqueFd alone = try_gc_lock(impl_->gc_lock_path(), GcLockKind::exclusive);
   if (!alone) return 0;
   const GitRepository repository = open_git_repository(git_directory());
-  return fold_small_packs(repository.get(), impl_->objects, impl_->state);
+  const std::size_t folded = fold_small_packs(repository.get(), impl_->objects, impl_->state);
+  if (folded > 0) renew_handles();
+  return folded;
 }
+
+void Repository::renew_handles() { impl_->pool.renew(); }
 
 GcReport Repository::gc() {
   const UniqueFd alone = take_gc_lock(impl_->gc_lock_path(), GcLockKind::exclusive);

@@ -81,6 +81,8 @@ class Repository {
   // Makes one pack of the small ones that commits left, when there are more than 50; 0 when there was nothing to do or
   // somebody else is at it. For after a commit was reported.
   std::size_t fold_packs();
+  // Lets go of the files of packs that others have removed since; for a process that stays.
+  void renew_handles();
   // Drops what no reference, session or cache needs; holds off publishing meanwhile.
   GcReport gc();
   // Reads every reachable object, every catalog row and every staging file. Empty: all is well. `progress` gets done

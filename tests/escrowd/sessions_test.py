@@ -258,6 +258,25 @@ def RequestsWithOneKeyAtOnceAreCarriedOutOnce(start):
         expect_equal('the sessions', len(service.get('/v1/sessions?label=one:only').json['sessions']), 1)
 
 
+def ManyCommitsLeaveFewPacksAndNoOpenFileOfAGoneOne(start):
+    with start() as service:
+        for number in range(60):
+            session, point = service.open_mounted()
+            write(f'{point}/file-{number}', str(number))
+            service.post(f'/v1/sessions/{session}/finish', {'exit_code': 0}).expect(200)
+        def packs():
+            return [name for name in os.listdir(f'{service.repository}/objects/pack') if name.endswith('.pack')]
+        eventually('the packs are folded', lambda: len(packs()) < 20)
+        session, point = service.open_mounted()
+        write(f'{point}/last', 'last')
+        service.post(f'/v1/sessions/{session}/finish', {'exit_code': 0}).expect(200)
+        def gone():
+            names = [os.readlink(f'/proc/{service.process.pid}/fd/{name}')
+                     for name in os.listdir(f'/proc/{service.process.pid}/fd')]
+            return [name for name in names if '.pack' in name and name.endswith('(deleted)')]
+        eventually('files of packs that are gone are closed', lambda: len(gone()) < 10)
+
+
 def WhatHappensIsCounted(start):
     with start() as service:
         def counted(line):
