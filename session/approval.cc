@@ -13,24 +13,26 @@ void check_review(const Review& review) {
   check_audit_value(review.comment, "--comment");
 }
 
+[[noreturn]] void refuse_state(const SessionRecord& record, const char* verb) {
+  throw Error(Errc::wrong_state, std::string("cannot ") + verb + " session " + record.id.text() + ": it is " +
+                                     name_of(record.state) + ", and only one that is awaiting_approval can be");
+}
+
 // A session that waits has nothing but its lock in the directory: should somebody have removed it, it is made again.
-std::unique_ptr<SessionDirectory> hold(const Services& services, const SessionId& id) {
+// Where another reviewer has decided meanwhile it is gone for good, and the row says how.
+std::unique_ptr<SessionDirectory> hold(const Services& services, const SessionId& id, const char* verb) {
   std::unique_ptr<SessionDirectory> held;
   try {
     held = services.directories.try_open(id);
   } catch (const Error& error) {
     const std::optional<SessionRecord> record = services.catalog.find(id);
-    if (error.code() != Errc::no_session || !record || record->state != State::awaiting_approval) throw;
+    if (error.code() != Errc::no_session || !record) throw;
+    if (record->state != State::awaiting_approval) refuse_state(*record, verb);
     return services.directories.create(id);
   }
   if (!held)
     throw Error(Errc::attached_elsewhere, "session " + id.text() + " is in use by another process; wait for it to end");
   return held;
-}
-
-[[noreturn]] void refuse_state(const SessionRecord& record, const char* verb) {
-  throw Error(Errc::wrong_state, std::string("cannot ") + verb + " session " + record.id.text() + ": it is " +
-                                     name_of(record.state) + ", and only one that is awaiting_approval can be");
 }
 
 // The session, held, and its row as it is now.
@@ -44,7 +46,7 @@ Waiting take(const Services& services, const SessionId& id, const char* verb) {
   if (!record)
     throw Error(Errc::no_session, "there is no session " + id.text() + "; escrow sessions lists those there are");
   if (record->state != State::awaiting_approval && record->state != State::committing) refuse_state(*record, verb);
-  std::unique_ptr<SessionDirectory> held = hold(services, id);
+  std::unique_ptr<SessionDirectory> held = hold(services, id, verb);
   record = services.catalog.find(id);
   if (record->state == State::committing) services.log.write(LogLevel::info, decide_commit(services, *record, *held));
   if (record->state != State::awaiting_approval) refuse_state(*record, verb);
