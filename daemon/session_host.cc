@@ -61,10 +61,10 @@ struct SessionHost::Impl {
         repository(in),
         log(to),
         event(make_event()),
-        links(contained_links()),
         denials(session->id(), repository.catalog(), clock, log,
                 options.trace ? [this](const auto& lines) { options.trace->write(session->record(), lines); }
                               : std::function<void(const std::vector<session::TracedDenial>&)>()),
+        links(contained_links()),
         policy(compile_policies(session->record().options.policies)),
         policed(policed_file_system()),
         mount(std::make_unique<fuse::Mount>(policed ? *policed : without_policy(), mount_options(), log,
@@ -97,12 +97,14 @@ struct SessionHost::Impl {
   // ---- What the mount shows: the session, behind what keeps links inside it, behind what its policies allow.
 
   // Null for a session whose links may lead anywhere.
-  std::unique_ptr<session::ContainedLinks> contained_links() const {
+  std::unique_ptr<session::ContainedLinks> contained_links() {
     if (!session->record().options.contained_symlinks) return nullptr;
     const std::string& host = options.mount.mountpoint;
     return std::make_unique<session::ContainedLinks>(
         session->file_system(), [this](session::NodeId node) { return session->overlay().names(node).paths; },
-        session::ContainedLinks::Roots{options.visible_root.empty() ? host : options.visible_root, host});
+        session::ContainedLinks::Roots{options.visible_root.empty() ? host : options.visible_root, host,
+                                       session->record().options.prefix.text()},
+        denials);
   }
 
   session::FileSystem& without_policy() {
@@ -289,9 +291,9 @@ struct SessionHost::Impl {
   storage::Repository& repository;
   session::Log& log;
   const FileDescriptor event;
-  const std::unique_ptr<session::ContainedLinks> links;  // self-locking; null: links may lead anywhere
   session::SystemClock clock;
   session::DenialLog denials;  // self-locking
+  const std::unique_ptr<session::ContainedLinks> links;  // self-locking; null: links may lead anywhere
   const std::unique_ptr<session::AccessPolicy> policy;  // constant; null: none
   const std::unique_ptr<session::PolicedFileSystem> policed;  // self-locking; null without a policy
   session::Synchronized<Verbs> verbs;  // self-locking; held for the whole of a verb

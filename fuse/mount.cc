@@ -266,7 +266,7 @@ void Mount::flush(const std::vector<NodeId>& files) {
   const bool knows_opens = impl_->options.io.opens == Opens::daemon;
   // One flush at a time: the verbs that flush exclude one another.
   impl_->service.flushing_thread = gettid();
-  flush_pages(impl_->session.get(), impl_->mountpoint,
+  flush_pages(impl_->session.get(), impl_->mountpoint, impl_->device_number,
               knows_opens ? impl_->service.open_files.open_for_writing() : files);
   impl_->service.flushing_thread = 0;
 }

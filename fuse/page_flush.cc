@@ -1,6 +1,7 @@
 #include "fuse/page_flush.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -45,9 +46,12 @@ bool flush_by_closing(int mount, session::NodeId file) {
 
 }  // namespace
 
-void flush_pages(fuse_session* session, const std::string& mountpoint, const std::vector<session::NodeId>& files) {
+void flush_pages(fuse_session* session, const std::string& mountpoint, dev_t device,
+                 const std::vector<session::NodeId>& files) {
   const Descriptor mount(open(mountpoint.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  bool may_open = mount.number() >= 0;
+  // The path may lead elsewhere while another mount namespace still shows this file system.
+  struct stat status {};
+  bool may_open = mount.number() >= 0 && fstat(mount.number(), &status) == 0 && status.st_dev == device;
   for (const session::NodeId file : files) {
     may_open = may_open && flush_by_closing(mount.number(), file);
     // Unmaps the pages and launders the dirty ones, one by one, before it drops them.

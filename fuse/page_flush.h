@@ -4,6 +4,8 @@
 // open_by_handle_at(2); the kernel's fuse_flush() and fuse_launder_folio().
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 #include <vector>
 
@@ -13,7 +15,8 @@
 namespace escrow::fuse {
 
 // On return every page of `files` that was dirty at the call has been written. Nodes that the kernel does not hold
-// are skipped: it has no pages of them.
-void flush_pages(fuse_session* session, const std::string& mountpoint, const std::vector<session::NodeId>& files);
+// are skipped: it has no pages of them. `device` is the mount's; the path is only a way to it, which an unmount closes.
+void flush_pages(fuse_session* session, const std::string& mountpoint, dev_t device,
+                 const std::vector<session::NodeId>& files);
 
 }  // namespace escrow::fuse

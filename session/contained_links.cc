@@ -9,6 +9,7 @@ namespace escrow::session {
 namespace {
 
 constexpr std::uint32_t kTypeMask = 0170000, kDirectoryType = 0040000, kSymlinkType = 0120000;
+constexpr char kChangesContainment[] = "a symbolic link would lead out of the mount, or no longer would";
 
 // Takes the first component and the slashes after it from `path`.
 std::string_view take_component(std::string_view& path) {
@@ -52,8 +53,14 @@ std::optional<std::size_t> leading_parents(std::string_view target) {
   return parents;
 }
 
-ContainedLinks::ContainedLinks(FileSystem& inner, Paths paths, Roots roots)
-    : ForwardingFileSystem(inner), paths_(std::move(paths)), roots_(std::move(roots)) {}
+ContainedLinks::ContainedLinks(FileSystem& inner, Paths paths, Roots roots, DenialSink& denials)
+    : ForwardingFileSystem(inner), paths_(std::move(paths)), roots_(std::move(roots)), denials_(denials) {}
+
+void ContainedLinks::refuse(const char* operation, const std::string& path, const std::string& why) {
+  const std::string whole = roots_.prefix.empty() || path.empty() ? path : roots_.prefix + "/" + path;
+  denials_.denied({operation, "follow", whole, "symbolic links are contained"});
+  throw Error(Errc::access_denied, why);
+}
 
 std::size_t ContainedLinks::depth_of(NodeId directory) const {
   const std::vector<std::string> paths = paths_(directory);
@@ -76,10 +83,10 @@ std::string ContainedLinks::read_link(NodeId node) {
   std::string target = ForwardingFileSystem::read_link(node);
   const std::vector<std::string> paths = paths_(node);
   // Without a name it was removed while somebody is on the way through it: where to is not known.
-  if (paths.empty()) throw Error(Errc::access_denied, "a symbolic link was removed while it was being read");
+  if (paths.empty()) refuse("readlink", "", "a symbolic link was removed while it was being read");
   for (const std::string& path : paths) {
     if (!is_contained(target, depth_above(path)))
-      throw Error(Errc::access_denied, "the symbolic link " + path + " leads out of the mount");
+      refuse("readlink", path, "the symbolic link " + path + " leads out of the mount");
   }
   if (const auto rest = below(target, roots_.host))
     return roots_.visible + (rest->empty() ? "" : "/" + std::string(*rest));
@@ -97,12 +104,14 @@ Attributes ContainedLinks::link(NodeId node, NodeId directory, std::string_view 
   if ((mode & kTypeMask) != kSymlinkType) return ForwardingFileSystem::link(node, directory, name);
   const auto names = names_.lock();
   const std::size_t depth = depth_of(directory);
-  for (const std::string& path : paths_(node)) check_move(node, mode, depth_above(path), depth);
+  for (const std::string& path : paths_(node)) {
+    if (changes_containment(node, mode, depth_above(path), depth)) refuse("link", path, kChangesContainment);
+  }
   return ForwardingFileSystem::link(node, directory, name);
 }
 
-void ContainedLinks::check_move(NodeId top, std::uint32_t mode, std::size_t depth, std::size_t new_depth) {
-  if (new_depth == depth) return;
+bool ContainedLinks::changes_containment(NodeId top, std::uint32_t mode, std::size_t depth, std::size_t new_depth) {
+  if (new_depth == depth) return false;
   struct Moved {
     NodeId node;
     std::uint32_t mode;
@@ -114,8 +123,7 @@ void ContainedLinks::check_move(NodeId top, std::uint32_t mode, std::size_t dept
     pending.pop_back();
     if ((moved.mode & kTypeMask) == kSymlinkType) {
       const std::string target = ForwardingFileSystem::read_link(moved.node);
-      if (is_contained(target, depth + moved.below) != is_contained(target, new_depth + moved.below))
-        throw Error(Errc::access_denied, "a symbolic link would lead out of the mount, or no longer would");
+      if (is_contained(target, depth + moved.below) != is_contained(target, new_depth + moved.below)) return true;
     }
     if ((moved.mode & kTypeMask) != kDirectoryType) continue;
     list(moved.node, 0, [&](const Entry& entry) {
@@ -123,6 +131,7 @@ void ContainedLinks::check_move(NodeId top, std::uint32_t mode, std::size_t dept
       return true;
     });
   }
+  return false;
 }
 
 void ContainedLinks::rename(NodeId directory, std::string_view name, NodeId new_directory, std::string_view new_name,
@@ -133,10 +142,14 @@ void ContainedLinks::rename(NodeId directory, std::string_view name, NodeId new_
   }
   const auto names = names_.lock();
   const std::size_t depth = depth_of(directory), new_depth = depth_of(new_directory);
-  if (const auto moved = lookup(directory, name)) check_move(moved->node, moved->mode, depth, new_depth);
-  if (mode == RenameMode::exchange) {
-    if (const auto back = lookup(new_directory, new_name)) check_move(back->node, back->mode, new_depth, depth);
-  }
+  const auto check = [&](NodeId from, std::string_view moved_name, std::size_t from_depth, std::size_t to_depth) {
+    const auto moved = lookup(from, moved_name);
+    if (!moved || !changes_containment(moved->node, moved->mode, from_depth, to_depth)) return;
+    const std::vector<std::string> paths = paths_(moved->node);
+    refuse("rename", paths.empty() ? "" : paths.front(), kChangesContainment);
+  };
+  check(directory, name, depth, new_depth);
+  if (mode == RenameMode::exchange) check(new_directory, new_name, new_depth, depth);
   ForwardingFileSystem::rename(directory, name, new_directory, new_name, mode);
 }
 

@@ -5,8 +5,9 @@
 // the name could be a link by the time it is walked. Whether a link is contained never changes: somebody may be on the
 // way through it, or the kernel hold its target, while names move (the symlink race). So a rename or link that would
 // change it is refused; for that, what moves to another depth is walked. An absolute target below the host's mountpoint
-// shows as its path below the root that users see: host paths never show. Thread-safe; a rename between directories
-// excludes the others. Throws Error{access_denied} beside what it wraps throws. Source: path_resolution(7), symlink(7).
+// shows as its path below the root that users see: host paths never show. What is refused is told to the DenialSink.
+// Thread-safe; a rename between directories excludes the others. Throws Error{access_denied} beside what it wraps
+// throws. Source: path_resolution(7), symlink(7).
 #pragma once
 
 #include <cstddef>
@@ -16,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "session/denial.h"
 #include "session/forwarding_file_system.h"
 #include "session/synchronized.h"
 
@@ -30,11 +32,13 @@ class ContainedLinks final : public ForwardingFileSystem {
   struct Roots {
     std::string visible;  // the mount's root as its users see it
     std::string host;     // where it is mounted; may be the same
+    std::string prefix;   // the root's path in the repository; "" for the whole
   };
   // Every path of a node below the root, without a leading slash; "" is the root. Overlay::names().
   using Paths = std::function<std::vector<std::string>(NodeId)>;
 
-  ContainedLinks(FileSystem& inner, Paths paths, Roots roots);
+  // `inner` and `denials` must outlive this.
+  ContainedLinks(FileSystem& inner, Paths paths, Roots roots, DenialSink& denials);
 
   std::string read_link(NodeId node) override;
   Attributes make_symlink(NodeId directory, std::string_view name, std::string_view target,
@@ -48,11 +52,13 @@ class ContainedLinks final : public ForwardingFileSystem {
 
   std::size_t depth_of(NodeId directory) const;
   bool is_contained(std::string_view target, std::size_t depth) const;
-  // Throws when a link at or below `top` is contained at one of the depths (of its directory) and not at the other.
-  void check_move(NodeId top, std::uint32_t mode, std::size_t depth, std::size_t new_depth);
+  [[noreturn]] void refuse(const char* operation, const std::string& path, const std::string& why);
+  // Whether a link at or below `top` is contained at one of the depths (of its directory) and not at the other.
+  bool changes_containment(NodeId top, std::uint32_t mode, std::size_t depth, std::size_t new_depth);
 
   const Paths paths_;                     // constant; self-locking
   const Roots roots_;                     // constant
+  DenialSink& denials_;                   // self-locking
   SharedSynchronized<Names> names_;       // before the locks of what it wraps
 };
 

@@ -33,7 +33,8 @@ constexpr auto kLongestPause = std::chrono::milliseconds(100);
 
 std::string branch_reference(const std::string& branch) { return std::string(kHeads) + branch; }
 std::string pins_of(const SessionId& session) { return "refs/escrow/base/" + session.text() + "/"; }
-std::string result_name(const SessionId& session) { return "refs/sessions/" + session.text(); }
+constexpr char kResults[] = "refs/sessions/";
+std::string result_name(const SessionId& session) { return kResults + session.text(); }
 
 // Calls `attempt`, which returns a libgit2 code, again while others hold a lock file, or take away the empty
 // directory it was to be in.
@@ -252,18 +253,20 @@ void GitReferences::sweep_locks(const SessionId& session) {
     if (entry.path().extension() == ".lock") fs::remove(entry.path(), error);
 }
 
+std::vector<std::string> GitReferences::names_below(const std::string& directory) const {
+  const auto repository = pool_.borrow();
+  git_reference_iterator* raw = nullptr;
+  check_git(git_reference_iterator_glob_new(&raw, repository.get(), (directory + "*").c_str()),
+            "listing the references in " + directory);
+  const GitReferenceIterator iterator(raw);
+  std::vector<std::string> names;
+  for (const char* name = nullptr; git_reference_next_name(&name, raw) == 0;) names.push_back(name);
+  return names;
+}
+
 void GitReferences::unpin_base(const SessionId& session) {
   sweep_locks(session);
-  std::vector<std::string> names;
-  {
-    const auto repository = pool_.borrow();
-    git_reference_iterator* raw = nullptr;
-    check_git(git_reference_iterator_glob_new(&raw, repository.get(), (pins_of(session) + "*").c_str()),
-              "listing the pins of session " + session.text());
-    const GitReferenceIterator iterator(raw);
-    for (const char* name = nullptr; git_reference_next_name(&name, raw) == 0;) names.push_back(name);
-  }
-  for (const std::string& name : names) remove(name);
+  for (const std::string& name : names_below(pins_of(session))) remove(name);
   // Else every session that ever was would leave a directory that each listing of the references reads.
   ::rmdir((pool_.git_directory() + "/" + pins_of(session)).c_str());
 }
@@ -278,6 +281,15 @@ std::optional<ObjectId> GitReferences::result(const SessionId& session) const { 
 void GitReferences::drop_result(const SessionId& session) {
   sweep_locks(session);
   remove(result_name(session));
+}
+
+std::vector<SessionId> GitReferences::results() const {
+  std::vector<SessionId> sessions;
+  for (const std::string& name : names_below(kResults)) {
+    if (const auto id = SessionId::parse(std::string_view(name).substr(std::string_view(kResults).size())))
+      sessions.push_back(*id);
+  }
+  return sessions;
 }
 
 }  // namespace escrow::storage

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "session/object_store.h"
 #include "storage/git_repository_pool.h"
@@ -30,9 +31,13 @@ class GitReferences final : public session::ReferenceStore {
   void keep_result(const session::SessionId& session, const session::ObjectId& commit) override;
   std::optional<session::ObjectId> result(const session::SessionId& session) const override;
   void drop_result(const session::SessionId& session) override;
+  // Every session whose result is kept.
+  std::vector<session::SessionId> results() const;
 
  private:
   std::optional<session::ObjectId> target(const std::string& name) const;
+  // With a slash at its end.
+  std::vector<std::string> names_below(const std::string& directory) const;
   void set(const std::string& name, const session::ObjectId& id);
   void sweep_locks(const session::SessionId& session);
   void remove(const std::string& name);

@@ -58,7 +58,8 @@ void register_gc(CLI::App& app, const GlobalOptions& options, Action& chosen) {
   command->add_flag("--json", arguments->json, "Print one JSON object");
   command->footer(
       "Safe at any time, with sessions open and mounted; so is `git gc`. Records of sessions that ended longer ago\n"
-      "than `git config escrow.auditRetention` (90d) are forgotten; their commits are not.\n"
+      "than `git config escrow.auditRetention` (90d) are forgotten, with the\n"
+      "results they kept under refs/sessions/; their commits are not.\n"
       "\n"
       "Example:\n"
       "  escrow --repo data.git gc\n");

@@ -368,9 +368,11 @@ TEST_F(EscrowApproval, AnAuditShowsWhatLeftNoCommitToo) {
 }
 
 TEST_F(EscrowApproval, GcForgetsRecordsWhoseRetentionHasPassedAndNoOthers) {
-  EXPECT_EQ(run("exit 1").status, 1);
+  EXPECT_EQ(run({"--keep-on-failure"}, "echo kept > k.txt; exit 1").status, 1);
   const std::string waiting = seal("echo new > n.txt");
   EXPECT_NE(escrow({"gc", "--json"}).out.find("\"sessions_forgotten\":0"), std::string::npos);
+  const auto results = [&] { return git("for-each-ref --format='%(refname)' refs/sessions"); };
+  EXPECT_NE(results().find('\n'), std::string::npos) << "two";
   git("config escrow.auditRetention 1s");
   ::usleep(2'200'000);
   const ProcessResult collected = escrow({"gc", "--json"});
@@ -378,6 +380,7 @@ TEST_F(EscrowApproval, GcForgetsRecordsWhoseRetentionHasPassedAndNoOthers) {
   const std::string table = escrow({"audit"}).out;
   EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 2) << table;
   EXPECT_NE(table.find(waiting), std::string::npos);
+  EXPECT_EQ(results(), "refs/sessions/" + waiting) << "what a forgotten session kept goes with its record";
   EXPECT_EQ(escrow({"approve", waiting}).status, 0);
   git("fsck --strict");
 }

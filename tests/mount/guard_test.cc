@@ -88,9 +88,13 @@ TEST_F(Guard, ALinkThatLeadsOutCannotBeReadOrFollowed) {
 
 TEST_F(Guard, APrefixIsTheRootThatLinksMayNotLeave) {
   ASSERT_EQ(run("ln -s ../a.txt dir/back; ln -s b.txt dir/near").status, 0);
-  const ProcessResult result = run({"--symlinks", "contained", "--path-prefix", "dir"}, "cat near; cat back");
+  const ProcessResult result =
+      run({"--symlinks", "contained", "--path-prefix", "dir", "--trace", file("trace")}, "cat near; cat back");
   EXPECT_EQ(result.out, "b\n");
   EXPECT_NE(result.err.find("Permission denied"), std::string::npos) << result.err;
+  const std::string traced = read("trace");
+  for (const char* said : {"\"readlink\"", "\"dir/back\"", "\"symbolic links are contained\""})
+    EXPECT_NE(traced.find(said), std::string::npos) << traced;
 }
 
 TEST_F(Guard, NoRaceOfLinksAndRenamesLeadsOut) {

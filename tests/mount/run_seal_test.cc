@@ -69,6 +69,35 @@ TEST_F(EscrowRun, ADaemonWithAMappingAndADescriptorIsEndedBeforeTheCommit) {
   EXPECT_TRUE(no_mount_left());
 }
 
+// Unmounting ends only what this mount namespace shows: the kernel would write the other's pages back when that ends.
+TEST_F(EscrowRun, WhatAnotherMountNamespaceMappedIsInTheCommitAndNothingLater) {
+  if (::getuid() != 0) GTEST_SKIP() << "only root can make a mount namespace of the machine's mounts";
+  ASSERT_EQ(run_process({"mkdir", file("mnt")}).status, 0);
+  BackgroundRun background(run_command_line({"--mountpoint", file("mnt")},
+                                            "head -c 4096 /dev/zero > mapped; touch " + file("up") +
+                                                "; while [ ! -e " + file("dirty") + " ]; do sleep 0.01; done; exit 0"),
+                           file("err"));
+  ASSERT_TRUE(eventually([&] { return has("up"); }));
+  BackgroundRun holder({"unshare", "--mount", "--propagation", "private", "python3", "-c",
+                        "import mmap, os, time\n"
+                        "memory = mmap.mmap(os.open('" + file("mnt") + "/mapped', os.O_RDWR), 4096)\n"
+                        "memory[0:6] = b'before'\n"
+                        "open('" + file("dirty") + "', 'w').close()\n"
+                        "while not os.path.exists('" + file("ended") + "'):\n"
+                        "  time.sleep(0.01)\n"
+                        "if os.fork() == 0:\n"
+                        "  memory[6:11] = b'after'\n"
+                        "  memory.flush()\n"
+                        "  os._exit(0)\n"
+                        "os.wait()\n"
+                        "open('" + file("tried") + "', 'w').close()\n"},
+                       file("holder-err"));
+  EXPECT_EQ(background.wait(), 0) << read("err");
+  shell("touch " + file("ended"));
+  ASSERT_TRUE(eventually([&] { return has("tried"); })) << read("holder-err");
+  EXPECT_EQ(shell("git --git-dir '" + repository_ + "' show main:mapped | head -c 11 | tr '\\0' -"), "before-----");
+}
+
 // A process that is not the command's own holds the mount: it was here before, so it is not ended, and it is named.
 TEST_F(EscrowRun, AForeignHolderIsNamedAndWritesNoMore) {
   const ProcessResult ready = run_process({"mkdir", file("mnt")});
