@@ -2,6 +2,7 @@
 import os
 import shutil
 import subprocess
+import time
 
 
 class Unavailable(Exception):
@@ -16,8 +17,33 @@ def run(*command, **keywords):
     return result.stdout
 
 
-def drop_caches():
+def disk_activity(directory):
+    """What the disk below has done so far, and how many requests it is busy with; None for what is no block device."""
+    device = os.stat(directory).st_dev
+    try:
+        with open(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat", encoding="ascii") as file:
+            numbers = [int(word) for word in file.read().split()]
+    except OSError:
+        return None
+    return {"busy": numbers[8], "written": numbers[6], "discarded": numbers[13] if len(numbers) > 13 else 0}
+
+
+def wait_for_quiet_disk(directory):
+    """Until nothing was written or discarded for 0.3 s, at most 20 s: what was deleted before is discarded late, and
+    would be charged to whoever reads next."""
+    deadline = time.monotonic() + 20
+    before = disk_activity(directory)
+    while before and time.monotonic() < deadline:
+        time.sleep(0.3)
+        now = disk_activity(directory)
+        if now == before and now["busy"] == 0:
+            return
+        before = now
+
+
+def drop_caches(directory):
     os.sync()
+    wait_for_quiet_disk(directory)
     with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as file:
         file.write("3\n")
 
@@ -37,7 +63,7 @@ class Native:
 
     def cold(self, keep=False):
         """Nothing of the tree is in memory, neither the kernel's nor a server's; `keep` what was written."""
-        drop_caches()
+        drop_caches(self.context.work)
 
     def remove(self):
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -68,7 +94,7 @@ class Overlay(Native):
 
     def cold(self, keep=False):
         self.unmount()
-        drop_caches()
+        drop_caches(self.context.work)
         self.mount()
 
     def remove(self):
@@ -110,7 +136,7 @@ class Escrow(Overlay):
         self.unmount()
         if not keep:
             self.end_session()
-        drop_caches()
+        drop_caches(self.context.work)
         self.mount(*(["--session", self.session] if keep else []))
 
     def end_session(self):
@@ -139,7 +165,7 @@ class Floor(Overlay):
         run("cp", "-r", f"{self.context.base_tree}/.", self.root)
 
     def cold(self, keep=False):
-        drop_caches()
+        drop_caches(self.context.work)
 
     def unmount(self):
         if os.path.ismount(self.root):
