@@ -154,8 +154,8 @@ void Repository::renew_handles() { impl_->pool.renew(); }
 GcReport Repository::gc() {
   const UniqueFd alone = take_gc_lock(impl_->gc_lock_path(), GcLockKind::exclusive);
   release_abandoned_packs(git_directory(), impl_->state + "/sessions");
-  std::set<SessionId> forgotten;  // with a result but without a record: it was pruned
-  for (const SessionId& id : impl_->references.results()) forgotten.insert(id);
+  std::set<session::SessionId> forgotten;  // with a result but without a record: it was pruned
+  for (const session::SessionId& id : impl_->references.results()) forgotten.insert(id);
   std::vector<ObjectId> needed;
   for (const SessionRecord& record : impl_->catalog.list()) {
     forgotten.erase(record.id);
@@ -164,7 +164,7 @@ GcReport Repository::gc() {
       if (id) needed.push_back(*id);
     }
   }
-  for (const SessionId& id : forgotten) impl_->references.drop_result(id);
+  for (const session::SessionId& id : forgotten) impl_->references.drop_result(id);
   // A handle of its own, so that nothing is answered from a cache.
   const GitRepository repository = open_git_repository(git_directory());
   return consolidate(repository.get(), impl_->objects, needed, impl_->state);
