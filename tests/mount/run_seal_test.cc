@@ -78,7 +78,7 @@ TEST_F(EscrowRun, WhatAnotherMountNamespaceMappedIsInTheCommitAndNothingLater) {
                                                 "; while [ ! -e " + file("dirty") + " ]; do sleep 0.01; done; exit 0"),
                            file("err"));
   ASSERT_TRUE(eventually([&] { return has("up"); }));
-  BackgroundRun holder({"unshare", "--mount", "--propagation", "private", "python3", "-c",
+  BackgroundRun holder({"/usr/bin/env", "unshare", "--mount", "--propagation", "private", "python3", "-c",
                         "import mmap, os, time\n"
                         "memory = mmap.mmap(os.open('" + file("mnt") + "/mapped', os.O_RDWR), 4096)\n"
                         "memory[0:6] = b'before'\n"
