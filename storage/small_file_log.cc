@@ -99,15 +99,17 @@ std::unordered_map<StagingId, SmallFileLog::Place> SmallFileLog::load() {
 
 void SmallFileLog::scan(std::uint32_t number, Segment& segment, std::unordered_map<StagingId, Place>& found) {
   const std::string path = path_of(number);
-  std::string bytes;
-  for (;;) {
+  struct stat status;
+  if (::fstat(segment.fd->get(), &status) != 0) throw system_error(errno, "look at " + path);
+  std::string whole(static_cast<std::size_t>(status.st_size), '\0');
+  whole.resize(read_at(segment.fd->get(), 0, whole.data(), whole.size(), path));
+  for (std::string_view rest(whole); rest.size() >= sizeof(Header);) {
     Header header;
-    if (read_at(segment.fd->get(), segment.end, &header, sizeof header, path) < sizeof header) return;
-    if (header.magic != kMagic || header.length > kSegmentBytes) return;
-    bytes.resize(header.length);
-    const std::size_t count = read_at(segment.fd->get(), segment.end + sizeof header, bytes.data(), bytes.size(), path);
-    if (count < bytes.size()) return;
-    if (checksum(header, bytes) != header.crc) return;
+    std::memcpy(&header, rest.data(), sizeof header);
+    rest.remove_prefix(sizeof header);
+    if (header.magic != kMagic || header.length > rest.size()) return;
+    if (checksum(header, rest.substr(0, header.length)) != header.crc) return;
+    rest.remove_prefix(header.length);
     found.insert_or_assign(StagingId{header.id}, Place{number, segment.end + sizeof header, header.length});
     segment.end += sizeof header + header.length;
   }
@@ -177,6 +179,8 @@ std::size_t SmallFileLog::read(const Place& place, std::uint64_t offset, std::sp
 // ---- what no longer counts ----
 
 void SmallFileLog::release(const Place& place) { state_.lock()->segments.at(place.segment).counting -= 1; }
+
+void SmallFileLog::remove_unused() { remove_unused(*state_.lock()); }
 
 // A record may be the newer one of an id whose older one lies in a segment that goes: it has to be on disk first.
 void SmallFileLog::remove_unused(State& state) {

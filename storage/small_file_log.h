@@ -1,8 +1,9 @@
 // The contents of small staging files, appended to a few shared files: <staging>/small-<n>, called segments.
 //
 // A record is {magic, length, the crc32 of what follows, id} and the bytes; the last record of an id counts.
-// A segment takes records up to a limit, then the next one begins; one in which no record counts any more is removed.
-// Opening reads the segments once and stops at the first record that is not whole: a process died while it wrote it.
+// A segment takes records up to a limit, then the next one begins; one in which no record counts any more is removed
+// with the next append, or when that is asked for. Opening reads the segments once, each in one piece, and stops at the
+// first record that is not whole: a process died while it wrote it.
 //
 // Thread-safe; one lock, a leaf, held across appends and syncs. Durability: append() survives a kill of the process,
 // sync() makes every record that counts, and the names of the segments, survive a power loss. Throws as
@@ -48,6 +49,8 @@ class SmallFileLog {
   // Short only at the end of the record.
   std::size_t read(const Place& place, std::uint64_t offset, std::span<std::byte> out) const;
   void release(const Place& place);
+  // Segments in which nothing counts.
+  void remove_unused();
 
   void sync();
   // Whether the record is known to be on disk.

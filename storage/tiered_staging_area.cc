@@ -268,7 +268,7 @@ void TieredStagingArea::settle(const std::vector<Waiting>& waiting, const std::v
 void TieredStagingArea::write_behind() {
   const auto busy = appending_.lock();
   const std::vector<Waiting> waiting = take_waiting();
-  if (waiting.empty()) return;
+  if (waiting.empty()) return log_.remove_unused();
   std::vector<SmallFileLog::Record> records;
   records.reserve(waiting.size());
   for (const Waiting& item : waiting) records.push_back({item.id, item.bytes});
