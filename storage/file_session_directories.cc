@@ -102,16 +102,20 @@ void FileSessionDirectory::remove() {
     if (entry->path().filename() != "lock") std::filesystem::remove_all(entry->path(), error);
   if (error == std::errc::no_such_file_or_directory) return;
   if (error) throw system_error(error.value(), "remove the session's directory " + path_);
-  // try_open() of another process may put a new lock file there in between; it will find it gone.
-  for (int attempt = 0; attempt < 100; ++attempt) {
+  // Once the name of our lock is gone, another process may put a lock file of its own there: the directory is then its,
+  // for a fresh session or for a recovery. Only what nobody holds is taken away too.
+  for (UniqueFd other;;) {
     ::unlink((path_ + "/lock").c_str());
     if (::rmdir(path_.c_str()) == 0 || errno == ENOENT) {
       sync_directory(parent_of(path_));
       return;
     }
-    if (errno != ENOTEMPTY && errno != EEXIST) break;
+    if (errno != ENOTEMPTY && errno != EEXIST) throw system_error(errno, "remove the session's directory " + path_);
+    UniqueFd next(::open((path_ + "/lock").c_str(), O_RDWR | O_CLOEXEC));
+    if (!next && errno != ENOENT) throw system_error(errno, "open " + path_ + "/lock");
+    if (next && (!try_lock(next.get(), path_ + "/lock") || was_removed(next.get()))) return;
+    other = std::move(next);
   }
-  throw system_error(errno, "remove the session's directory " + path_);
 }
 
 }  // namespace

@@ -8,8 +8,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <thread>
+#include <vector>
 
 #include "session/error.h"
 #include "tests/support/fake_object_store.h"
@@ -165,6 +168,39 @@ TEST_F(SessionDirectoriesTest, AMissingSessionIsNamed) {
 TEST_F(SessionDirectoriesTest, AnIdIsCreatedOnce) {
   const auto held = directories_.create(id_);
   EXPECT_THROW(directories_.create(id_), Error);
+}
+
+// As recoveries in other processes do with a directory that nobody has recorded yet.
+TEST_F(SessionDirectoriesTest, AFreshDirectoryIsNeverTakenFromItsHolder) {
+  std::atomic<bool> done = false;
+  std::atomic<int> removed = 0;
+  std::vector<std::thread> recoveries;
+  for (int i = 0; i < 3; ++i) {
+    recoveries.emplace_back([&] {
+      FileSessionDirectories mine = make();
+      while (!done) {
+        for (const SessionId& id : mine.list()) {
+          try {
+            if (const auto held = mine.try_open(id)) {
+              held->remove();
+              ++removed;
+            }
+          } catch (const Error& error) {
+            EXPECT_EQ(error.code(), Errc::no_session) << error.what();
+          }
+        }
+      }
+    });
+  }
+  FileSessionDirectories mine = make();
+  for (int i = 0; i < 600 && !HasFailure(); ++i) {
+    const auto held = mine.create(SessionId::generate());
+    std::this_thread::yield();
+    EXPECT_TRUE(fs::exists(held->path() + "/lock")) << "session " << i << ", " << removed << " were removed";
+    held->remove();
+  }
+  done = true;
+  for (std::thread& recovery : recoveries) recovery.join();
 }
 
 TEST_F(SessionDirectoriesTest, OtherNamesAreNotListed) {
