@@ -2,19 +2,23 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "api/received_body.h"
+
 namespace escrow::api {
 
 struct HttpRequest {
   std::string method;
   std::string target;  // as it came: path and query, percent-encoded
-  std::string content_type, idempotency_key;
+  std::string content_type, idempotency_key, last_event_id, prefer;
   std::string body;
+  std::shared_ptr<const ReceivedBody> content;  // of a PUT, instead of the body
   unsigned uid = 0, gid = 0;  // of the peer, told by the kernel (SO_PEERCRED, unix(7))
 };
 
