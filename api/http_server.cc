@@ -22,6 +22,7 @@
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <set>
 #include <thread>
@@ -177,11 +178,13 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
 
   // Nothing more is read; what is being answered still is.
   void stop_reading() {
-    if (phase_ == Phase::reading) close();
+    if (phase_ == Phase::reading) return close();
+    // A client that takes nothing of what it follows is not waited for.
+    if (phase_ == Phase::streaming) arm(kLinger);
   }
 
  private:
-  enum class Phase { reading, handling, writing };
+  enum class Phase { reading, handling, writing, streaming };
 
   // Cancels what the connection waits for, unless arm() or disarm() comes first.
   void arm(std::chrono::milliseconds after) {
@@ -211,7 +214,8 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     timed_out_ = false;
     parser_.emplace();
     parser_->header_limit(static_cast<std::uint32_t>(server_.options.max_header_bytes));
-    parser_->body_limit(server_.options.max_body_bytes);
+    // Which limit holds for the body, the header says.
+    parser_->body_limit(std::numeric_limits<std::uint64_t>::max());
     if (buffer_.size() > 0) return read_header();
     arm(server_.options.idle_timeout);
     socket_.async_read_some(buffer_.prepare(4096), [self = shared_from_this()](error_code failed, std::size_t count) {
@@ -225,10 +229,20 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     arm(server_.options.request_timeout);
     http::async_read_header(socket_, buffer_, *parser_, [self = shared_from_this()](error_code failed, std::size_t) {
       if (failed) return self->refuse(failed);
+      if (!self->limit_body()) return self->refuse(http::error::body_limit);
       const auto& message = self->parser_->get();
       if (beast::iequals(message[http::field::expect], "100-continue")) return self->tell_to_continue();
       self->read_body();
     });
+  }
+
+  bool is_content() const { return parser_->get().method() == http::verb::put; }
+
+  bool limit_body() {
+    body_limit_ = is_content() ? server_.options.max_content_bytes : server_.options.max_body_bytes;
+    parser_->body_limit(body_limit_);
+    const auto length = parser_->content_length();
+    return !length || *length <= body_limit_;
   }
 
   void tell_to_continue() {
@@ -242,25 +256,92 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   void read_body() {
     // The time may have run out between two operations.
     if (timed_out_) return refuse(error_code());
+    if (is_content()) return receive_content();
     http::async_read(socket_, buffer_, *parser_, [self = shared_from_this()](error_code failed, std::size_t) {
       if (failed) return self->refuse(failed);
       self->dispatch();
     });
   }
 
+  // ---- Contents: receive_piece() and keep_piece() take turns.
+
+  struct Receiving {
+    explicit Receiving(http::request_parser<http::string_body>&& header) : parser(std::move(header)) {}
+    http::request_parser<http::buffer_body> parser;
+    std::shared_ptr<ReceivedBody> kept;
+    std::array<char, 65536> piece;
+    std::size_t count = 0;  // of the piece
+    int failed = 0;         // errno
+  };
+
+  void receive_content() { keep_piece(std::make_shared<Receiving>(std::move(*parser_))); }
+
+  void receive_piece(std::shared_ptr<Receiving> receiving) {
+    if (receiving->failed != 0) return refuse_content(receiving->failed);
+    if (receiving->parser.is_done()) {
+      const auto message = receiving->parser.release();
+      return dispatch(message, message.keep_alive(), {}, std::move(receiving->kept));
+    }
+    if (server_.draining) return close();
+    phase_ = Phase::reading;
+    auto& body = receiving->parser.get().body();
+    body.data = receiving->piece.data();
+    body.size = receiving->piece.size();
+    arm(server_.options.request_timeout);
+    http::async_read(socket_, buffer_, receiving->parser,
+                     [self = shared_from_this(), receiving](error_code failed, std::size_t) {
+                       if (failed && failed != http::error::need_buffer) return self->refuse(failed);
+                       receiving->count = receiving->piece.size() - receiving->parser.get().body().size;
+                       self->keep_piece(receiving);
+                     });
+  }
+
+  // On a worker: a disk may keep a write waiting.
+  void keep_piece(std::shared_ptr<Receiving> receiving) {
+    disarm();
+    phase_ = Phase::handling;
+    asio::post(server_.workers, [self = shared_from_this(), receiving = std::move(receiving)]() mutable {
+      Impl& server = self->server_;
+      if (!receiving->kept) {
+        receiving->kept = ReceivedBody::create(server.options.content_directory, receiving->failed);
+      }
+      if (receiving->kept) receiving->failed = receiving->kept->append({receiving->piece.data(), receiving->count});
+      asio::post(server.io, [self = std::move(self), receiving = std::move(receiving)]() mutable {
+        Connection& connection = *self;
+        connection.receive_piece(std::move(receiving));
+      });
+    });
+  }
+
+  void refuse_content(int failed) {
+    const bool is_full = failed == ENOSPC || failed == EDQUOT;
+    refuse(is_full ? ProblemCode::no_space : ProblemCode::internal,
+           "the content cannot be kept in " + server_.options.content_directory + " while it comes: " +
+               std::strerror(failed) + "; nothing was changed");
+  }
+
   // ---- Answers.
 
   void dispatch() {
+    http::request<http::string_body> message = parser_->release();
+    dispatch(message, message.keep_alive(), std::move(message.body()), nullptr);
+  }
+
+  void dispatch(const http::request_header<>& header, bool keep_alive, std::string body,
+                std::shared_ptr<const ReceivedBody> content) {
     disarm();
     phase_ = Phase::handling;
-    http::request<http::string_body> message = parser_->release();
-    keep_alive_ = message.keep_alive();
+    keep_alive_ = keep_alive;
+    knows_chunks_ = header.version() >= 11;
     const auto text = [](beast::string_view view) { return std::string(view.data(), view.size()); };
-    HttpRequest request{.method = text(message.method_string()),
-                        .target = text(message.target()),
-                        .content_type = text(message[http::field::content_type]),
-                        .idempotency_key = text(message["Idempotency-Key"]),
-                        .body = std::move(message.body()),
+    HttpRequest request{.method = text(header.method_string()),
+                        .target = text(header.target()),
+                        .content_type = text(header[http::field::content_type]),
+                        .idempotency_key = text(header["Idempotency-Key"]),
+                        .last_event_id = text(header["Last-Event-ID"]),
+                        .prefer = text(header["Prefer"]),
+                        .body = std::move(body),
+                        .content = std::move(content),
                         .uid = uid_,
                         .gid = gid_};
     asio::post(server_.workers, [self = shared_from_this(), request = std::move(request)]() mutable {
@@ -275,6 +356,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
 
   void answer(HttpReply reply) {
     if (Poll* poll = std::get_if<Poll>(&reply)) return wait_for(std::move(*poll));
+    if (Stream* stream = std::get_if<Stream>(&reply)) return begin_stream(std::move(*stream));
     write(std::get<HttpResponse>(std::move(reply)));
   }
 
@@ -321,13 +403,103 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     });
   }
 
+  // ---- Answers in parts: send_part() and next_part() take turns.
+
+  // What is being sent; kept alive by the operation that uses it.
+  struct Sending {
+    Stream stream;
+    http::response<http::empty_body> header;
+    std::optional<http::response_serializer<http::empty_body>> serializer;
+    Stream::Part part;
+    bool has_failed = false;
+  };
+
+  std::chrono::milliseconds patience() const { return server_.draining ? kLinger : server_.options.request_timeout; }
+
+  void begin_stream(Stream stream) {
+    phase_ = Phase::streaming;
+    // To a client of HTTP/1.0 the end of the connection is the end of the answer.
+    keep_alive_ = keep_alive_ && knows_chunks_ && !server_.draining;
+    auto sending = std::make_shared<Sending>();
+    sending->part.bytes = std::move(stream.head.body);
+    sending->header.result(http::int_to_status(stream.head.status));
+    sending->header.version(11);
+    if (!stream.head.content_type.empty()) sending->header.set(http::field::content_type, stream.head.content_type);
+    sending->header.set(http::field::cache_control, "no-store");
+    for (const auto& [name, value] : stream.head.headers) sending->header.set(name, value);
+    sending->header.keep_alive(keep_alive_);
+    sending->header.chunked(knows_chunks_);
+    sending->stream = std::move(stream);
+    sending->serializer.emplace(sending->header);
+    timed_out_ = false;
+    arm(patience());
+    http::async_write_header(socket_, *sending->serializer,
+                             [self = shared_from_this(), sending](error_code failed, std::size_t) {
+                               if (failed) return self->close();
+                               sending->part.bytes.empty() ? self->next_part(sending) : self->send_part(sending);
+                             });
+  }
+
+  void send_part(std::shared_ptr<Sending> sending) {
+    if (sending->has_failed) return close();
+    if (sending->part.bytes.empty()) return sending->part.is_end ? end_stream() : pause_stream(std::move(sending));
+    arm(patience());
+    const auto bytes = asio::buffer(sending->part.bytes);
+    const auto sent = [self = shared_from_this(), sending](error_code failed, std::size_t) {
+      if (failed) return self->close();
+      if (sending->part.is_end) return self->end_stream();
+      self->next_part(sending);
+    };
+    if (!knows_chunks_) return asio::async_write(socket_, bytes, sent);
+    asio::async_write(socket_, http::make_chunk(bytes), sent);
+  }
+
+  void next_part(std::shared_ptr<Sending> sending) {
+    disarm();
+    asio::post(server_.workers, [self = shared_from_this(), sending = std::move(sending),
+                                 is_last = server_.draining]() mutable {
+      Impl& server = self->server_;
+      try {
+        sending->part = sending->stream.next(is_last);
+      } catch (const std::exception& failure) {
+        sending->has_failed = true;
+        server.log.write(LogLevel::warning, std::string("an answer was broken off: ") + failure.what());
+      }
+      sending->part.is_end = sending->part.is_end || is_last;
+      asio::post(server.io, [self = std::move(self), sending = std::move(sending)]() mutable {
+        Connection& connection = *self;
+        connection.send_part(std::move(sending));
+      });
+    });
+  }
+
+  void pause_stream(std::shared_ptr<Sending> sending) {
+    timer_.expires_after(server_.draining ? 0ms : kPollInterval);
+    ++generation_;
+    timer_.async_wait([self = shared_from_this(), sending = std::move(sending)](error_code) mutable {
+      if (self->client_is_gone()) return self->close();
+      Connection& connection = *self;
+      connection.next_part(std::move(sending));
+    });
+  }
+
+  void end_stream() {
+    if (!knows_chunks_) return linger();
+    arm(patience());
+    asio::async_write(socket_, http::make_chunk_last(), [self = shared_from_this()](error_code failed, std::size_t) {
+      if (failed) return self->close();
+      if (self->keep_alive_) return self->await_request();
+      self->linger();
+    });
+  }
+
   // What the parser made of the request.
   void refuse(error_code failed) {
     const Options& options = server_.options;
     if (timed_out_) return refuse(ProblemCode::request_timeout, "the request did not arrive in time");
     if (failed == http::error::body_limit) {
       return refuse(ProblemCode::body_too_large,
-                    "the request's body is larger than " + std::to_string(options.max_body_bytes) + " bytes");
+                    "the request's body is larger than " + std::to_string(body_limit_) + " bytes");
     }
     if (failed == http::error::header_limit || failed == http::error::buffer_overflow) {
       return refuse(ProblemCode::header_too_large,
@@ -371,6 +543,8 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   std::uint64_t generation_ = 0;  // of the timer
   bool timed_out_ = false;
   bool keep_alive_ = false;
+  bool knows_chunks_ = true;  // HTTP/1.1
+  std::uint64_t body_limit_ = 0;
   unsigned uid_ = 0, gid_ = 0;
 };
 

@@ -2,7 +2,8 @@
 //
 // Every peer is a local user whom the kernel names; who may connect is decided by the socket's mode (0660) and group.
 // A client costs one descriptor and what it has sent so far: requests are bounded in size and time, connections in
-// number and idleness. What is wrong with a request is answered as a problem (problem.h) before the connection closes.
+// number and idleness. Of an answer in parts one is in memory, and of a PUT's body one piece: the rest is in a file.
+// What is wrong with a request is answered as a problem (problem.h) before the connection closes.
 // Thread-safe. Throws Error{unavailable} when it cannot listen. Sources: RFC 9110, RFC 9112, unix(7).
 #pragma once
 
@@ -23,6 +24,9 @@ class HttpServer {
     std::string socket;  // absolute
     std::string group;   // that may connect; empty: this process's
     std::size_t max_body_bytes = std::size_t{1} << 20;
+    // Where the bodies of PUT requests are kept while they come, and what is too large for one.
+    std::string content_directory = "/tmp";
+    std::uint64_t max_content_bytes = std::uint64_t{1} << 30;
     std::size_t max_header_bytes = 16 * 1024;
     std::size_t max_connections = 2048;
     std::chrono::milliseconds idle_timeout{60'000};     // between requests
@@ -34,7 +38,8 @@ class HttpServer {
 
   // Listens from here on. A socket that a dead server left behind is replaced, one that answers is not.
   HttpServer(const Options& options, Handler handler, session::Log& log);
-  // Accepts and reads nothing more, lets every request that was read be answered, removes the socket.
+  // Accepts and reads nothing more, lets every request that was read be answered and every stream say its last part,
+  // removes the socket.
   ~HttpServer();
 
  private:

@@ -16,6 +16,11 @@ namespace {
 const prometheus::Histogram::BucketBoundaries kBuckets = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
                                                           0.25,  0.5,    1,     2.5,  5,     10};
 
+// To a total that was counted elsewhere. It may have been read before one that is shown already.
+void raise(prometheus::Counter& counter, double total) {
+  if (total > counter.Value()) counter.Increment(total - counter.Value());
+}
+
 }  // namespace
 
 struct Metrics::Impl {
@@ -48,6 +53,26 @@ struct Metrics::Impl {
                                   .Help("Sessions that this service has mounted")
                                   .Register(registry)
                                   .Add({});
+  prometheus::Gauge& staged_bytes = prometheus::BuildGauge()
+                                        .Name("escrow_staged_bytes")
+                                        .Help("Bytes that the mounted sessions have staged")
+                                        .Register(registry)
+                                        .Add({});
+  prometheus::Family<prometheus::Counter>& operations =
+      prometheus::BuildCounter()
+          .Name("escrow_fuse_operations_total")
+          .Help("Requests of the kernel to the mounts of this service, by kind")
+          .Register(registry);
+  prometheus::Family<prometheus::Counter>& operation_seconds =
+      prometheus::BuildCounter()
+          .Name("escrow_fuse_operation_seconds_total")
+          .Help("What they took, from their arrival to the reply")
+          .Register(registry);
+  prometheus::Family<prometheus::Counter>& cache =
+      prometheus::BuildCounter()
+          .Name("escrow_blob_cache_total")
+          .Help("Contents of the repositories that were opened, by whether a cache had them")
+          .Register(registry);
 };
 
 Metrics::Metrics() : impl_(std::make_unique<Impl>()) {
@@ -70,11 +95,18 @@ void Metrics::add_commit(const std::string& outcome, double seconds) {
   impl_->commit_seconds.Observe(seconds);
 }
 
-HttpResponse Metrics::answer(const std::map<std::string, std::uint64_t>& sessions_by_state, std::uint64_t mounts) {
-  for (const auto& [state, count] : sessions_by_state) {
+HttpResponse Metrics::answer(const Now& now) {
+  for (const auto& [state, count] : now.sessions_by_state) {
     impl_->sessions.Add({{"state", state}}).Set(static_cast<double>(count));
   }
-  impl_->mounts.Set(static_cast<double>(mounts));
+  impl_->mounts.Set(static_cast<double>(now.mounts));
+  impl_->staged_bytes.Set(static_cast<double>(now.staged_bytes));
+  for (const auto& [kind, operation] : now.operations) {
+    raise(impl_->operations.Add({{"operation", kind}}), static_cast<double>(operation.count));
+    raise(impl_->operation_seconds.Add({{"operation", kind}}), operation.seconds);
+  }
+  raise(impl_->cache.Add({{"result", "hit"}}), static_cast<double>(now.cache_hits));
+  raise(impl_->cache.Add({{"result", "miss"}}), static_cast<double>(now.cache_misses));
   std::ostringstream text;
   prometheus::TextSerializer().Serialize(text, impl_->registry.Collect());
   return {.status = 200, .content_type = "text/plain; version=0.0.4", .body = text.str(), .headers = {}};

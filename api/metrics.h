@@ -20,8 +20,19 @@ class Metrics {
   void add_request(const std::string& method, const std::string& route, unsigned status, double seconds);
   // `outcome` is a session's state afterwards, or "conflict", or "failed".
   void add_commit(const std::string& outcome, double seconds);
-  // Everything counted so far, with what is counted at this moment.
-  HttpResponse answer(const std::map<std::string, std::uint64_t>& sessions_by_state, std::uint64_t mounts);
+  // What is read when it is asked for: totals since the service began, and what is at this moment.
+  struct Operation {
+    std::uint64_t count = 0;
+    double seconds = 0;
+  };
+  struct Now {
+    std::map<std::string, std::uint64_t> sessions_by_state;
+    std::uint64_t mounts = 0, staged_bytes = 0;
+    std::map<std::string, Operation> operations;  // of FUSE, by kind
+    std::uint64_t cache_hits = 0, cache_misses = 0;
+  };
+  // Everything counted so far.
+  HttpResponse answer(const Now& now);
 
  private:
   struct Impl;

@@ -63,7 +63,9 @@ Json request_json(const Request& request) {
                           return Json{{"request", "update"}};
                         },
                         [](const DiffRequest& it) {
-                          return Json{{"request", "diff"}, {"format", format_name(it.format)}};
+                          Json json{{"request", "diff"}, {"format", format_name(it.format)}};
+                          if (!it.path.empty()) set_bytes(json, "path", it.path);
+                          return json;
                         },
                         [](const UnmountRequest&) {
                           return Json{{"request", "unmount"}};
@@ -131,7 +133,9 @@ Request decode_request(std::string_view text) {
   if (kind == "commit") return CommitRequest{.message = get_bytes(json, "message")};
   if (kind == "rollback") return RollbackRequest{.keep_result = get_bool(json, "keep_result")};
   if (kind == "update") return UpdateRequest{};
-  if (kind == "diff") return DiffRequest{.format = diff_format_from(get_bytes(json, "format"))};
+  if (kind == "diff") {
+    return DiffRequest{.format = diff_format_from(get_bytes(json, "format")), .path = get_bytes(json, "path")};
+  }
   if (kind == "unmount") return UnmountRequest{};
   if (kind == "discard") {
     DiscardRequest request;

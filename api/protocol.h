@@ -35,6 +35,7 @@ struct UpdateRequest {};
 enum class DiffFormat { name_status, stat, patch };
 struct DiffRequest {
   DiffFormat format = DiffFormat::patch;
+  std::string path;  // only this one, with what is below it; empty: all
 };
 struct UnmountRequest {};
 using Request = std::variant<StatusRequest, CommitRequest, RollbackRequest, DiscardRequest, UpdateRequest, DiffRequest,

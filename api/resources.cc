@@ -12,6 +12,14 @@ namespace {
 
 std::string line(const Json& json) { return dump(json) + "\n"; }
 
+Json time_json(const std::optional<session::Timestamp>& time) { return time ? Json(to_text(*time)) : Json(nullptr); }
+
+std::string mode_text(std::uint32_t mode) {
+  std::array<char, 16> text;
+  std::snprintf(text.data(), text.size(), "%06o", static_cast<unsigned>(mode));
+  return text.data();
+}
+
 Json resource_json(const SessionResource& resource) {
   Json json = view_json(resource.view);
   json["repository"] = resource.repository;
@@ -19,6 +27,9 @@ Json resource_json(const SessionResource& resource) {
   json["labels"] = Json::object();
   for (const auto& [name, value] : resource.labels) json["labels"][name] = value;
   json["warning"] = resource.warning.empty() ? Json(nullptr) : Json(resource.warning);
+  json["lease_ms"] = resource.lease_ms == 0 ? Json(nullptr) : Json(resource.lease_ms);
+  json["lease_expires"] = time_json(resource.lease_expires);
+  json["deadline"] = time_json(resource.deadline);
   return json;
 }
 
@@ -32,9 +43,9 @@ Json repository_json(const RepositoryResource& repository) {
 
 Json entry_json(const std::optional<session::TreeEntry>& entry, const std::optional<std::uint64_t>& size) {
   if (!entry) return nullptr;
-  std::array<char, 8> mode;
-  std::snprintf(mode.data(), mode.size(), "%06o", static_cast<unsigned>(entry->mode));
-  return Json{{"mode", mode.data()}, {"id", entry->id.hex()}, {"size", size ? Json(*size) : Json(nullptr)}};
+  return Json{{"mode", mode_text(static_cast<std::uint32_t>(entry->mode))},
+              {"id", entry->id.hex()},
+              {"size", size ? Json(*size) : Json(nullptr)}};
 }
 
 Json person_json(const session::Signature& signature) {
@@ -68,6 +79,14 @@ std::string changes_json(const std::vector<ChangeResource>& changes, const std::
     array.push_back(std::move(entry));
   }
   return line({{"changes", std::move(array)}, {"omitted", omissions_json(omitted)}});
+}
+
+std::string to_json(const FileResource& file) {
+  Json json = Json::object();
+  set_bytes(json, "path", file.path);
+  json["mode"] = mode_text(file.mode);
+  json["size"] = file.size_bytes;
+  return line(json);
 }
 
 std::string to_json(const RepositoryResource& repository) { return line(repository_json(repository)); }

@@ -21,6 +21,8 @@ struct SessionResource {
   std::string external_id;  // empty: none
   std::map<std::string, std::string> labels;
   std::string warning;  // of the verb that was asked for; empty: none
+  std::uint64_t lease_ms = 0;  // 0: it has no lease
+  std::optional<session::Timestamp> lease_expires, deadline;  // of an open session
 };
 std::string to_json(const SessionResource& resource);
 // `next` is the cursor of the page that follows; empty: this is the last.
@@ -31,6 +33,13 @@ struct ChangeResource {
   std::optional<std::uint64_t> size_before, size_after;  // of blobs
 };
 std::string changes_json(const std::vector<ChangeResource>& changes, const std::vector<session::Omission>& omitted);
+
+struct FileResource {
+  std::string path;
+  std::uint32_t mode = 0;  // as git has it
+  std::uint64_t size_bytes = 0;
+};
+std::string to_json(const FileResource& file);
 
 struct RepositoryResource {
   std::string name, path, default_branch;

@@ -48,9 +48,11 @@ std::vector<std::string> split(std::string_view path) {
 
 bool is_parameter(const std::string& component) { return component.starts_with('{'); }
 
+bool takes_rest(const std::vector<std::string>& pattern) { return pattern.back() == "{path}"; }
+
 bool fits(const std::vector<std::string>& pattern, const std::vector<std::string>& path) {
-  if (pattern.size() != path.size()) return false;
-  for (std::size_t at = 0; at < path.size(); ++at) {
+  if (takes_rest(pattern) ? path.size() < pattern.size() : path.size() != pattern.size()) return false;
+  for (std::size_t at = 0; at < pattern.size(); ++at) {
     if (is_parameter(pattern[at]) ? path[at].empty() : pattern[at] != path[at]) return false;
   }
   return true;
@@ -132,8 +134,11 @@ HttpReply Router::dispatch(const HttpRequest& request, std::string& route) const
               .route = candidate.pattern,
               .parameters = {},
               .query = Query(question == target.size() ? std::string_view() : target.substr(question + 1))};
-    for (std::size_t at = 0; at < components.size(); ++at) {
+    for (std::size_t at = 0; at < candidate.components.size(); ++at) {
       if (is_parameter(candidate.components[at])) call.parameters.push_back(decode(components[at]));
+    }
+    for (std::size_t at = candidate.components.size(); at < components.size(); ++at) {
+      call.parameters.back() += "/" + decode(components[at]);
     }
     return candidate.handler(call);
   }

@@ -40,7 +40,8 @@ struct Call {
 class Router {
  public:
   using Handler = std::function<HttpReply(Call& call)>;
-  // `pattern` has whole components as parameters: "/v1/sessions/{session}/diff".
+  // `pattern` has whole components as parameters: "/v1/sessions/{session}/diff". One that ends with "{path}" takes all
+  // that follows as one parameter, with its slashes.
   void add(const std::string& method, const std::string& pattern, Handler handler);
   // Told of every answer: the route ("" where there is none), the status and the seconds it took.
   using Observer = std::function<void(const std::string& method, const std::string& route, unsigned status,

@@ -27,7 +27,7 @@ session::State state_from(const Json& json) {
 
 session::Reason reason_from(const Json& json) {
   const std::string name = get_bytes(json, "reason");
-  return name.empty() ? session::Reason::none : value_named(name, session::Reason::expired, "reason");
+  return name.empty() ? session::Reason::none : value_named(name, session::Reason::lease_expired, "reason");
 }
 
 Json counts_json(const session::ChangeCounts& counts) {
@@ -92,6 +92,7 @@ void set_options(Json& json, const session::SessionOptions& options) {
   json["contained_symlinks"] = options.contained_symlinks;
   json["require_approval"] = options.require_approval;
   json["approval_expires_s"] = options.approval_expires_s;
+  json["limits"] = Json{{"staged_bytes", options.limits.staged_bytes}, {"files", options.limits.files}};
   json["command"] = strings_json(options.command, "argument");
 }
 
@@ -111,6 +112,9 @@ session::SessionOptions options_from(const Json& json) {
   options.contained_symlinks = get_bool(json, "contained_symlinks");
   options.require_approval = get_bool(json, "require_approval");
   options.approval_expires_s = get_integer(json, "approval_expires_s").value_or(0);
+  if (const auto limits = json.find("limits"); limits != json.end() && limits->is_object()) {
+    options.limits = {.staged_bytes = get_count(*limits, "staged_bytes"), .files = get_count(*limits, "files")};
+  }
   options.command = strings_from(get_array(json, "command"), "argument");
   return options;
 }

@@ -65,6 +65,8 @@ api::HttpServer::Options server_options(const EscrowdConfig& config) {
   options.socket = config.socket;
   options.group = config.socket_group;
   options.max_body_bytes = config.max_body_bytes;
+  options.content_directory = config.state_directory;
+  options.max_content_bytes = config.max_content_bytes;
   options.max_connections = config.max_connections;
   options.idle_timeout = std::chrono::milliseconds(config.idle_timeout_ms);
   options.request_timeout = std::chrono::milliseconds(config.request_timeout_ms);
@@ -81,15 +83,19 @@ Escrowd::Escrowd(const EscrowdConfig& config)
       mount_roots_(config_.mount_roots, "mount_roots"),
       state_lock_(lock_state(config_.state_directory)),
       store_(config_.state_directory + "/escrowd.db"),
+      event_log_(config_.state_directory + "/events.db"),
       repositories_(store_, repository_roots_, *log_, config_.verbose),
       hosts_(store_, mount_roots_, *log_),
-      sessions_(config_, repositories_, hosts_, store_, metrics_) {
+      sessions_(config_, repositories_, hosts_, store_, metrics_, clock_) {
   allow_many_descriptors();
   store_.release_all();
   sessions_.forget_unborn();
   hosts_.take_up(repositories_);
+  events_ = std::make_unique<ServiceEvents>(event_log_, repositories_, clock_, *log_);
+  leases_ = std::make_unique<ServiceLeases>(store_, sessions_, clock_, *log_);
+  long_verbs_ = std::make_unique<LongVerbs>([this](api::Call& call) { return accepted(config_, sessions_, call); });
   add_service_routes(router_, {.config = config_, .repositories = repositories_, .sessions = sessions_,
-                               .store = store_, .clock = clock_});
+                               .store = store_, .clock = clock_, .events = *events_, .long_verbs = *long_verbs_});
   router_.observe([this](const std::string& method, const std::string& route, unsigned status, double seconds) {
     metrics_.add_request(method, route, status, seconds);
   });

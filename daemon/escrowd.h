@@ -10,10 +10,14 @@
 #include "daemon/escrowd_config.h"
 #include "daemon/file_descriptor.h"
 #include "daemon/hosted_sessions.h"
+#include "daemon/long_verbs.h"
+#include "daemon/service_events.h"
+#include "daemon/service_leases.h"
 #include "daemon/service_repositories.h"
 #include "daemon/service_sessions.h"
 #include "session/clock.h"
 #include "session/log.h"
+#include "storage/event_log.h"
 #include "storage/service_store.h"
 
 namespace escrow::daemon {
@@ -35,11 +39,15 @@ class Escrowd {
   AllowedRoots repository_roots_, mount_roots_;
   FileDescriptor state_lock_;  // held while the service lives
   storage::ServiceStore store_;
+  storage::EventLog event_log_;
   session::SystemClock clock_;
   ServiceRepositories repositories_;
   HostedSessions hosts_;
   api::Metrics metrics_;
   ServiceSessions sessions_;
+  std::unique_ptr<ServiceEvents> events_;
+  std::unique_ptr<ServiceLeases> leases_;
+  std::unique_ptr<LongVerbs> long_verbs_;
   api::Router router_;
   std::unique_ptr<api::HttpServer> server_;
 };

@@ -44,6 +44,8 @@ EscrowdConfig read_config(const std::string& path) {
   config.run_as = fields.texts_map("run_as");
   config.four_eyes = fields.flag("four_eyes").value_or(false);
   config.max_body_bytes = fields.number("max_body_bytes", 1024, 1u << 30).value_or(config.max_body_bytes);
+  config.max_content_bytes =
+      fields.number("max_content_bytes", 0, std::uint64_t{1} << 50).value_or(config.max_content_bytes);
   config.max_connections = fields.number("max_connections", 1, 1'000'000).value_or(config.max_connections);
   config.idle_timeout_ms = fields.number("idle_timeout_ms", 1, 86'400'000).value_or(config.idle_timeout_ms);
   config.request_timeout_ms = fields.number("request_timeout_ms", 1, 86'400'000).value_or(config.request_timeout_ms);

@@ -24,6 +24,16 @@ namespace {
 constexpr auto kPatience = 10s;
 constexpr auto kPause = 10ms;
 
+void add(const fuse::OperationCount& more, std::map<std::string, fuse::OperationCount>& to) {
+  fuse::OperationCount& sum = to.try_emplace(more.name, fuse::OperationCount{more.name, 0}).first->second;
+  sum.count += more.count;
+  sum.seconds += more.seconds;
+}
+
+void add(const fuse::Mount& mount, std::map<std::string, fuse::OperationCount>& to) {
+  for (const fuse::OperationCount& more : mount.counts()) add(more, to);
+}
+
 void signal(const FileDescriptor& event) {
   const std::uint64_t one = 1;
   // Fails only when it is signalled already, four thousand million times.
@@ -57,7 +67,21 @@ std::shared_ptr<SessionHost> HostedSessions::find(const SessionId& id) {
   return {found->second, found->second->host.get()};
 }
 
-std::size_t HostedSessions::count() { return shared_.lock()->hosts.size(); }
+HostedSessions::Traffic HostedSessions::traffic() {
+  Traffic traffic;
+  std::vector<std::shared_ptr<Hosted>> now;
+  {
+    auto held = shared_.lock();
+    for (const auto& [id, hosted] : held->hosts) {
+      now.push_back(hosted);
+      add(hosted->host->mount(), traffic.operations);
+    }
+    for (const auto& [kind, past] : held->past) add(past, traffic.operations);
+  }
+  traffic.mounts = now.size();
+  for (const auto& hosted : now) traffic.staged_bytes += hosted->host->session().overlay().usage().staged_bytes;
+  return traffic;
+}
 
 void HostedSessions::mount(const ServiceRepositories::Entry& repository, std::unique_ptr<session::Session> session,
                            const std::string& mountpoint) {
@@ -69,7 +93,11 @@ void HostedSessions::mount(const ServiceRepositories::Entry& repository, std::un
   options.mount.allow_other = ::geteuid() == 0;
   options.mount.read_only = record.options.read_only;
   options.mount.extra_options = {"nosuid", "nodev"};
-  IoChoice io = choose_io({}, !record.options.policies.empty());
+  const storage::ServiceStore::Terms terms = store_.terms(record.id);
+  SessionArguments wanted;
+  if (!terms.data.empty()) wanted.io = terms.data;
+  if (!terms.opens.empty()) wanted.opens = terms.opens;
+  IoChoice io = choose_io(wanted, !record.options.policies.empty());
   options.mount.io = io.mode;
   options.io_reason = std::move(io.reason);
   auto hosted = std::make_shared<Hosted>();
@@ -113,6 +141,7 @@ void HostedSessions::let_go(const SessionId& id) {
     const auto found = held->hosts.find(id);
     if (found == held->hosts.end()) return;
     gone = std::move(found->second);
+    add(gone->host->mount(), held->past);
     held->hosts.erase(found);
   }
   store_.set_mountpoint(id, "");

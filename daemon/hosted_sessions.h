@@ -31,7 +31,11 @@ class HostedSessions {
   // not allowed, Error for one that cannot be used.
   void mount(const ServiceRepositories::Entry& repository, std::unique_ptr<session::Session> session,
              const std::string& mountpoint);
-  std::size_t count();
+  struct Traffic {
+    std::uint64_t mounts = 0, staged_bytes = 0;                // now
+    std::map<std::string, fuse::OperationCount> operations;  // by kind, also of mounts that are gone
+  };
+  Traffic traffic();
   // Mounts anew what a service before this one had mounted. What cannot be is logged, and stays open and detached.
   void take_up(ServiceRepositories& repositories);
   // Until nobody here holds the session any more, at most 10 s.
@@ -51,6 +55,7 @@ class HostedSessions {
   const FileDescriptor wake_;
   struct Shared {
     std::map<session::SessionId, std::shared_ptr<Hosted>> hosts;
+    std::map<std::string, fuse::OperationCount> past;  // of mounts that are gone
     bool stopping = false;
   };
   session::Synchronized<Shared> shared_;  // self-locking

@@ -1,7 +1,10 @@
 #include "daemon/service_requests.h"
 
+#include <set>
+
 #include "api/problem.h"
 #include "api/request_fields.h"
+#include "daemon/io_choice.h"
 #include "daemon/policy_files.h"
 #include "daemon/session_arguments.h"
 
@@ -19,6 +22,8 @@ constexpr std::size_t kMaxMessage = 65536;
 constexpr std::size_t kMaxLabels = 64;
 constexpr std::uint64_t kMaxId = 0xfffffffe;  // (uid_t) -1 is nobody's
 constexpr std::uint64_t kMaxPage = 1000;
+constexpr std::uint64_t kMaxLimit = std::uint64_t{1} << 60;
+constexpr std::uint64_t kMaxTerm_ms = 366ull * 24 * 60 * 60 * 1000;
 constexpr std::uint64_t kMaxExpiry_s = 10ull * 366 * 24 * 60 * 60;
 
 RequestFields fields_of(const api::HttpRequest& request) {
@@ -70,6 +75,13 @@ std::map<std::string, std::string> labels_of(RequestFields& fields) {
   return labels;
 }
 
+// `auto` where it is absent.
+std::string one_of(RequestFields& fields, const std::string& name, const std::set<std::string>& values) {
+  const std::string value = fields.text(name).value_or("auto");
+  if (!values.contains(value)) fields.refuse(name, "is none of what it can be");
+  return value;
+}
+
 }  // namespace
 
 ServiceSessions::Opening read_opening(const api::HttpRequest& request) {
@@ -104,6 +116,26 @@ ServiceSessions::Opening read_opening(const api::HttpRequest& request) {
   options.require_approval = fields.flag("require_approval").value_or(false);
   options.approval_expires_s =
       static_cast<std::int64_t>(fields.number("approval_expires_s", 1, kMaxExpiry_s).value_or(0));
+  if (std::optional<RequestFields> limits = fields.object("limits")) {
+    options.limits = {.staged_bytes = limits->number("staged_bytes", 1, kMaxLimit).value_or(0),
+                      .files = limits->number("files", 1, kMaxLimit).value_or(0)};
+    limits->refuse_others();
+  }
+  if (std::optional<RequestFields> io = fields.object("io")) {
+    opening.opens = one_of(*io, "opens", {"auto", "none", "daemon"});
+    opening.data = one_of(*io, "data", {"auto", "cached", "passthrough"});
+    io->refuse_others();
+    SessionArguments wanted;
+    wanted.opens = opening.opens;
+    wanted.io = opening.data;
+    checked(fields, "io", [&] { return choose_io(wanted, !options.policies.empty()); });
+    if (options.limits.staged_bytes != 0 && opening.data == "passthrough") {
+      fields.refuse("io", "cannot be passthrough with a limit of staged bytes, because what the kernel writes past "
+                          "Escrow is not counted");
+    }
+  }
+  opening.lease_ms = fields.number("lease_ms", 1, kMaxTerm_ms).value_or(0);
+  opening.timeout_ms = fields.number("timeout_ms", 1, kMaxTerm_ms).value_or(0);
   fields.refuse_others();
   return opening;
 }
@@ -204,6 +236,13 @@ bool read_keep_result(const api::HttpRequest& request) {
   const bool keep = fields.flag("keep_result").value_or(false);
   fields.refuse_others();
   return keep;
+}
+
+std::uint64_t read_lease(const api::HttpRequest& request) {
+  RequestFields fields = fields_of(request);
+  const std::uint64_t lease_ms = fields.number("lease_ms", 1, kMaxTerm_ms).value_or(0);
+  fields.refuse_others();
+  return lease_ms;
 }
 
 void read_nothing(const api::HttpRequest& request) { fields_of(request).refuse_others(); }

@@ -27,6 +27,8 @@ Registering read_registering(const api::HttpRequest& request);
 std::string read_mountpoint(const api::HttpRequest& request);
 std::string read_message(const api::HttpRequest& request);
 bool read_keep_result(const api::HttpRequest& request);
+// 0: as long as before.
+std::uint64_t read_lease(const api::HttpRequest& request);
 void read_nothing(const api::HttpRequest& request);
 
 }  // namespace escrow::daemon

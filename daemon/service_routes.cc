@@ -1,5 +1,6 @@
 #include "daemon/service_routes.h"
 
+#include <charconv>
 #include <chrono>
 #include <set>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "api/problem.h"
 #include "api/resources.h"
 #include "daemon/idempotency.h"
+#include "daemon/service_file_routes.h"
 #include "daemon/service_requests.h"
 
 namespace escrow::daemon {
@@ -65,6 +67,24 @@ HttpReply version(const ServiceParts&, Call& call) {
   return ok(api::JsonObject().text("version", ESCROW_VERSION).number("api", kApiVersion).text() + "\n");
 }
 
+HttpReply follow_events(const ServiceParts& parts, Call& call) {
+  ServiceEvents::Wanted wanted{.repository = call.query.take("repository").value_or(""),
+                               .session = call.query.take("session").value_or(""),
+                               .last_event_id = {}};
+  call.query.refuse_others();
+  const std::string& id = call.request.last_event_id;
+  if (!id.empty()) {
+    std::int64_t number = 0;
+    const auto [end, error] = std::from_chars(id.data(), id.data() + id.size(), number);
+    if (error != std::errc() || end != id.data() + id.size() || number < 0) {
+      throw Problem(ProblemCode::invalid_value, "the Last-Event-ID is none that this service gave",
+                    {{"field", "Last-Event-ID"}});
+    }
+    wanted.last_event_id = number;
+  }
+  return parts.events.stream(caller(parts, call), wanted);
+}
+
 // ---- Repositories.
 
 api::RepositoryResource repository_resource(const ServiceRepositories::Entry& entry) {
@@ -88,6 +108,7 @@ HttpReply add_repository(const ServiceParts& parts, Call& call) {
   }
   const Registering registering = read_registering(call.request);
   const bool is_new = parts.repositories.add(registering.name, registering.path, who.principal);
+  parts.events.follow_repositories();
   const std::string body = api::to_json(repository_resource(parts.repositories.find(registering.name)));
   return is_new ? created(body, "/v1/repositories/" + registering.name) : ok(body);
 }
@@ -191,6 +212,7 @@ HttpReply session_changes(const ServiceParts& parts, Call& call) {
 
 HttpReply session_diff(const ServiceParts& parts, Call& call) {
   const std::string name = call.query.take("format").value_or("patch");
+  const std::string path = call.query.take("path").value_or("");
   call.query.refuse_others();
   api::DiffFormat format = api::DiffFormat::patch;
   if (name == "stat") {
@@ -202,7 +224,8 @@ HttpReply session_diff(const ServiceParts& parts, Call& call) {
   }
   return HttpResponse{.status = 200,
                       .content_type = "text/x-diff",
-                      .body = parts.sessions.diff(caller(parts, call), call.parameters[0], format),
+                      .body = parts.sessions.diff(caller(parts, call), call.parameters[0],
+                                                  {.format = format, .path = path}),
                       .headers = {}};
 }
 
@@ -216,6 +239,12 @@ HttpReply unmount_session(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
   read_nothing(call.request);
   return ok(api::to_json(parts.sessions.unmount(caller(parts, call), call.parameters[0])));
+}
+
+HttpReply renew_lease(const ServiceParts& parts, Call& call) {
+  call.query.refuse_others();
+  const std::uint64_t lease_ms = read_lease(call.request);
+  return ok(api::to_json(parts.sessions.renew(caller(parts, call), call.parameters[0], lease_ms)));
 }
 
 HttpReply finish_session(const ServiceParts& parts, Call& call) {
@@ -253,6 +282,18 @@ HttpReply reject_session(const ServiceParts& parts, Call& call) {
 
 }  // namespace
 
+HttpResponse accepted(const EscrowdConfig& config, ServiceSessions& sessions, const Call& call) noexcept {
+  try {
+    const std::string& id = call.parameters.at(0);
+    const Caller who = caller_of(config, call.request.uid, call.request.gid);
+    HttpResponse response = created(api::to_json(sessions.get(who, id)), "/v1/sessions/" + id);
+    response.status = 202;
+    return response;
+  } catch (...) {
+    return api::problem_of_current_exception();
+  }
+}
+
 void add_service_routes(api::Router& router, const ServiceParts& parts) {
   const auto bound = [&parts](HttpReply (*handler)(const ServiceParts&, Call&)) -> api::Router::Handler {
     return [parts, handler](Call& call) { return handler(parts, call); };
@@ -261,10 +302,16 @@ void add_service_routes(api::Router& router, const ServiceParts& parts) {
   const auto post = [&](const char* pattern, auto handler) {
     router.add("POST", pattern, idempotent(parts.store, parts.clock, parts.config, bound(handler)));
   };
+  // With a preference for how long they may keep their client waiting.
+  const auto post_long = [&](const char* pattern, auto handler) {
+    router.add("POST", pattern,
+               parts.long_verbs.waiting(idempotent(parts.store, parts.clock, parts.config, bound(handler))));
+  };
   get("/v1/health", health);
   get("/v1/ready", ready);
   get("/v1/version", version);
   get("/metrics", metrics);
+  get("/v1/events", follow_events);
   get("/v1/repositories", list_repositories);
   post("/v1/repositories", add_repository);
   get("/v1/repositories/{repository}/branches", branches);
@@ -277,11 +324,13 @@ void add_service_routes(api::Router& router, const ServiceParts& parts) {
   get("/v1/sessions/{session}/diff", session_diff);
   post("/v1/sessions/{session}/mount", mount_session);
   post("/v1/sessions/{session}/unmount", unmount_session);
-  post("/v1/sessions/{session}/finish", finish_session);
-  post("/v1/sessions/{session}/commit", commit_session);
+  post("/v1/sessions/{session}/lease", renew_lease);
+  post_long("/v1/sessions/{session}/finish", finish_session);
+  post_long("/v1/sessions/{session}/commit", commit_session);
   post("/v1/sessions/{session}/rollback", roll_back_session);
-  post("/v1/sessions/{session}/approve", approve_session);
+  post_long("/v1/sessions/{session}/approve", approve_session);
   post("/v1/sessions/{session}/reject", reject_session);
+  add_file_routes(router, parts);
 }
 
 }  // namespace escrow::daemon

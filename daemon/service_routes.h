@@ -3,6 +3,8 @@
 
 #include "api/router.h"
 #include "daemon/escrowd_config.h"
+#include "daemon/long_verbs.h"
+#include "daemon/service_events.h"
 #include "daemon/service_repositories.h"
 #include "daemon/service_sessions.h"
 #include "session/clock.h"
@@ -16,7 +18,12 @@ struct ServiceParts {
   ServiceSessions& sessions;
   storage::ServiceStore& store;
   session::Clock& clock;
+  ServiceEvents& events;
+  LongVerbs& long_verbs;
 };
+
+// 202 with the session that the request is about, for whoever does not wait for the verb.
+api::HttpResponse accepted(const EscrowdConfig& config, ServiceSessions& sessions, const api::Call& call) noexcept;
 
 // The parts must outlive the router.
 void add_service_routes(api::Router& router, const ServiceParts& parts);

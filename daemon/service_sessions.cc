@@ -27,6 +27,18 @@ bool has_outcome(const SessionRecord& record, const ServiceSessions::Ending& end
   return record.state != State::rolled_back || record.reason == Reason::rejected || record.reason == Reason::expired;
 }
 
+std::int64_t milliseconds(const session::Timestamp& time) { return time.seconds * 1000 + time.nanoseconds / 1'000'000; }
+
+session::Timestamp timestamp(std::int64_t ms) {
+  return {.seconds = ms / 1000, .nanoseconds = static_cast<std::uint32_t>(ms % 1000) * 1'000'000};
+}
+
+void add_terms(const storage::ServiceStore::Terms& terms, SessionResource& to) {
+  to.lease_ms = terms.lease_ms;
+  if (terms.lease_until_ms != 0) to.lease_expires = timestamp(terms.lease_until_ms);
+  if (terms.deadline_ms != 0) to.deadline = timestamp(terms.deadline_ms);
+}
+
 // Tells how a commit ended: `failed` unless end() says otherwise.
 class CommitTimer {
  public:
@@ -55,8 +67,8 @@ ServiceSessions::Turn::Turn(ServiceSessions& sessions, const SessionId& id) : se
 ServiceSessions::Turn::~Turn() { sessions_.busy_.lock()->erase(id_); }
 
 ServiceSessions::ServiceSessions(const EscrowdConfig& config, ServiceRepositories& repositories, HostedSessions& hosts,
-                                 storage::ServiceStore& store, api::Metrics& metrics)
-    : config_(config), repositories_(repositories), hosts_(hosts), store_(store), metrics_(metrics) {}
+                                 storage::ServiceStore& store, api::Metrics& metrics, session::Clock& clock)
+    : config_(config), repositories_(repositories), hosts_(hosts), store_(store), metrics_(metrics), clock_(clock) {}
 
 ServiceSessions::Found ServiceSessions::see(const Caller& caller, const std::string& id) {
   std::optional<Found> found = repositories_.find_session(id);
@@ -91,7 +103,12 @@ SessionResource ServiceSessions::resource(const Found& found, std::string warnin
                        .repository = found.repository.name,
                        .external_id = {},
                        .labels = {},
-                       .warning = std::move(warning)};
+                       .warning = std::move(warning),
+                       .lease_ms = 0,
+                       .lease_expires = {},
+                       .deadline = {}};
+  if (const std::shared_ptr<SessionHost> host = hosts_.find(found.record.id)) made.view.io = host->io();
+  if (listed.record.state == State::open) add_terms(store_.terms(found.record.id), made);
   if (auto facts = store_.session(found.record.id)) {
     made.external_id = std::move(facts->external_id);
     made.labels = std::move(facts->labels);
@@ -154,6 +171,13 @@ SessionResource ServiceSessions::open_new(const Caller& caller, const ServiceRep
                       .message = opening.message,
                       .mountpoint = opening.mountpoint,
                       .labels = opening.labels});
+  const std::int64_t now = milliseconds(clock_.now());
+  const auto after = [now](std::uint64_t ms) { return ms == 0 ? 0 : now + static_cast<std::int64_t>(ms); };
+  store_.set_terms(id, {.lease_ms = opening.lease_ms,
+                        .lease_until_ms = after(opening.lease_ms),
+                        .deadline_ms = after(opening.timeout_ms),
+                        .opens = opening.opens,
+                        .data = opening.data});
   session::SessionManager& sessions = repository.context->sessions();
   bool is_open = false;
   try {
@@ -201,6 +225,40 @@ SessionResource ServiceSessions::unmount(const Caller& caller, const std::string
     SessionAccess(*found.repository.context, id, caller.principal).unmount();
   }
   return resource(found);
+}
+
+// ---- Leases and deadlines.
+
+SessionResource ServiceSessions::renew(const Caller& caller, const std::string& id, std::uint64_t lease_ms) {
+  const Found found = may_end(caller, id);
+  const SessionRecord record = record_of(found);
+  if (record.state != State::open && record.state != State::committing) refuse_finished(record, "renew the lease of");
+  if (!store_.renew_lease(found.record.id, lease_ms, milliseconds(clock_.now()))) {
+    throw Problem(ProblemCode::wrong_state, "session " + id + " has no lease, or it has run out; a lease is given when "
+                                            "a session is opened, by \"lease_ms\"");
+  }
+  return resource(found);
+}
+
+bool ServiceSessions::expire(const SessionId& id, Reason reason) {
+  std::optional<Found> found = repositories_.find_session(id.text());
+  if (!found) return false;  // its repository cannot be read at the moment
+  const Turn turn(*this, id);
+  const SessionRecord record = record_of(*found);
+  if (record.state == State::committing) return false;
+  if (record.state == State::open) {
+    const Caller service{.principal = "escrowd"};
+    std::string warning;
+    try {
+      end(*found, service, {.reason = reason, .exit_code = {}, .message = {}}, warning);
+    } catch (const session::Error& error) {
+      // A process that is none of ours has it mounted: that one is asked, and records a rollback by request.
+      if (error.code() != session::Errc::attached_elsewhere) throw;
+      SessionAccess(*found->repository.context, id.text(), service.principal).rollback(false);
+    }
+  }
+  store_.end_terms(id);
+  return true;
 }
 
 // ---- Ending.

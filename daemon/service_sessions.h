@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -18,7 +19,9 @@
 #include "daemon/caller.h"
 #include "daemon/hosted_sessions.h"
 #include "daemon/service_repositories.h"
+#include "daemon/session_files.h"
 #include "session/approval.h"
+#include "session/clock.h"
 #include "session/session.h"
 #include "session/synchronized.h"
 #include "storage/service_store.h"
@@ -29,7 +32,7 @@ class ServiceSessions {
  public:
   // All must outlive this.
   ServiceSessions(const EscrowdConfig& config, ServiceRepositories& repositories, HostedSessions& hosts,
-                  storage::ServiceStore& store, api::Metrics& metrics);
+                  storage::ServiceStore& store, api::Metrics& metrics, session::Clock& clock);
 
   struct Opening {
     std::string repository;
@@ -39,6 +42,8 @@ class ServiceSessions {
     std::string mountpoint;           // empty: not mounted
     std::string external_id, message, request_key;
     std::map<std::string, std::string> labels;
+    std::uint64_t lease_ms = 0, timeout_ms = 0;  // 0: none
+    std::string opens, data;                     // of its mounts, as `escrow mount` takes them; empty: auto
   };
   // A second opening with the same request key finds the session of the first.
   api::SessionResource open(const Caller& caller, Opening opening);
@@ -63,11 +68,31 @@ class ServiceSessions {
     std::vector<session::Omission> omitted;
   };
   Changes changes(const Caller& caller, const std::string& id);
-  // At most 64 MiB; Error{result_too_large}.
-  std::string diff(const Caller& caller, const std::string& id, api::DiffFormat format);
+  // Of one file, or of all. At most 64 MiB; Error{result_too_large}.
+  std::string diff(const Caller& caller, const std::string& id, const api::DiffRequest& request);
+
+  // ---- Files, by paths from the repository's root (service_files.cc).
+  enum class Side { base, session };
+  using FilePart = SessionFiles::Part;
+  // At most `most_bytes` from `offset`. Of a session that awaits approval: its sealed result.
+  FilePart read_file(const Caller& caller, const std::string& id, const std::string& path, Side side,
+                     std::uint64_t offset, std::size_t most_bytes);
+  struct Written {
+    api::FileResource file;
+    bool is_new = false;
+  };
+  // What the mount would refuse is refused here; a denial as Problem{forbidden} with the rule.
+  Written write_file(const Caller& caller, const std::string& id, const std::string& path,
+                     const SessionFiles::Content& content);
+  api::FileResource remove_file(const Caller& caller, const std::string& id, const std::string& path);
 
   api::SessionResource mount(const Caller& caller, const std::string& id, const std::string& mountpoint);
   api::SessionResource unmount(const Caller& caller, const std::string& id);
+
+  // A lease that has run out cannot be renewed. `lease_ms` 0: as long as before.
+  api::SessionResource renew(const Caller& caller, const std::string& id, std::uint64_t lease_ms);
+  // By the service itself: rolls a session back that is still open. False: not now, another request has it.
+  bool expire(const session::SessionId& id, session::Reason reason);
 
   // How the work in a session ended: the exit-status rule decides.
   struct Ending {
@@ -120,13 +145,21 @@ class ServiceSessions {
                                      const Opening& opening) const;
   api::SessionResource commit_now(const Found& found, const Caller& caller, const std::string& message);
   void end(const Found& found, const Caller& caller, const Ending& ending, std::string& warning);
+  session::RepoPath inside(const Found& found, const std::string& path) const;
+  FilePart read_committed(const Found& found, const session::RepoPath& path, Side side, std::uint64_t offset,
+                          std::size_t most_bytes);
+  // Runs `use` on the files of the session as its host has them, or of a detached one.
+  void with_files(const Found& found, const std::function<void(SessionFiles&, session::Session&)>& use);
+  void change_files(const Found& found, const Caller& caller, const std::function<void(SessionFiles&)>& change);
 
   const EscrowdConfig& config_;  // constant references; self-locking, as what follows
   ServiceRepositories& repositories_;
   HostedSessions& hosts_;
   storage::ServiceStore& store_;
   api::Metrics& metrics_;
+  session::Clock& clock_;
   session::Synchronized<std::set<session::SessionId>> busy_;
+  session::Synchronized<std::set<std::string>> writers_;  // session and principal, once their writing is on record
 };
 
 }  // namespace escrow::daemon

@@ -103,7 +103,7 @@ ServiceSessions::Changes ServiceSessions::changes(const Caller& caller, const st
           .omitted = std::move(preview.omitted)};
 }
 
-std::string ServiceSessions::diff(const Caller& caller, const std::string& id, api::DiffFormat format) {
+std::string ServiceSessions::diff(const Caller& caller, const std::string& id, const api::DiffRequest& request) {
   const Found found = see(caller, id);
   std::string text;
   const auto add = [&](std::string_view part) {
@@ -113,27 +113,34 @@ std::string ServiceSessions::diff(const Caller& caller, const std::string& id, a
     text += part;
   };
   if (const std::shared_ptr<SessionHost> host = hosts_.find(found.record.id)) {
-    host->handle(api::DiffRequest{.format = format}, caller.principal, [&](const api::Answer& part) {
+    host->handle(request, caller.principal, [&](const api::Answer& part) {
       if (const auto* piece = std::get_if<api::DiffPart>(&part)) add(piece->text);
     });
   } else {
-    SessionAccess(*found.repository.context, id, caller.principal).diff(format, add);
+    SessionAccess(*found.repository.context, id, caller.principal).diff(request, add);
   }
   return text;
 }
 
 api::HttpResponse ServiceSessions::metrics() {
-  std::map<std::string, std::uint64_t> counted;
+  api::Metrics::Now now;
   for (int state = 0; state <= static_cast<int>(State::rolled_back); ++state) {
-    counted[name_of(static_cast<State>(state))] = 0;
+    now.sessions_by_state[name_of(static_cast<State>(state))] = 0;
   }
   for (const ServiceRepositories::Entry& repository : repositories_.list()) {
     if (!repository.context) continue;
     for (const SessionRecord& record : repository.context->repository().catalog().list()) {
-      ++counted[name_of(record.state)];
+      ++now.sessions_by_state[name_of(record.state)];
     }
+    const storage::CacheCounts cache = repository.context->repository().cache_counts();
+    now.cache_hits += cache.hits;
+    now.cache_misses += cache.misses;
   }
-  return metrics_.answer(counted, hosts_.count());
+  const HostedSessions::Traffic traffic = hosts_.traffic();
+  now.mounts = traffic.mounts;
+  now.staged_bytes = traffic.staged_bytes;
+  for (const auto& [kind, count] : traffic.operations) now.operations[kind] = {count.count, count.seconds};
+  return metrics_.answer(now);
 }
 
 }  // namespace escrow::daemon

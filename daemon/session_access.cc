@@ -124,7 +124,7 @@ api::Answer SessionAccess::act(session::Session& session, session::Attachment at
           },
           [&](const api::UpdateRequest&) -> api::Answer { return update_answer(session.update()); },
           [&](const api::DiffRequest& it) -> api::Answer {
-            return send_diff(session, context_.repository(), it.format, parts_to(on_part));
+            return send_diff(session, context_.repository(), it, parts_to(on_part));
           },
           [&](const api::UnmountRequest&) -> api::Answer {
             if (attachment != session::Attachment::lost) {
@@ -164,7 +164,7 @@ api::Answer SessionAccess::answer_ended(const session::SessionManager::Listed& l
                         [&](const api::UpdateRequest&) -> api::Answer { refuse_ended(record, "update"); },
                         [&](const api::DiffRequest& it) -> api::Answer {
                           if (!is_waiting) refuse_ended(record, "diff");
-                          return send_sealed_diff(record, context_.repository(), it.format, parts_to(on_part));
+                          return send_sealed_diff(record, context_.repository(), it, parts_to(on_part));
                         },
                         [&](const api::UnmountRequest&) -> api::Answer { refuse_ended(record, "unmount"); },
                     },
@@ -207,10 +207,9 @@ api::RollbackAnswer SessionAccess::reject(const session::Review& review, session
   });
 }
 
-std::vector<session::Omission> SessionAccess::diff(api::DiffFormat format,
+std::vector<session::Omission> SessionAccess::diff(const api::DiffRequest& request,
                                                    const std::function<void(std::string_view)>& out) {
-  const api::Answer answer =
-      ask(api::DiffRequest{.format = format}, [&](const api::DiffPart& part) { out(part.text); });
+  const api::Answer answer = ask(request, [&](const api::DiffPart& part) { out(part.text); });
   return std::get<api::DiffEnd>(answer).omitted;
 }
 

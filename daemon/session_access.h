@@ -32,7 +32,8 @@ class SessionAccess {
   api::CommitAnswer approve(const session::Approval& approval);
   api::RollbackAnswer reject(const session::Review& review, session::Reason reason);
   // Returns what the commit would leave out.
-  std::vector<session::Omission> diff(api::DiffFormat format, const std::function<void(std::string_view)>& out);
+  std::vector<session::Omission> diff(const api::DiffRequest& request,
+                                      const std::function<void(std::string_view)>& out);
   // Returns where it was mounted; the session is detached on return. Throws Error{wrong_state} when it is not mounted.
   std::string unmount();
 

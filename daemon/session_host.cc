@@ -13,11 +13,8 @@
 #include "daemon/config.h"
 #include "daemon/file_descriptor.h"
 #include "daemon/mountpoint.h"
-#include "daemon/policy_files.h"
+#include "daemon/session_stack.h"
 #include "daemon/session_verbs.h"
-#include "session/contained_links.h"
-#include "session/denial_log.h"
-#include "session/policed_file_system.h"
 #include "session/synchronized.h"
 
 namespace escrow::daemon {
@@ -61,14 +58,10 @@ struct SessionHost::Impl {
         repository(in),
         log(to),
         event(make_event()),
-        denials(session->id(), repository.catalog(), clock, log,
-                options.trace ? [this](const auto& lines) { options.trace->write(session->record(), lines); }
-                              : std::function<void(const std::vector<session::TracedDenial>&)>()),
-        links(contained_links()),
-        policy(compile_policies(session->record().options.policies)),
-        policed(policed_file_system()),
-        mount(std::make_unique<fuse::Mount>(policed ? *policed : without_policy(), mount_options(), log,
-                                            [this] { announce(); })) {
+        stack(*session, repository.catalog(), log, roots(),
+              options.trace ? [this](const auto& lines) { options.trace->write(session->record(), lines); }
+                            : std::function<void(const std::vector<session::TracedDenial>&)>()),
+        mount(std::make_unique<fuse::Mount>(stack.files(), mount_options(), log, [this] { announce(); })) {
     server = std::make_unique<api::ControlServer>(
         session->directory(),
         [this](const api::Request& request, const api::Peer& peer, const SendPart& send_part) {
@@ -94,35 +87,16 @@ struct SessionHost::Impl {
     }
   }
 
-  // ---- What the mount shows: the session, behind what keeps links inside it, behind what its policies allow.
-
-  // Null for a session whose links may lead anywhere.
-  std::unique_ptr<session::ContainedLinks> contained_links() {
-    if (!session->record().options.contained_symlinks) return nullptr;
+  // Where links must not lead out of.
+  session::ContainedLinks::Roots roots() const {
     const std::string& host = options.mount.mountpoint;
-    return std::make_unique<session::ContainedLinks>(
-        session->file_system(), [this](session::NodeId node) { return session->overlay().names(node).paths; },
-        session::ContainedLinks::Roots{options.visible_root.empty() ? host : options.visible_root, host,
-                                       session->record().options.prefix.text()},
-        denials);
-  }
-
-  session::FileSystem& without_policy() {
-    if (links) return *links;
-    return session->file_system();
-  }
-
-  // Null for a session without a policy.
-  std::unique_ptr<session::PolicedFileSystem> policed_file_system() {
-    if (!policy) return nullptr;
-    return std::make_unique<session::PolicedFileSystem>(without_policy(), session->overlay(),
-                                                        session->record().options.prefix.text(), *policy, denials);
+    return {options.visible_root.empty() ? host : options.visible_root, host, session->record().options.prefix.text()};
   }
 
   fuse::MountOptions mount_options() const {
     fuse::MountOptions result = options.mount;
     result.source = "escrow:" + session->id().text();
-    if (policy) {
+    if (const session::AccessPolicy* policy = stack.policy()) {
       result.cache_listings = !policy->can_deny(session::Action::list);
       result.cache_links = !policy->can_deny(session::Action::read);
     }
@@ -153,7 +127,7 @@ struct SessionHost::Impl {
   }
 
   void end(Held& held) {
-    denials.flush();
+    stack.denials().flush();
     held->ended = true;
     announce();
   }
@@ -260,15 +234,19 @@ struct SessionHost::Impl {
       if (mount->is_mounted()) mount->flush(session->overlay().held_files());
     }
     // Not under the lock of the verbs: a reader of a long diff must not keep a commit waiting.
-    return send_diff(*session, repository, request.format, send_part);
+    return send_diff(*session, repository, request, send_part);
+  }
+
+  api::IoView io() const {
+    return {.opens = fuse::name_of(options.mount.io.opens),
+            .data = fuse::name_of(options.mount.io.data),
+            .reason = options.io_reason};
   }
 
   api::Answer status(const api::StatusRequest& request) {
     api::SessionView view = view_of(*session, session::Attachment::mounted, request.with_changes);
-    view.io = api::IoView{.opens = fuse::name_of(options.mount.io.opens),
-                          .data = fuse::name_of(options.mount.io.data),
-                          .reason = options.io_reason};
-    denials.flush();
+    view.io = io();
+    stack.denials().flush();
     view.denials = denials_of(repository.catalog(), session->id());
     return view;
   }
@@ -291,11 +269,7 @@ struct SessionHost::Impl {
   storage::Repository& repository;
   session::Log& log;
   const FileDescriptor event;
-  session::SystemClock clock;
-  session::DenialLog denials;  // self-locking
-  const std::unique_ptr<session::ContainedLinks> links;  // self-locking; null: links may lead anywhere
-  const std::unique_ptr<session::AccessPolicy> policy;  // constant; null: none
-  const std::unique_ptr<session::PolicedFileSystem> policed;  // self-locking; null without a policy
+  SessionStack stack;                  // self-locking
   session::Synchronized<Verbs> verbs;  // self-locking; held for the whole of a verb
   std::condition_variable run_ended;   // with `verbs`
   std::unique_ptr<fuse::Mount> mount;  // constant until destruction; self-locking
@@ -311,6 +285,8 @@ SessionHost::~SessionHost() = default;
 session::Session& SessionHost::session() { return *impl_->session; }
 const std::string& SessionHost::mountpoint() const { return impl_->options.mount.mountpoint; }
 fuse::Mount& SessionHost::mount() { return *impl_->mount; }
+session::FileSystem& SessionHost::files() { return impl_->stack.files(); }
+api::IoView SessionHost::io() const { return impl_->io(); }
 int SessionHost::event_fd() const { return impl_->event.get(); }
 bool SessionHost::has_ended() const { return impl_->verbs.lock()->ended; }
 bool SessionHost::is_mounted() const { return impl_->mount->is_mounted(); }

@@ -38,7 +38,10 @@ class SessionHost {
 
   session::Session& session();
   const std::string& mountpoint() const;
+  api::IoView io() const;
   fuse::Mount& mount();
+  // What the mount shows, behind all that guards it.
+  session::FileSystem& files();
 
   // Readable once the session has ended or the mount has gone away, whoever did it.
   int event_fd() const;

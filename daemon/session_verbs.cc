@@ -35,15 +35,16 @@ storage::DiffFormat storage_format(api::DiffFormat format) {
 
 api::DiffEnd send_trees(const std::optional<session::ObjectId>& before, const std::optional<session::ObjectId>& after,
                         const session::Quarantine* quarantine, const storage::Repository& repository,
-                        api::DiffFormat format, const SendPart& send_part) {
+                        const api::DiffRequest& request, const SendPart& send_part) {
   std::string pending;
   const auto send = [&] {
     if (!pending.empty()) send_part(api::DiffPart{.text = std::exchange(pending, {})});
   };
-  repository.write_diff(before, after, storage_format(format), quarantine, [&](std::string_view text) {
+  const auto add = [&](std::string_view text) {
     pending += text;
     if (pending.size() >= kDiffPartBytes) send();
-  });
+  };
+  repository.write_diff(before, after, storage_format(request.format), quarantine, add, request.path);
   send();
   return {};
 }
@@ -134,17 +135,17 @@ api::RollbackAnswer late_rollback_answer(const session::SessionRecord& record) {
   return {.state = record.state, .reason = record.reason, .warning = "the session was rolled back before"};
 }
 
-api::DiffEnd send_diff(session::Session& session, const storage::Repository& repository, api::DiffFormat format,
-                       const SendPart& send_part) {
+api::DiffEnd send_diff(session::Session& session, const storage::Repository& repository,
+                       const api::DiffRequest& request, const SendPart& send_part) {
   session::Preview preview = session.preview();
-  send_trees(preview.before, preview.after, &session.quarantine(), repository, format, send_part);
+  send_trees(preview.before, preview.after, &session.quarantine(), repository, request, send_part);
   return {.omitted = std::move(preview.omitted)};
 }
 
 api::DiffEnd send_sealed_diff(const session::SessionRecord& record, const storage::Repository& repository,
-                              api::DiffFormat format, const SendPart& send_part) {
+                              const api::DiffRequest& request, const SendPart& send_part) {
   const session::SessionResult sealed = session::sealed_result(repository.objects(), record);
-  return send_trees(sealed.base_tree, sealed.tree, nullptr, repository, format, send_part);
+  return send_trees(sealed.base_tree, sealed.tree, nullptr, repository, request, send_part);
 }
 
 int exit_status_of(const api::CommitAnswer& answer) {

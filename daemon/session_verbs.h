@@ -32,12 +32,12 @@ api::RollbackAnswer late_rollback_answer(const session::SessionRecord& record);
 // What a command that commits exits with.
 int exit_status_of(const api::CommitAnswer& answer);
 
-api::DiffEnd send_diff(session::Session& session, const storage::Repository& repository, api::DiffFormat format,
-                       const SendPart& send_part);
+api::DiffEnd send_diff(session::Session& session, const storage::Repository& repository,
+                       const api::DiffRequest& request, const SendPart& send_part);
 
 // What approving the session would commit.
 api::DiffEnd send_sealed_diff(const session::SessionRecord& record, const storage::Repository& repository,
-                              api::DiffFormat format, const SendPart& send_part);
+                              const api::DiffRequest& request, const SendPart& send_part);
 
 // Each checked; throws Error{bad_request}.
 std::vector<session::RepoPath> parse_paths(const std::vector<std::string>& texts);

@@ -281,7 +281,9 @@ std::vector<OperationCount> Mount::counts() const {
   std::vector<OperationCount> result;
   for (std::size_t i = 0; i < kOperations; ++i) {
     const auto operation = static_cast<Operation>(i);
-    if (const std::uint64_t count = impl_->service.counts.of(operation)) result.push_back({name_of(operation), count});
+    const OperationCounts& counts = impl_->service.counts;
+    const std::uint64_t count = counts.of(operation);
+    if (count > 0) result.push_back({name_of(operation), count, counts.seconds_of(operation)});
   }
   return result;
 }

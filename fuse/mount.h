@@ -47,6 +47,7 @@ struct MountOptions {
 struct OperationCount {
   std::string name;
   std::uint64_t count;
+  double seconds = 0;  // from the request's arrival here to its reply, all together
 };
 
 class Mount {

@@ -1,8 +1,9 @@
-// The kinds of requests a mount serves, and how many of each it has served. Thread-safe.
+// The kinds of requests a mount serves, how many of each it has served, and how long they took. Thread-safe.
 #pragma once
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 
@@ -59,12 +60,20 @@ class OperationCounts {
   void add(Operation operation) noexcept {
     counts_[static_cast<std::size_t>(operation)].fetch_add(1, std::memory_order_relaxed);
   }
+  void add_time(Operation operation, std::chrono::nanoseconds taken) noexcept {
+    nanoseconds_[static_cast<std::size_t>(operation)].fetch_add(static_cast<std::uint64_t>(taken.count()),
+                                                                std::memory_order_relaxed);
+  }
+  // Of those that were answered with work to be done; others take next to none.
+  double seconds_of(Operation operation) const noexcept {
+    return 1e-9 * static_cast<double>(nanoseconds_[static_cast<std::size_t>(operation)].load());
+  }
   std::uint64_t of(Operation operation) const noexcept {
     return counts_[static_cast<std::size_t>(operation)].load(std::memory_order_relaxed);
   }
 
  private:
-  std::array<std::atomic<std::uint64_t>, kOperations> counts_{};  // self-locking
+  std::array<std::atomic<std::uint64_t>, kOperations> counts_{}, nanoseconds_{};  // self-locking
 };
 
 }  // namespace escrow::fuse

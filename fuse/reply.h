@@ -9,6 +9,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -138,11 +139,13 @@ template <typename Compute>
 void answer(fuse_req_t request, Operation operation, Compute compute) noexcept {
   Service& service = service_of(request);
   service.counts.add(operation);
+  const auto begin = std::chrono::steady_clock::now();
   try {
     send(request, service, compute(service.file_system));
   } catch (...) {
     fuse_reply_err(request, errno_of_current_exception(service, operation));
   }
+  service.counts.add_time(operation, std::chrono::steady_clock::now() - begin);
 }
 
 // Opens `node` as open(2) with `flags` does, where opens reach us. `is_new`: it was made by the same call.

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "session/clock.h"
+#include "session/error.h"
 
 namespace escrow::session {
 
@@ -13,6 +14,16 @@ struct Denial {
   std::string action;     // what was not allowed
   std::string path;       // as the repository sees it
   std::string rule;       // which rule decided, for people
+};
+
+// What a refused call throws.
+class Denied : public Error {
+ public:
+  Denied(const Denial& denial, const std::string& message) : Error(Errc::access_denied, message), denial_(denial) {}
+  const Denial& denial() const noexcept { return denial_; }
+
+ private:
+  Denial denial_;
 };
 
 // Told in the system call's way: it must be quick. Thread-safe.

@@ -437,8 +437,11 @@ Overlay::Usage Overlay::usage() {
   {
     auto now = impl_->guarded.lock_shared();
     usage.nodes = now->nodes.size();
-    for (const auto& [id, node] : now->nodes)
-      if (node->staged && node->content) contents.push_back(node->content);
+    for (const auto& [id, node] : now->nodes) {
+      if (!node->staged) continue;
+      usage.staged_nodes += 1;
+      if (node->content) contents.push_back(node->content);
+    }
   }
   for (const auto& content : contents) {
     if (!content->form().staging) continue;
@@ -446,6 +449,16 @@ Overlay::Usage Overlay::usage() {
     usage.staged_bytes += content->usage().size_bytes;
   }
   return usage;
+}
+
+bool Overlay::is_staged(NodeId id) {
+  std::shared_ptr<Content> content;
+  {
+    auto now = impl_->guarded.lock_shared();
+    const Found found = Impl::find(*now, id);
+    if (found.node) content = found.node->content;
+  }
+  return content && content->form().staging;
 }
 
 std::optional<std::string> Overlay::xattr(NodeId id, std::string_view name) {

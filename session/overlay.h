@@ -127,8 +127,11 @@ class Overlay final : public FileSystem {
 
   struct Usage {
     std::uint64_t staged_files = 0, staged_bytes = 0, nodes = 0;
+    std::uint64_t staged_nodes = 0;  // of any kind, that the session has made or changed
   };
   Usage usage();
+  // Whether the node's bytes are the session's own.
+  bool is_staged(NodeId node);
 
   // Everything staged so far is in the journal (against kill -9) or, with `durable`, on disk.
   void flush(bool durable);

@@ -104,8 +104,9 @@ Actions PolicedFileSystem::allowed_on(NodeId node) {
 
 void PolicedFileSystem::refuse(const std::string& path, bool is_directory, Action action, const char* operation) {
   const AccessPolicy::Decision decision = policy_.decide(path, is_directory, action);
-  denials_.denied({operation, name_of(action), path, AccessPolicy::describe(decision)});
-  throw Error(Errc::access_denied, std::string("the policy does not allow to ") + name_of(action) + " it");
+  const Denial denial{operation, name_of(action), path, AccessPolicy::describe(decision)};
+  denials_.denied(denial);
+  throw Denied(denial, std::string("the policy does not allow to ") + name_of(action) + " it");
 }
 
 void PolicedFileSystem::require_at(const Spot& spot, Action action, const char* operation) {

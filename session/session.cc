@@ -243,6 +243,15 @@ void Session::set_mountpoint(const std::string& mountpoint) {
   *impl_->record.lock() = next;
 }
 
+void Session::note(const std::string& who, const std::string& what) {
+  const auto busy = impl_->lock_verb();
+  SessionRecord next = record();
+  if (next.state != State::open) return;
+  next.changed = impl_->services.clock.now();
+  impl_->services.catalog.transition(next.state, next, who, what);
+  *impl_->record.lock() = next;
+}
+
 CommitOutcome Session::commit(const CommitRequest& request) { return impl_->commit(request, std::nullopt); }
 
 CommitOutcome Session::commit_tree(const std::optional<ObjectId>& tree, const CommitRequest& request) {

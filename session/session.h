@@ -104,6 +104,8 @@ class Session {
   // The session's own objects: for the diff of a preview, and for a tree made elsewhere (import).
   Quarantine& quarantine();
 
+  // Records in the history that `who` did `what`; nothing else changes. Nothing happens when the session has ended.
+  void note(const std::string& who, const std::string& what);
   // Records where the session is mounted ("" for nowhere). Nothing happens when the session has ended.
   void set_mountpoint(const std::string& mountpoint);
 

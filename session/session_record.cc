@@ -16,7 +16,7 @@ constexpr std::array kStates = {State::open,      State::awaiting_approval, Stat
 constexpr std::array kReasons = {Reason::none,        Reason::success,   Reason::no_changes, Reason::conflict,
                                  Reason::exit_status, Reason::signal,    Reason::cancelled,  Reason::timed_out,
                                  Reason::not_started, Reason::requested, Reason::host_lost,
-                                 Reason::rejected,    Reason::expired};
+                                 Reason::rejected,    Reason::expired,   Reason::lease_expired};
 
 template <typename Values>
 auto value_named(const Values& values, std::string_view name) {
@@ -73,6 +73,7 @@ const char* name_of(Reason reason) {
     case Reason::host_lost: return "host_lost";
     case Reason::rejected: return "rejected";
     case Reason::expired: return "expired";
+    case Reason::lease_expired: return "lease_expired";
   }
   return "?";
 }

@@ -37,6 +37,7 @@ enum class Reason {
   host_lost,     // the host process of a run died; recovery rolled back
   rejected,      // by a reviewer
   expired,       // nobody approved it in time
+  lease_expired,  // who had opened it did not renew its lease
 };
 
 const char* name_of(State state);
@@ -61,6 +62,12 @@ void check_audit_value(std::string_view value, std::string_view what);
 // Throws Error{bad_request} unless `principal` is "user:NAME", "agent:NAME" or "role:NAME".
 void check_principal(std::string_view principal, std::string_view what);
 
+// Of what a session stages; 0: no limit. A call that would go beyond fails with EDQUOT.
+struct SessionLimits {
+  std::uint64_t staged_bytes = 0;
+  std::uint64_t files = 0;  // of any kind, directories too, that the session has made and not removed
+};
+
 // What a session was opened with; never changes.
 struct SessionOptions {
   std::string branch;
@@ -78,6 +85,7 @@ struct SessionOptions {
   // Success leads to awaiting_approval, not to a commit. A rule of the branch can turn it on, nothing off.
   bool require_approval = false;
   std::int64_t approval_expires_s = 0;  // after this time unapproved it is rolled back; 0: never
+  SessionLimits limits;
   std::vector<std::string> command;   // of a run, with its arguments; for the audit record
 };
 

@@ -24,7 +24,30 @@ void collect(const ObjectReader& objects, const TreeRoot& before, const TreeRoot
   }
 }
 
+// False: there are more.
+bool collect_paths(const ObjectReader& objects, const TreeRoot& before, const TreeRoot& after, const std::string& path,
+                   int depth, std::size_t most, std::vector<std::string>& paths) {
+  if (before == after) return true;
+  check_tree_depth(depth);
+  for (const auto& [name, sides] :
+       join_trees<2>({read_tree_or_empty(objects, before), read_tree_or_empty(objects, after)})) {
+    if (sides[0] == sides[1]) continue;
+    const std::string below = join_path(path, name);
+    if (leaf_of(sides[0]) != leaf_of(sides[1])) {
+      if (paths.size() == most) return false;
+      paths.push_back(below);
+    }
+    if (!collect_paths(objects, tree_of(sides[0]), tree_of(sides[1]), below, depth + 1, most, paths)) return false;
+  }
+  return true;
+}
+
 }  // namespace
+
+bool first_changed_paths(const ObjectReader& objects, const std::optional<ObjectId>& before,
+                         const std::optional<ObjectId>& after, std::size_t most, std::vector<std::string>& paths) {
+  return collect_paths(objects, before, after, "", 0, most, paths);
+}
 
 std::vector<PathChange> tree_changes(const ObjectReader& objects, const std::optional<ObjectId>& before,
                                      const std::optional<ObjectId>& after) {

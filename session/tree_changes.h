@@ -23,6 +23,11 @@ struct PathChange {
 std::vector<PathChange> tree_changes(const ObjectReader& objects, const std::optional<ObjectId>& before,
                                      const std::optional<ObjectId>& after);
 
+// The paths of the first `most` of these, in the order of the trees. Returns whether they are all; what remains is not
+// read.
+bool first_changed_paths(const ObjectReader& objects, const std::optional<ObjectId>& before,
+                         const std::optional<ObjectId>& after, std::size_t most, std::vector<std::string>& paths);
+
 ChangeCounts count_changes(const std::vector<PathChange>& changes);
 
 }  // namespace escrow::session

@@ -60,7 +60,11 @@ std::shared_ptr<const session::ByteSource> BlobCache::open(const ObjectId& id, s
   {
     auto filling = filling_.lock();
     filled_.wait(filling.lock(), [&] { return !filling->contains(id); });
-    if (auto source = open_cached(path, size_bytes)) return source;
+    if (auto source = open_cached(path, size_bytes)) {
+      ++hits_;
+      return source;
+    }
+    ++misses_;
     filling->insert(id);
   }
   struct Done {

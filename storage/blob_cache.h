@@ -6,6 +6,8 @@
 // a blob whose bytes do not match its id, Error{no_space}.
 #pragma once
 
+#include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -33,6 +35,10 @@ class BlobCache {
   std::shared_ptr<const session::ByteSource> open(const session::ObjectId& id, std::uint64_t size_bytes,
                                                   const Producer& produce);
 
+  // Since it was made: opened as they were, and streamed in first.
+  std::uint64_t hits() const { return hits_.load(); }
+  std::uint64_t misses() const { return misses_.load(); }
+
  private:
   std::shared_ptr<const session::ByteSource> open_cached(const std::string& path, std::uint64_t size_bytes) const;
   void fill(const session::ObjectId& id, std::uint64_t size_bytes, const std::string& path, const Producer& produce);
@@ -42,6 +48,7 @@ class BlobCache {
   const std::uint64_t limit_bytes_;  // constant
   session::Synchronized<std::set<session::ObjectId>> filling_;  // self-locking: blobs a thread is streaming in
   std::condition_variable filled_;                               // with filling_
+  std::atomic<std::uint64_t> hits_ = 0, misses_ = 0;
 };
 
 }  // namespace escrow::storage

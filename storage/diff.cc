@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <exception>
 #include <vector>
 
 #include "session/error.h"
@@ -132,16 +133,23 @@ void write_stat(git_diff* diff, const Out& out) {
   out(summary + "\n");
 }
 
+struct Writer {
+  const Out& out;
+  std::exception_ptr failure;  // of `out`
+};
+
 int print_line(const git_diff_delta*, const git_diff_hunk*, const git_diff_line* line, void* payload) {
   const bool body = line->origin == GIT_DIFF_LINE_CONTEXT || line->origin == GIT_DIFF_LINE_ADDITION ||
                     line->origin == GIT_DIFF_LINE_DELETION;
   // A callback of C: what `out` throws must not pass through libgit2.
+  Writer& writer = *static_cast<Writer*>(payload);
+  const Out& out = writer.out;
   try {
-    const Out& out = *static_cast<const Out*>(payload);
     if (body) out(std::string_view(&line->origin, 1));
     out(std::string_view(line->content, line->content_len));
     return 0;
   } catch (...) {
+    writer.failure = std::current_exception();
     return GIT_EUSER;
   }
 }
@@ -150,8 +158,9 @@ void write_patch(git_diff* diff, const Out& out) {
   for (const std::size_t i : ordered_deltas(diff)) {
     const GitPatch patch = patch_of(diff, i);
     if (!patch) continue;
-    const int code = git_patch_print(patch.get(), print_line, const_cast<Out*>(&out));
-    if (code == GIT_EUSER) throw session::Error(session::Errc::input_output, "cannot write the patch to its reader");
+    Writer writer{out, nullptr};
+    const int code = git_patch_print(patch.get(), print_line, &writer);
+    if (writer.failure) std::rethrow_exception(writer.failure);
     check_git(code, "writing a patch");
   }
 }
@@ -160,7 +169,7 @@ void write_patch(git_diff* diff, const Out& out) {
 
 void write_tree_diff(const std::string& git_directory, const std::optional<ObjectId>& before,
                      const std::optional<ObjectId>& after, DiffFormat format, const GitQuarantine* quarantine,
-                     const Out& out) {
+                     const std::string& path, const Out& out) {
   // A handle of its own: the backend must not outlive the call.
   const GitRepository repository = open_git_repository(git_directory);
   git_odb* raw_odb = nullptr;
@@ -172,6 +181,11 @@ void write_tree_diff(const std::string& git_directory, const std::optional<Objec
   git_diff_options options = GIT_DIFF_OPTIONS_INIT;
   options.flags = GIT_DIFF_INCLUDE_TYPECHANGE;
   options.max_size = static_cast<git_off_t>(kLargeBlobBytes);
+  char* only = const_cast<char*>(path.c_str());  // libgit2 copies it
+  if (!path.empty()) {
+    options.pathspec = {&only, 1};
+    options.flags |= GIT_DIFF_DISABLE_PATHSPEC_MATCH;
+  }
   git_diff* raw = nullptr;
   check_git(git_diff_tree_to_tree(&raw, repository.get(), old_tree.get(), new_tree.get(), &options),
             "comparing two trees", session::Errc::input_output);

@@ -13,6 +13,7 @@ namespace escrow::storage {
 // See Repository::write_diff. `quarantine` may be null. Blobs over kLargeBlobBytes are shown as binary, unread.
 void write_tree_diff(const std::string& git_directory, const std::optional<session::ObjectId>& before,
                      const std::optional<session::ObjectId>& after, DiffFormat format,
-                     const GitQuarantine* quarantine, const std::function<void(std::string_view)>& out);
+                     const GitQuarantine* quarantine, const std::string& path,
+                     const std::function<void(std::string_view)>& out);
 
 }  // namespace escrow::storage

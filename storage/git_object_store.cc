@@ -79,11 +79,15 @@ bool GitObjectStore::contains(const ObjectId& id) const {
 }
 
 std::shared_ptr<const ByteSource> GitObjectStore::open_blob(const ObjectId& id) const {
-  if (auto kept = find_small(id)) return kept;
+  if (auto kept = find_small(id)) {
+    ++small_hits_;
+    return kept;
+  }
   const std::uint64_t size = blob_size(id);
   if (size > kLargeBlobBytes) {
     return cache_.open(id, size, [&](const BlobCache::Sink& sink) { stream(id, sink); });
   }
+  ++small_misses_;
   auto blob = std::make_shared<MemoryBytes>(read_object(id).content);
   keep_small(id, blob);
   return blob;

@@ -4,6 +4,7 @@
 // throws Error{input_output} for itself alone. Recently read small blobs are kept, a bounded number of bytes.
 #pragma once
 
+#include <atomic>
 #include <list>
 #include <memory>
 #include <string>
@@ -45,6 +46,10 @@ class GitObjectStore final : public session::ObjectReader {
   // A blob of any size, piece by piece, its hash not verified; in memory only when it is stored as a delta.
   void stream(const session::ObjectId& id, const BlobCache::Sink& sink) const;
   const ObjectDirectory& directory() const noexcept { return directory_; }
+  // Contents that open_blob() found in a cache, and those that it did not.
+  std::pair<std::uint64_t, std::uint64_t> cache_counts() const {
+    return {small_hits_.load() + cache_.hits(), small_misses_.load() + cache_.misses()};
+  }
 
  private:
   struct SmallBlobs {
@@ -60,6 +65,7 @@ class GitObjectStore final : public session::ObjectReader {
   ObjectDirectory directory_;                        // self-locking
   mutable BlobCache cache_;                          // self-locking
   mutable session::Synchronized<SmallBlobs> small_;  // self-locking
+  mutable std::atomic<std::uint64_t> small_hits_ = 0, small_misses_ = 0;
 };
 
 }  // namespace escrow::storage

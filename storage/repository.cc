@@ -103,16 +103,31 @@ std::string Repository::state_directory() const { return impl_->state; }
 const session::ObjectReader& Repository::objects() const { return impl_->objects; }
 session::ReferenceStore& Repository::references() { return impl_->references; }
 session::SessionCatalog& Repository::catalog() { return impl_->catalog; }
+
+std::vector<NumberedTransition> Repository::transitions_after(std::int64_t number, std::size_t limit) const {
+  return impl_->catalog.transitions_after(number, limit);
+}
+
+std::vector<NumberedDenial> Repository::denials_after(std::int64_t number, std::size_t limit) const {
+  return impl_->catalog.denials_after(number, limit);
+}
+
+CatalogNumbers Repository::numbers() const { return impl_->catalog.numbers(); }
+CacheCounts Repository::cache_counts() const {
+  const auto [hits, misses] = impl_->objects.cache_counts();
+  return {hits, misses};
+}
+
 session::SessionDirectories& Repository::directories() { return impl_->directories; }
 
 void Repository::write_diff(const std::optional<ObjectId>& before, const std::optional<ObjectId>& after,
                             DiffFormat format, const session::Quarantine* quarantine,
-                            const std::function<void(std::string_view)>& out) const {
+                            const std::function<void(std::string_view)>& out, const std::string& path) const {
   const auto* own = dynamic_cast<const GitQuarantine*>(quarantine);
   if (quarantine != nullptr && own == nullptr) {
     throw Error(Errc::not_supported, "cannot compare trees over a quarantine that is not this repository's");
   }
-  write_tree_diff(git_directory(), before, after, format, own, out);
+  write_tree_diff(git_directory(), before, after, format, own, path, out);
 }
 
 void Repository::log(const std::string& branch, const std::string& path,

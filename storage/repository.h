@@ -35,6 +35,11 @@ struct Problem {
   std::string what;
 };
 
+// Contents that were opened: those that a cache had, in memory or on disk, and those that had to be read first.
+struct CacheCounts {
+  std::uint64_t hits = 0, misses = 0;
+};
+
 struct GcReport {
   std::uint64_t objects_before = 0, objects_after = 0, packs_before = 0, packs_after = 0;
   std::uint64_t bytes_before = 0, bytes_after = 0;
@@ -61,10 +66,11 @@ class Repository {
   session::SessionDirectories& directories();
 
   // Writes what differs between two trees, deletions first, renames found, binary files named, paths as git quotes
-  // them. `quarantine` holds objects that are not in the repository yet; it may be null.
+  // them. `quarantine` holds objects that are not in the repository yet; it may be null. `path`: only that file, or
+  // what is below that directory.
   void write_diff(const std::optional<session::ObjectId>& before, const std::optional<session::ObjectId>& after,
                   DiffFormat format, const session::Quarantine* quarantine,
-                  const std::function<void(std::string_view)>& out) const;
+                  const std::function<void(std::string_view)>& out, const std::string& path = {}) const;
 
   // Commits reachable from the branch's head, newest first, that change `path` (empty: all), until `visit` returns
   // false. Throws Error{no_branch}.
@@ -73,6 +79,11 @@ class Repository {
 
   // The sessions that have ended or await approval and that `wanted` takes, oldest first.
   std::vector<AuditEntry> audit(const std::function<bool(const session::SessionRecord&)>& wanted) const;
+  // At most `limit` of what happened to sessions, of whatever process, behind a number (audit_entry.h).
+  std::vector<NumberedTransition> transitions_after(std::int64_t number, std::size_t limit) const;
+  std::vector<NumberedDenial> denials_after(std::int64_t number, std::size_t limit) const;
+  CatalogNumbers numbers() const;
+  CacheCounts cache_counts() const;  // since it was opened
   // How long records of sessions that have ended are kept (branch_rules.h).
   std::chrono::seconds audit_retention() const;
   // Every branch and its head, by name.

@@ -10,7 +10,7 @@ using session::Errc;
 using session::Error;
 
 // Paths and other names of any bytes are BLOBs; lists of them are joined with a NUL after each.
-constexpr std::array<const char*, 2> kCatalogMigrations = {R"(
+constexpr std::array<const char*, 3> kCatalogMigrations = {R"(
   CREATE TABLE session (
     id TEXT PRIMARY KEY NOT NULL,
     state TEXT NOT NULL,
@@ -61,6 +61,14 @@ constexpr std::array<const char*, 2> kCatalogMigrations = {R"(
     last_s INTEGER NOT NULL, last_ns INTEGER NOT NULL,
     PRIMARY KEY (session, operation, path, rule)
   ) WITHOUT ROWID;
+)",
+                                                              R"(
+  ALTER TABLE session ADD COLUMN limit_bytes INTEGER NOT NULL DEFAULT 0;
+  ALTER TABLE session ADD COLUMN limit_files INTEGER NOT NULL DEFAULT 0;
+  ALTER TABLE denial ADD COLUMN number INTEGER NOT NULL DEFAULT 0;
+  CREATE INDEX denial_by_number ON denial (number);
+  CREATE TABLE denial_counter (last INTEGER NOT NULL);
+  INSERT INTO denial_counter VALUES (0);
 )"};
 
 // A savepoint or a fork is a new row of `layer`; nothing is copied.

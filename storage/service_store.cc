@@ -29,6 +29,12 @@ constexpr std::array<const char*, 1> kMigrations = {R"(
     message BLOB NOT NULL, mountpoint BLOB NOT NULL, labels BLOB NOT NULL,
     UNIQUE (owner, external_id), UNIQUE (owner, request_key)
   ) WITHOUT ROWID;
+  CREATE TABLE terms (
+    session TEXT PRIMARY KEY NOT NULL,
+    lease_ms INTEGER NOT NULL, lease_until_ms INTEGER, deadline_ms INTEGER, opens TEXT NOT NULL, data TEXT NOT NULL
+  ) WITHOUT ROWID;
+  CREATE INDEX terms_by_lease ON terms (lease_until_ms) WHERE lease_until_ms IS NOT NULL;
+  CREATE INDEX terms_by_deadline ON terms (deadline_ms) WHERE deadline_ms IS NOT NULL;
   CREATE TABLE request (
     principal TEXT NOT NULL, route TEXT NOT NULL, key TEXT NOT NULL,
     body_hash BLOB NOT NULL, created_s INTEGER NOT NULL,
@@ -121,6 +127,24 @@ struct ServiceStore::Connection {
   Statement read_sessions{database, std::string(kFacts) + "ORDER BY id"};
   Statement set_mountpoint{database, "UPDATE session SET mountpoint = ?2 WHERE id = ?1"};
   Statement forget_session{database, "DELETE FROM session WHERE id = ?"};
+  Statement set_terms{database,
+                      "INSERT INTO terms (session, lease_ms, lease_until_ms, deadline_ms, opens, data) "
+                      "VALUES (?, ?, nullif(?, 0), nullif(?, 0), ?, ?)"};
+  Statement read_terms{database,
+                       "SELECT lease_ms, coalesce(lease_until_ms, 0), coalesce(deadline_ms, 0), opens, data FROM terms "
+                       "WHERE session = ?"};
+  Statement renew_lease{database,
+                        "UPDATE terms SET lease_ms = iif(?2 > 0, ?2, lease_ms), "
+                        "lease_until_ms = ?3 + iif(?2 > 0, ?2, lease_ms) WHERE session = ?1 AND lease_until_ms > ?3"};
+  Statement renew_leases{database,
+                         "UPDATE terms SET lease_until_ms = max(lease_until_ms, ?1 + lease_ms) "
+                         "WHERE lease_until_ms IS NOT NULL"};
+  Statement read_overdue{database,
+                         "SELECT session, 1 FROM terms WHERE lease_until_ms <= ?1 UNION ALL "
+                         "SELECT session, 0 FROM terms WHERE deadline_ms <= ?1"};
+  Statement end_terms{database,
+                      "UPDATE terms SET lease_until_ms = NULL, deadline_ms = NULL WHERE session = ?"};
+  Statement forget_terms{database, "DELETE FROM terms WHERE session = ?"};
   Statement read_request{database,
                          "SELECT body_hash, status, content_type, body, headers FROM request "
                          "WHERE principal = ? AND route = ? AND key = ?"};
@@ -198,7 +222,49 @@ void ServiceStore::set_mountpoint(const SessionId& id, const std::string& mountp
   (*connection_.lock())->set_mountpoint.execute(id.text(), Bytes{mountpoint});
 }
 
-void ServiceStore::forget_session(const SessionId& id) { (*connection_.lock())->forget_session.execute(id.text()); }
+void ServiceStore::forget_session(const SessionId& id) {
+  auto guard = connection_.lock();
+  Transaction transaction((*guard)->database);
+  (*guard)->forget_session.execute(id.text());
+  (*guard)->forget_terms.execute(id.text());
+  transaction.commit();
+}
+
+void ServiceStore::set_terms(const SessionId& id, const Terms& terms) {
+  (*connection_.lock())
+      ->set_terms.execute(id.text(), terms.lease_ms, terms.lease_until_ms, terms.deadline_ms, terms.opens, terms.data);
+}
+
+ServiceStore::Terms ServiceStore::terms(const SessionId& id) const {
+  auto guard = connection_.lock();
+  auto run = (*guard)->read_terms.run(id.text());
+  if (!run.next()) return {};
+  return {.lease_ms = static_cast<std::uint64_t>(run.integer(0)),
+          .lease_until_ms = run.integer(1),
+          .deadline_ms = run.integer(2),
+          .opens = run.bytes(3),
+          .data = run.bytes(4)};
+}
+
+bool ServiceStore::renew_lease(const SessionId& id, std::uint64_t lease_ms, std::int64_t now_ms) {
+  auto guard = connection_.lock();
+  (*guard)->renew_lease.execute(id.text(), lease_ms, now_ms);
+  return (*guard)->database.changes() > 0;
+}
+
+void ServiceStore::renew_all_leases(std::int64_t now_ms) { (*connection_.lock())->renew_leases.execute(now_ms); }
+
+std::vector<ServiceStore::Overdue> ServiceStore::overdue(std::int64_t now_ms) const {
+  auto guard = connection_.lock();
+  auto run = (*guard)->read_overdue.run(now_ms);
+  std::vector<Overdue> found;
+  while (run.next()) {
+    if (const auto id = SessionId::parse(run.bytes(0))) found.push_back({.id = *id, .is_lease = run.integer(1) != 0});
+  }
+  return found;
+}
+
+void ServiceStore::end_terms(const SessionId& id) { (*connection_.lock())->end_terms.execute(id.text()); }
 
 ServiceStore::Claim ServiceStore::claim(const Request& request, std::int64_t now_s, Answer& answer) {
   const std::string hash = sha256(request.body);

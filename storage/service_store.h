@@ -48,6 +48,28 @@ class ServiceStore {
   void set_mountpoint(const session::SessionId& id, const std::string& mountpoint);
   void forget_session(const session::SessionId& id);
 
+  // ---- How long a session may stay open, and how it is mounted.
+  struct Terms {
+    std::uint64_t lease_ms = 0;      // a lease's length; 0: none
+    std::int64_t lease_until_ms = 0;  // since the epoch; 0: none
+    std::int64_t deadline_ms = 0;    // of the session; 0: none
+    std::string opens, data;         // as `escrow mount` takes them; empty: auto
+  };
+  // Before the session is opened.
+  void set_terms(const session::SessionId& id, const Terms& terms);
+  Terms terms(const session::SessionId& id) const;
+  // `lease_ms` from now on; 0: as long as before. False when there is no lease, or it has run out: that is for ever.
+  bool renew_lease(const session::SessionId& id, std::uint64_t lease_ms, std::int64_t now_ms);
+  // Every lease has at least its whole length from now on: while no service was running nobody could renew it.
+  void renew_all_leases(std::int64_t now_ms);
+  struct Overdue {
+    session::SessionId id;
+    bool is_lease;  // or it is the deadline
+  };
+  std::vector<Overdue> overdue(std::int64_t now_ms) const;
+  // The session has ended.
+  void end_terms(const session::SessionId& id);
+
   // ---- Requests with a key.
   struct Request {
     std::string principal, route, key, body;

@@ -24,7 +24,7 @@ constexpr std::string_view kColumns =
     "read_only, ephemeral, keep_on_failure, excludes, base, \"commit\", swap_from, swap_to, exit_code, message, "
     "mountpoint, last_error, conflicts, created_s, created_ns, changed_s, changed_ns, policies, contained_symlinks, "
     "require_approval, approval_expires_s, command, result, expires_s, expires_ns, reviewer, review_comment, "
-    "counts_added, counts_modified, counts_deleted";
+    "counts_added, counts_modified, counts_deleted, limit_bytes, limit_files";
 
 std::string sql_select(std::string_view rest) {
   return "SELECT " + std::string(kColumns) + " FROM session " + std::string(rest);
@@ -163,6 +163,8 @@ SessionRecord decode(const Database& database, const Statement::Run& row) {
   record.expires = reader.optional_time();
   for (std::string* value : {&record.reviewer, &record.review_comment}) *value = reader.bytes();
   record.counts = reader.optional_counts();
+  for (std::uint64_t* value : {&options.limits.staged_bytes, &options.limits.files})
+    *value = static_cast<std::uint64_t>(reader.integer());
   return record;
 }
 
@@ -186,12 +188,13 @@ void put_row(Statement& statement, const SessionRecord& record) {
                     record.expires ? std::optional(record.expires->seconds) : std::nullopt,
                     record.expires ? std::optional(std::int64_t{record.expires->nanoseconds}) : std::nullopt,
                     record.reviewer, record.review_comment, count(&session::ChangeCounts::added),
-                    count(&session::ChangeCounts::modified), count(&session::ChangeCounts::deleted));
+                    count(&session::ChangeCounts::modified), count(&session::ChangeCounts::deleted),
+                    options.limits.staged_bytes, options.limits.files);
 }
 
 std::string sql_put(const char* verb) {
   std::string sql = std::string(verb) + " INTO session (" + std::string(kColumns) + ") VALUES (?";
-  for (int i = 1; i < 44; ++i) sql += ", ?";
+  for (int i = 1; i < 46; ++i) sql += ", ?";
   return sql + ")";
 }
 
@@ -214,6 +217,11 @@ struct SqliteSessionCatalog::Connection {
                 const std::string& why) {
     add_history.execute(record.id.text(), record.changed.seconds, record.changed.nanoseconds, from,
                         session::name_of(record.state), who, why);
+  }
+
+  Error damaged_history(const std::string& id, const std::string& what) const {
+    return Error(Errc::damaged_repository, "the database " + database.path() + " is damaged: the history of session '" +
+                                               id + "' has an impossible '" + what + "'");
   }
 
   std::uint64_t kinds_of(const SessionId& id) {
@@ -248,11 +256,23 @@ struct SqliteSessionCatalog::Connection {
                   "AND (changed_s < ?1 OR (changed_s = ?1 AND changed_ns < ?2))"};
   Statement prune_history{database, "DELETE FROM history WHERE session NOT IN (SELECT id FROM session)"};
   Statement count_denial{database,
-                         "UPDATE denial SET count = count + ?5, last_s = ?6, last_ns = ?7 WHERE session = ?1 AND "
+                         "UPDATE denial SET count = count + ?5, last_s = ?6, last_ns = ?7, "
+                         "number = (SELECT last FROM denial_counter) WHERE session = ?1 AND "
                          "operation = ?2 AND path = ?3 AND rule = ?4"};
   Statement count_kinds{database, "SELECT count(*) FROM denial WHERE session = ?1 AND operation <> ''"};
   Statement add_denial{database, "INSERT INTO denial (session, operation, path, rule, count, first_s, first_ns, "
-                                 "last_s, last_ns) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"};
+                                 "last_s, last_ns, number) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, "
+                                 "(SELECT last FROM denial_counter))"};
+  Statement count_up{database, "UPDATE denial_counter SET last = last + 1"};
+  Statement read_transitions{database,
+                             "SELECT number, session, time_s, time_ns, from_state, to_state, who, why FROM history "
+                             "WHERE number > ?1 ORDER BY number LIMIT ?2"};
+  Statement read_denied{database,
+                        "SELECT number, session, operation, path, rule, count, last_s, last_ns FROM denial "
+                        "WHERE number > ?1 ORDER BY number LIMIT ?2"};
+  Statement read_numbers{database,
+                         "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'history'), 0), "
+                         "(SELECT last FROM denial_counter)"};
   Statement read_denials{database,
                          "SELECT operation, path, rule, count, first_s, first_ns, last_s, last_ns FROM denial "
                          "WHERE session = ?1 ORDER BY first_s, first_ns, operation, path, rule"};
@@ -320,6 +340,7 @@ void SqliteSessionCatalog::add_denials(const SessionId& id, const std::vector<De
   Connection& connection = **guard;
   Transaction transaction(connection.database);
   auto kinds = connection.kinds_of(id);
+  connection.count_up.execute();
   for (DenialCount denial : denials) {
     if (connection.counted(id, denial)) continue;
     if (kinds >= session::kMaxDenials) {
@@ -363,6 +384,43 @@ std::uint64_t SqliteSessionCatalog::denied_calls(const SessionId& id) const {
   return run.next() ? static_cast<std::uint64_t>(run.integer(0)) : 0;
 }
 
+std::vector<NumberedTransition> SqliteSessionCatalog::transitions_after(std::int64_t number, std::size_t limit) const {
+  auto guard = connection_.lock();
+  auto run = (*guard)->read_transitions.run(number, static_cast<std::int64_t>(limit));
+  std::vector<NumberedTransition> found;
+  while (run.next()) {
+    const auto id = SessionId::parse(run.bytes(1));
+    const auto to = session::state_from_name(run.bytes(5));
+    if (!id || !to) throw (*guard)->damaged_history(run.bytes(1), run.bytes(5));
+    found.push_back({run.integer(0), *id,
+                     {{run.integer(2), static_cast<std::uint32_t>(run.integer(3))},
+                      run.is_null(4) ? std::nullopt : session::state_from_name(run.bytes(4)), *to, run.bytes(6),
+                      run.bytes(7)}});
+  }
+  return found;
+}
+
+std::vector<NumberedDenial> SqliteSessionCatalog::denials_after(std::int64_t number, std::size_t limit) const {
+  auto guard = connection_.lock();
+  auto run = (*guard)->read_denied.run(number, static_cast<std::int64_t>(limit));
+  std::vector<NumberedDenial> found;
+  while (run.next()) {
+    const auto id = SessionId::parse(run.bytes(1));
+    if (!id) throw (*guard)->damaged_history(run.bytes(1), "denial");
+    const Timestamp last{run.integer(6), static_cast<std::uint32_t>(run.integer(7))};
+    found.push_back({run.integer(0), *id,
+                     {run.bytes(2), run.bytes(3), run.bytes(4), static_cast<std::uint64_t>(run.integer(5)), last,
+                      last}});
+  }
+  return found;
+}
+
+CatalogNumbers SqliteSessionCatalog::numbers() const {
+  auto guard = connection_.lock();
+  auto run = (*guard)->read_numbers.run();
+  return run.next() ? CatalogNumbers{run.integer(0), run.integer(1)} : CatalogNumbers{};
+}
+
 std::vector<Transition> SqliteSessionCatalog::history(const SessionId& id) const {
   auto guard = connection_.lock();
   auto run = (*guard)->read_history.run(id.text());
@@ -370,10 +428,7 @@ std::vector<Transition> SqliteSessionCatalog::history(const SessionId& id) const
   while (run.next()) {
     const auto state_at = [&](int column) { return session::state_from_name(run.bytes(column)); };
     const std::optional<State> to = state_at(3);
-    if (!to)
-      throw Error(Errc::damaged_repository, "the database " + (*guard)->database.path() +
-                                                " is damaged: the history of session " + id.text() +
-                                                " has an impossible state '" + run.bytes(3) + "'");
+    if (!to) throw (*guard)->damaged_history(id.text(), run.bytes(3));
     transitions.push_back({{run.integer(0), static_cast<std::uint32_t>(run.integer(1))},
                            run.is_null(2) ? std::nullopt : state_at(2), *to, run.bytes(4), run.bytes(5)});
   }

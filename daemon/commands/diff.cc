@@ -28,12 +28,12 @@ int diff(const GlobalOptions& options, const DiffArguments& arguments) {
   if (arguments.json) {
     std::string text;
     const std::vector<session::Omission> omitted =
-        access.diff(format_of(arguments), [&](std::string_view part) { text += part; });
+        access.diff({.format = format_of(arguments), .path = {}}, [&](std::string_view part) { text += part; });
     print_line(
         api::JsonObject().text("session", access.id().text()).text("diff", text).omissions("omitted", omitted).text());
     return kExitSuccess;
   }
-  const std::vector<session::Omission> omitted = access.diff(format_of(arguments), print);
+  const std::vector<session::Omission> omitted = access.diff({.format = format_of(arguments), .path = {}}, print);
   if (!omitted.empty()) {
     std::string lines = omission_lines(omitted);
     lines.pop_back();

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What is installed beside the program does what it says. One test per function, run by name from ctest."""
 import argparse
+import glob
 import inspect
 import os
 import re
@@ -102,7 +103,13 @@ def TheApiDescriptionNamesEveryRouteAndProblem(source):
         with open(f"{source}/{path}", encoding="utf-8") as file:
             return file.read()
     api = read("api/openapi.yaml")
-    routes = set(re.findall(r'^  (get|post)\("(/[^"]*)"', read("daemon/service_routes.cc"), re.MULTILINE))
+    routes = set()
+    for file in glob.glob(f"{source}/daemon/service_*routes.cc"):
+        text = read(os.path.relpath(file, source))
+        for method, route in re.findall(r'^  (get|post|post_long)\("(/[^"]*)"', text, re.MULTILINE):
+            routes.add((method.removesuffix("_long"), route))
+        for route in re.findall(r'router\.add\(method, "(/[^"]*)"', text):
+            routes |= {(method.lower(), route) for method in re.findall(r'^  add\("(\w+)"', text, re.MULTILINE)}
     documented, path = set(), None
     for line in api.split("\n"):
         if match := re.match(r"  (/\S*):$", line):

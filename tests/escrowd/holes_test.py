@@ -188,7 +188,7 @@ def IdsAndPathsThatLeadElsewhereNameNothing(start):
                        '/v1/sessions/%00', f'/v1/sessions/{session}%2fdiff'):
             service.get(target).expect(404, 'no_session')
         for target in ('/', '/v1', '/v2/health', f'/v1/sessions/{session}/', f'/v1/sessions//{session}',
-                       '/v1/../v1/health', '/v1/sessions/x/files/a'):
+                       '/v1/../v1/health', '/v1/sessions/x/changes/a', '/v1/sessions/x/files', '/v1/sessions/x/files/'):
             service.get(target).expect(404, 'not_found')
         service.get('/v1/sessions/%zz').expect(400, 'malformed_request')
         for target in ('/v1/repositories/..%2fdata/log', '/v1/repositories/other/branches'):

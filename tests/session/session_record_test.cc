@@ -24,7 +24,7 @@ TEST(SessionRecord, EveryStateAndReasonComesBackFromItsName) {
     const auto state = static_cast<State>(value);
     EXPECT_EQ(state_from_name(name_of(state)), state);
   }
-  for (int value = 0; value <= static_cast<int>(Reason::expired); ++value) {
+  for (int value = 0; value <= static_cast<int>(Reason::lease_expired); ++value) {
     const auto reason = static_cast<Reason>(value);
     EXPECT_EQ(reason_from_name(name_of(reason)), reason);
   }

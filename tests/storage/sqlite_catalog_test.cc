@@ -164,7 +164,8 @@ TEST_F(SqliteCatalog, RowsOfTheFirstVersionKeepWhatTheySaidAndGoOn) {
     )");
   }
   SqliteSessionCatalog catalog(path_);
-  EXPECT_EQ(Database(path_, {}).integer("PRAGMA user_version"), 2);
+  EXPECT_EQ(Database(path_, {}).integer("PRAGMA user_version"),
+            static_cast<std::int64_t>(catalog_schema().migrations.size()));
   const SessionId id = *SessionId::parse("aaaa000000000000");
   ASSERT_EQ(catalog.list().size(), 1u);
   SessionRecord record = *catalog.find(id);
@@ -189,11 +190,40 @@ TEST_F(SqliteCatalog, RowsOfTheFirstVersionKeepWhatTheySaidAndGoOn) {
   EXPECT_FALSE(record.expires);
   EXPECT_FALSE(record.counts);
   EXPECT_EQ(record.reviewer, "");
+  EXPECT_EQ(record.options.limits.files, 0u);
   ASSERT_EQ(catalog.history(id).size(), 1u);
   record.state = State::rolled_back;
   catalog.transition(State::open, record, "recovery", "host_lost");
   EXPECT_EQ(catalog.find(id)->state, State::rolled_back);
   EXPECT_EQ(catalog.history(id).size(), 2u);
+}
+
+TEST_F(SqliteCatalog, WhoeverFollowsItIsToldWhatIsNewByNumbersThatOnlyGrow) {
+  SqliteSessionCatalog catalog(path_), other(path_);
+  const SessionId id = SessionId::generate();
+  SessionRecord record = support::sample_record(id);
+  catalog.insert(record);
+  record.state = State::rolled_back;
+  other.transition(State::open, record, "user:bob", "why");
+  const auto all = catalog.transitions_after(0, 10);
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[1].session, id);
+  EXPECT_EQ(all[1].transition.to, State::rolled_back);
+  EXPECT_EQ(catalog.transitions_after(0, 1).size(), 1u);
+  EXPECT_EQ(catalog.numbers().transition, all[1].number);
+  EXPECT_TRUE(catalog.transitions_after(all[1].number, 10).empty());
+
+  catalog.add_denials(id, {{"open", "a", "rule", 1, {1, 0}, {1, 0}}, {"open", "b", "rule", 1, {1, 0}, {1, 0}}});
+  const std::int64_t first = catalog.numbers().denial;
+  EXPECT_EQ(catalog.denials_after(0, 10).size(), 2u);
+  other.add_denials(id, {{"open", "b", "rule", 2, {2, 0}, {2, 0}}});
+  const auto again = catalog.denials_after(first, 10);
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(again[0].denial.path, "b");
+  EXPECT_EQ(again[0].denial.count, 3u);
+  catalog.prune({1'000'000, 0});
+  EXPECT_TRUE(catalog.denials_after(0, 10).empty());
+  EXPECT_EQ(catalog.numbers().denial, again[0].number);
 }
 
 TEST_F(SqliteCatalog, AMigrationThatFailsLeavesTheStateAsItWas) {

@@ -1,0 +1,128 @@
+#include "daemon/long_verbs.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "api/problem.h"
+
+namespace escrow::daemon {
+
+using api::Call;
+using api::HttpReply;
+using api::HttpResponse;
+
+namespace {
+
+constexpr unsigned kMaxWait_s = 3600;
+constexpr unsigned kMaxRunning = 64;
+// Most verbs are done by then: their answer need not wait for the next poll.
+constexpr auto kSoon = std::chrono::milliseconds(300);
+
+std::string_view trimmed(std::string_view text) {
+  while (text.starts_with(' ') || text.starts_with('\t')) text.remove_prefix(1);
+  while (text.ends_with(' ') || text.ends_with('\t')) text.remove_suffix(1);
+  return text;
+}
+
+// The seconds, 0 for respond-async; nullopt: no preference that is known here. Unknown and malformed ones are ignored,
+// as RFC 7240, section 2, says; of several the shortest counts.
+std::optional<unsigned> wait_of(std::string_view prefer) {
+  std::optional<unsigned> wait;
+  while (!prefer.empty()) {
+    const std::size_t end = std::min(prefer.find(','), prefer.size());
+    std::string_view one = trimmed(prefer.substr(0, end));
+    prefer.remove_prefix(std::min(end + 1, prefer.size()));
+    unsigned seconds = 0;
+    if (one.starts_with("wait=")) {
+      one.remove_prefix(5);
+      const auto [stop, error] = std::from_chars(one.data(), one.data() + one.size(), seconds);
+      if (error != std::errc() || stop != one.data() + one.size()) continue;
+    } else if (one != "respond-async") {
+      continue;
+    }
+    wait = std::min({wait.value_or(kMaxWait_s), seconds, kMaxWait_s});
+  }
+  return wait;
+}
+
+void add_applied(HttpResponse& response, const std::string& prefer) {
+  response.headers.emplace_back("Preference-Applied", prefer);
+}
+
+}  // namespace
+
+// The request with all it refers to, and what becomes of it.
+struct LongVerbs::Verb {
+  explicit Verb(const Call& of) : request(of.request), call{request, of.route, of.parameters, of.query} {}
+  const api::HttpRequest request;
+  Call call;
+  session::Synchronized<std::optional<HttpResponse>> answer;
+  std::condition_variable answered;  // with `answer`
+};
+
+LongVerbs::~LongVerbs() {
+  auto running = running_.lock();
+  ended_.wait(running.lock(), [&] { return *running == 0; });
+}
+
+api::Router::Handler LongVerbs::waiting(api::Router::Handler handler) {
+  return [this, handler = std::move(handler)](Call& call) -> HttpReply {
+    const std::optional<unsigned> wait = wait_of(call.request.prefer);
+    return wait ? run(handler, call, *wait) : handler(call);
+  };
+}
+
+HttpReply LongVerbs::run(const api::Router::Handler& handler, Call& call, unsigned wait_s) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(wait_s);
+  const std::string applied = wait_s == 0 ? "respond-async" : "wait=" + std::to_string(wait_s);
+  {
+    auto running = running_.lock();
+    if (*running >= kMaxRunning) {
+      throw api::Problem(api::ProblemCode::unavailable, "too many requests go on by themselves; try again");
+    }
+    ++*running;
+  }
+  const auto verb = std::make_shared<Verb>(call);
+  const auto work = [this, verb, handler] {
+    std::optional<HttpResponse> response;
+    try {
+      response = std::get<HttpResponse>(handler(verb->call));
+    } catch (...) {
+      response = api::problem_of_current_exception();
+    }
+    *verb->answer.lock() = std::move(response);
+    verb->answered.notify_all();
+    auto running = running_.lock();
+    --*running;
+    ended_.notify_all();
+  };
+  try {
+    std::thread(work).detach();
+  } catch (...) {
+    --*running_.lock();
+    throw;
+  }
+  api::Poll poll = [this, verb, deadline, applied](bool is_last) -> std::optional<HttpResponse> {
+    std::optional<HttpResponse> response = *verb->answer.lock();
+    if (!response) {
+      if (!is_last && std::chrono::steady_clock::now() < deadline) return std::nullopt;
+      Call again{verb->request, verb->call.route, verb->call.parameters, api::Query("")};
+      response = look_(again);
+    }
+    add_applied(*response, applied);
+    return response;
+  };
+  {
+    auto answer = verb->answer.lock();
+    const auto soon = std::min(deadline, std::chrono::steady_clock::now() + kSoon);
+    verb->answered.wait_until(answer.lock(), soon, [&] { return answer->has_value(); });
+  }
+  if (std::optional<HttpResponse> response = poll(false)) return *std::move(response);
+  return poll;
+}
+
+}  // namespace escrow::daemon

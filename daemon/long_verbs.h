@@ -1,0 +1,36 @@
+// Verbs that may take long, and clients that do not want to wait for them (RFC 7240): "Prefer: wait=SECONDS" is
+// answered after that time at the latest, "Prefer: respond-async" at once, with 202 and where to look. The verb goes on
+// by itself, also when its client has gone. Without a preference a verb is answered when it is done.
+//
+// Thread-safe. Destroying it waits for the verbs under way.
+#pragma once
+
+#include <condition_variable>
+#include <optional>
+#include <string>
+
+#include "api/router.h"
+#include "session/synchronized.h"
+
+namespace escrow::daemon {
+
+class LongVerbs {
+ public:
+  // What a client that does not wait is shown: the session of the request.
+  using Look = std::function<api::HttpResponse(api::Call& call)>;
+  explicit LongVerbs(Look look) : look_(std::move(look)) {}
+  ~LongVerbs();
+
+  // `handler` answers with a response, at once or after long. This must outlive the result.
+  api::Router::Handler waiting(api::Router::Handler handler);
+
+ private:
+  struct Verb;
+  api::HttpReply run(const api::Router::Handler& handler, api::Call& call, unsigned wait_s);
+
+  const Look look_;
+  session::Synchronized<unsigned> running_;
+  std::condition_variable ended_;  // with running_
+};
+
+}  // namespace escrow::daemon

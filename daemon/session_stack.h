@@ -1,0 +1,47 @@
+// The way of every call on a session's files in the process that hosts it, from the outside in: what its policies
+// allow, links that stay inside, its limits, the write gate, the overlay. A mount's requests and the API's take it.
+//
+// Thread-safe. Destroying it flushes its denials.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "session/access_policy.h"
+#include "session/clock.h"
+#include "session/contained_links.h"
+#include "session/denial_log.h"
+#include "session/limited_file_system.h"
+#include "session/policed_file_system.h"
+#include "session/session.h"
+
+namespace escrow::daemon {
+
+class SessionStack {
+ public:
+  // All must outlive it. `roots`: where its mount is, for a session whose links must not lead out of it; `trace` may be
+  // empty.
+  SessionStack(session::Session& session, session::SessionCatalog& catalog, session::Log& log,
+               const std::optional<session::ContainedLinks::Roots>& roots,
+               std::function<void(const std::vector<session::TracedDenial>&)> trace);
+
+  session::FileSystem& files();
+  session::DenialLog& denials() { return denials_; }
+  const session::AccessPolicy* policy() const { return policy_.get(); }  // null: none
+
+ private:
+  session::FileSystem& limited();
+  session::FileSystem& contained();
+
+  session::Session& session_;  // constant, as the pointers; self-locking
+  session::SystemClock clock_;
+  session::DenialLog denials_;
+  const std::unique_ptr<session::AccessPolicy> policy_;
+  const std::unique_ptr<session::LimitedFileSystem> limited_;  // null without limits
+  std::unique_ptr<session::ContainedLinks> links_;             // null: links may lead anywhere
+  std::unique_ptr<session::PolicedFileSystem> policed_;        // null without a policy
+};
+
+}  // namespace escrow::daemon

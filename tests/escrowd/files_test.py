@@ -1,0 +1,317 @@
+#!/usr/bin/env python3
+"""Files of a session over the API: read before and after, written without a mount, guarded as in one."""
+import hashlib
+import os
+import socket
+import sqlite3
+import threading
+import time
+from urllib.parse import quote_from_bytes
+
+from holes_test import asked, refused
+from service import UnixConnection, eventually, expect, expect_equal, main, read, write
+
+STRANGE = b'bad\xff\n\x1bname'
+
+
+def target(session, path, query=''):
+    return f'/v1/sessions/{session}/files/{quote_from_bytes(path if isinstance(path, bytes) else path.encode())}{query}'
+
+
+def put(service, session, path, content, query='', **keywords):
+    return service.put(target(session, path, query), content, **keywords)
+
+
+def content(service, session, path, query=''):
+    answer = service.get(target(session, path, query))
+    expect_equal(f'{path!r}: {answer.body[:200]!r}', answer.status, 200)
+    expect_equal('the size', int(answer.headers['escrow-size']), len(answer.body))
+    return answer.body
+
+
+def AFileIsWrittenAndReadWithoutAMountAndInOne(start):
+    with start() as service:
+        for mounted in (False, True):
+            session = service.open()['session']
+            point = f'{service.mounts}/work'
+            if mounted:
+                service.post(f'/v1/sessions/{session}/mount', {'mountpoint': point}).expect(200)
+                expect(not os.path.exists(f'{point}/new'), 'it is there')
+            made = put(service, session, 'new/deep/file.txt', b'one')
+            expect_equal('a new file', (made.status, made.json),
+                         (201, {'path': 'new/deep/file.txt', 'mode': '100644', 'size': 3}))
+            again = put(service, session, 'new/deep/file.txt', b'two, longer', '?mode=100755')
+            expect_equal('again', (again.status, again.json['mode'], again.json['size']), (200, '100755', 11))
+            expect_equal('shorter', put(service, session, 'new/deep/file.txt', b'3').json['mode'], '100755')
+            expect_equal('the content', content(service, session, 'new/deep/file.txt'), b'3')
+            expect_equal('a changed one', put(service, session, 'a.txt', b'').status, 200)
+            expect_equal('after', content(service, session, 'a.txt'), b'')
+            expect_equal('before', content(service, session, 'a.txt', '?side=base'), b'a.txt\n')
+            expect_equal('a removed one', service.delete(target(session, 'dir/b.txt')).expect(200)['size'], 10)
+            service.get(target(session, 'dir/b.txt')).expect(404, 'not_found')
+            expect_equal('before', content(service, session, 'dir/b.txt', '?side=base'), b'dir/b.txt\n')
+            service.get(target(session, 'new/deep/file.txt', '?side=base')).expect(404, 'not_found')
+            if mounted:
+                expect_equal('in the mount', (read(f'{point}/new/deep/file.txt'), read(f'{point}/a.txt')), ('3', ''))
+                expect(not os.path.exists(f'{point}/dir/b.txt'), 'the mount shows what was removed')
+                write(f'{point}/a.txt', 'by the mount')
+                os.symlink('dir/sub', f'{point}/link')
+                expect_equal('what the mount wrote', content(service, session, 'a.txt'), b'by the mount')
+                expect_equal('a link', content(service, session, 'link'), b'dir/sub')
+                for path in ('link/c.txt', 'link/new'):
+                    service.get(target(session, path)).expect(404, 'not_found')
+                put(service, session, 'link', b'x').expect(409, 'wrong_state')
+                put(service, session, 'link/c.txt', b'x').expect(409, 'wrong_state')
+            service.finish(session, {'exit_code': 0}).expect(200)
+            expect_equal('committed', service.git('show', 'main:new/deep/file.txt'), '3')
+            expect('100755' in service.git('ls-tree', 'main', 'new/deep/file.txt'), 'the mode')
+            service.git('update-ref', 'refs/heads/main', 'main~1')
+
+
+def AnyNameGoesThroughEveryRoute(start):
+    with start() as service:
+        session = service.open()['session']
+        made = put(service, session, b'dir/' + STRANGE, b'12345').expect(201)
+        expect_equal('the name', made['path_base64'], 'ZGlyL2JhZP8KG25hbWU=')
+        expect_equal('the content', content(service, session, b'dir/' + STRANGE), b'12345')
+        whole = '/v1/sessions/' + session + '/files/' + quote_from_bytes(b'dir/' + STRANGE, safe='')
+        expect_equal('with its slash encoded', service.get(whole).body, b'12345')
+        changed = service.get(f'/v1/sessions/{session}/changes').expect(200)['changes'][0]
+        expect_equal('in the changes', changed['path_base64'], made['path_base64'])
+        query = f'?path={quote_from_bytes(b"dir/" + STRANGE)}'
+        put(service, session, 'other.txt', b'other')
+        diff = service.get(f'/v1/sessions/{session}/diff{query}').body
+        expect(b'+12345' in diff and b'other' not in diff, f'the diff of one file is {diff!r}')
+        expect(b'+other' in service.get(f'/v1/sessions/{session}/diff').body, 'the diff of all')
+        expect_equal('of none', service.get(f'/v1/sessions/{session}/diff?path=dir/no').body, b'')
+        expect_equal('removed', service.delete(target(session, b'dir/' + STRANGE)).expect(200)['path_base64'],
+                     made['path_base64'])
+        for path in ('', '.', '..', 'dir/', 'dir//b.txt', 'dir/../a.txt', './a.txt', '%2e%2e/x', '/a.txt', 'x%00y',
+                     'n' * 256):
+            answer = service.get(f'/v1/sessions/{session}/files/{path}')
+            expect(answer.status in (400, 404), f'{path!r} was answered {answer.status}')
+        service.get(target(session, 'dir')).expect(409, 'wrong_state')
+        service.get(target(session, 'dir', '?side=base')).expect(409, 'wrong_state')
+        service.delete(target(session, 'dir')).expect(409, 'wrong_state')
+        put(service, session, 'dir', b'').expect(409, 'wrong_state')
+        put(service, session, 'a.txt/x', b'').expect(409, 'wrong_state')
+        service.get(target(session, 'a.txt', '?side=left')).expect(400, 'invalid_value')
+        put(service, session, 'x', b'', '?mode=100600').expect(400, 'invalid_value')
+
+
+def PoliciesPrefixesAndReadOnlyHoldAsInAMount(start):
+    with start() as service:
+        policy = {'default': 'allow', 'rules': [
+            {'effect': 'deny', 'actions': ['read', 'write', 'create', 'delete'], 'paths': ['dir/sub']},
+            {'effect': 'deny', 'actions': ['delete'], 'paths': ['/a.txt']}]}
+        for mounted in (False, True):
+            fields = {'mountpoint': f'{service.mounts}/work'} if mounted else {}
+            session = service.open(policy=policy, **fields)['session']
+            before = service.get(f'/v1/sessions/{session}').json['denials']['count']
+            for answer in (service.get(target(session, 'dir/sub/c.txt')),
+                           service.get(target(session, 'dir/sub/c.txt', '?side=base')),
+                           put(service, session, 'dir/sub/c.txt', b'x'), put(service, session, 'dir/sub/new', b'x'),
+                           service.delete(target(session, 'dir/sub/c.txt'))):
+                problem = answer.expect(403, 'forbidden')
+                expect('deny dir/sub' in problem['rule'], f'the rule is {problem["rule"]!r}')
+            expect_equal('the action', service.delete(target(session, 'a.txt')).expect(403, 'forbidden')['action'],
+                         'delete')
+            put(service, session, 'a.txt', b'allowed').expect(200)
+            eventually('the denials are counted',
+                       lambda: service.get(f'/v1/sessions/{session}').json['denials']['count'] >= before + 6)
+            service.post(f'/v1/sessions/{session}/rollback').expect(200)
+        session = service.open(path_prefix='dir')['session']
+        expect_equal('below the prefix', content(service, session, 'dir/b.txt'), b'dir/b.txt\n')
+        service.get(target(session, 'a.txt')).expect(404, 'not_found')
+        put(service, session, 'b.txt', b'x').expect(404, 'not_found')
+        session = service.open(read_only=True)['session']
+        put(service, session, 'a.txt', b'x').expect(403, 'forbidden')
+        service.delete(target(session, 'a.txt')).expect(403, 'forbidden')
+        expect_equal('reading', content(service, session, 'a.txt'), b'a.txt\n')
+
+
+def OnlyItsOwnersWriteAndTheHistorySaysWho(start):
+    with start(reviewers=['user:daemon']) as service:
+        session = service.open()['session']
+        refused(service, 'GET', target(session, 'a.txt'), 404, 'no_session')
+        refused(service, 'DELETE', target(session, 'a.txt'), 404, 'no_session')
+        own = asked(service, 'POST', '/v1/sessions', {'repository': 'data'})[1]['session']
+        put(service, own, 'by-root.txt', b'x').expect(201)
+        put(service, own, 'by-root-2.txt', b'x').expect(201)
+        with sqlite3.connect(f'file:{service.repository}/escrow/catalog.db?mode=ro', uri=True) as catalog:
+            rows = catalog.execute("SELECT who, why FROM history WHERE session = ? AND why LIKE 'wrote%'", (own,))
+            expect_equal('the history', rows.fetchall(), [('user:root', 'wrote files over the API')])
+        catalog.close()
+
+
+def FilesAreThereForTheStateTheSessionIsIn(start):
+    with start() as service:
+        session = service.open(require_approval=True)['session']
+        put(service, session, 'a.txt', b'sealed').expect(200)
+        service.finish(session, {'exit_code': 0}).expect(200)
+        expect_equal('the sealed content', content(service, session, 'a.txt'), b'sealed')
+        expect_equal('before', content(service, session, 'a.txt', '?side=base'), b'a.txt\n')
+        put(service, session, 'a.txt', b'late').expect(409, 'session_finished')
+        service.delete(target(session, 'a.txt')).expect(409, 'session_finished')
+        service.post(f'/v1/sessions/{session}/rollback').expect(200)
+        service.get(target(session, 'a.txt')).expect(409, 'session_finished')
+
+
+def LargeContentsNeedLittleMemory(start):
+    with start() as service:
+        def resident():
+            for line in read(f'/proc/{service.process.pid}/status').splitlines():
+                if line.startswith('VmHWM'):
+                    return int(line.split()[1])
+            return 0
+        piece = os.urandom(1 << 20)
+        def pieces(count):
+            for number in range(count):
+                yield number.to_bytes(4, 'big') + piece[4:]
+        digest = hashlib.sha256(b''.join(pieces(64))).hexdigest()
+        for mounted in (True, False):
+            fields = {'mountpoint': f'{service.mounts}/work'} if mounted else {}
+            session = service.open(**fields)['session']
+            before = resident()
+            put(service, session, 'large', pieces(64)).expect(201)  # in chunks
+            put(service, session, 'large', pieces(64), headers={'Content-Length': str(64 << 20)}).expect(200)
+            connection = UnixConnection(service.socket)
+            connection.request('GET', target(session, 'large'))
+            response = connection.getresponse()
+            expect_equal('the size', response.headers['Escrow-Size'], str(64 << 20))
+            seen = hashlib.sha256()
+            while part := response.read(1 << 20):
+                seen.update(part)
+            connection.close()
+            expect_equal('the content', seen.hexdigest(), digest)
+            expect(resident() - before < 40_000, f'the memory grew by {resident() - before} KiB')
+            if mounted:
+                with open(f'{service.mounts}/work/large', 'rb') as file:
+                    expect_equal('in the mount', hashlib.sha256(file.read()).hexdigest(), digest)
+            service.finish(session, {'exit_code': 0}).expect(200)
+            after = service.open()['session']
+            expect_equal('in the base', hashlib.sha256(content(service, after, 'large', '?side=base')).hexdigest(),
+                         digest)
+            service.git('update-ref', 'refs/heads/main', 'main~1')
+
+
+def AnUploadThatBreaksOffChangesNothing(start):
+    with start(max_content_bytes=1_000_000, request_timeout_ms=1000) as service:
+        session = service.open()['session']
+        put(service, session, 'a.txt', b'x' * 1_000_001).expect(413, 'body_too_large')
+        put(service, session, 'a.txt', (b'x' * 65536 for _ in range(32))).expect(413, 'body_too_large')
+        def begin():
+            client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            client.settimeout(10)
+            client.connect(service.socket)
+            header = f'PUT {target(session, "a.txt")} HTTP/1.1\r\nHost: x\r\nContent-Length: 500000\r\n\r\n'
+            client.sendall(header.encode() + b'x' * 100_000)
+            return client
+        begin().close()
+        slow = begin()
+        expect(b'408' in slow.recv(4096), 'a slow client')
+        slow.close()
+        expect_equal('the content', content(service, session, 'a.txt'), b'a.txt\n')
+        expect_equal('the changes', service.get(f'/v1/sessions/{session}/changes').expect(200)['changes'], [])
+        def left():
+            return [name for name in os.listdir(f'{service.directory}/state') if name.startswith('.content')]
+        expect_equal('files that are left', left(), [])
+        def open_files():
+            directory = f'/proc/{service.process.pid}/fd'
+            return [name for name in os.listdir(directory) if '.content' in os.readlink(f'{directory}/{name}')]
+        eventually('nothing of it is held', lambda: not open_files())
+
+
+def AReaderThatStopsHoldsNoSession(start):
+    with start() as service:
+        session = service.open()['session']
+        put(service, session, 'large', b'x' * (8 << 20)).expect(201)
+        client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        client.connect(service.socket)
+        client.sendall(f'GET {target(session, "large")} HTTP/1.1\r\nHost: x\r\n\r\n'.encode())
+        expect(client.recv(1000).startswith(b'HTTP/1.1 200'), 'the answer')
+        point = f'{service.mounts}/work'
+        def mounted():
+            return service.post(f'/v1/sessions/{session}/mount', {'mountpoint': point}).status == 200
+        eventually('it is mounted', mounted)
+        service.finish(session, {'exit_code': 0}).expect(200)
+        # What it did not read in time is broken off: no client takes the beginning for the whole.
+        client.settimeout(40)
+        got = b''
+        while piece := client.recv(1 << 20):
+            got += piece
+        client.close()
+        expect(not got.endswith(b'\r\n0\r\n\r\n'), 'the answer looks whole')
+
+
+def LimitsFailTheCallAndTheRequest(start):
+    with start() as service:
+        session, point = service.open_mounted(limits={'staged_bytes': 1_000_000, 'files': 20})
+        view = service.get(f'/v1/sessions/{session}').expect(200)
+        expect_equal('the limits', view['limits'], {'staged_bytes': 1_000_000, 'files': 20})
+        put(service, session, 'one', b'x' * 600_000).expect(201)
+        put(service, session, 'two', b'x' * 600_000).expect(507, 'no_space')
+        service.get(target(session, 'two')).expect(404, 'not_found')
+        def errno_of(action):
+            try:
+                action()
+                return None
+            except OSError as error:
+                return error.errno
+        expect_equal('in the mount', errno_of(lambda: write(f'{point}/three', 'x' * 600_000)), 122)
+        expect_equal('truncate(2)', errno_of(lambda: os.truncate(f'{point}/one', 2_000_000)), 122)
+        os.remove(f'{point}/one')
+        time.sleep(0.2)
+        write(f'{point}/three', 'x' * 300_000)
+        errors = []
+        for number in range(30):
+            errors.append(errno_of(lambda name=number: write(f'{point}/file-{name}', '')))
+        expect(122 in errors and errors[0] is None, f'making 30 files: {errors}')
+        service.post(f'/v1/sessions/{session}/unmount').expect(200)
+        put(service, session, 'four', b'x').expect(507, 'no_space')
+        service.finish(session, {'exit_code': 0}).expect(200)
+        for wrong in ({'staged_bytes': 0}, {'colour': 1}, 5):
+            service.post('/v1/sessions', {'repository': 'data', 'limits': wrong}).expect(
+                400, 'unknown_field' if wrong == {'colour': 1} else 'invalid_value')
+
+
+def HowBytesTravelIsChosenAndShown(start):
+    with start() as service:
+        _, point = service.open_mounted('cached', io={'opens': 'daemon'})
+        session = [one for one in service.get('/v1/sessions?state=open').json['sessions']][0]
+        expect_equal('the view', (session['mountpoint'], session['io']['opens'], session['io']['data']),
+                     (point, 'daemon', 'cached'))
+        service.stop()
+        service.start()
+        again = service.get(f'/v1/sessions/{session["session"]}').expect(200)
+        expect_equal('after a restart', again['io']['opens'], 'daemon')
+        for wrong in ({'opens': 'x'}, {'opens': 'none', 'data': 'passthrough'}, {'way': 'x'}):
+            service.post('/v1/sessions', {'repository': 'data', 'io': wrong}).expect(
+                400, 'unknown_field' if 'way' in wrong else 'invalid_value')
+        service.post('/v1/sessions', {'repository': 'data', 'io': {'data': 'passthrough'},
+                                      'limits': {'staged_bytes': 5}}).expect(400, 'invalid_value')
+
+
+def WritersAtOnceAllSucceedInAMount(start):
+    with start() as service:
+        session, point = service.open_mounted()
+        problems = []
+        def work(worker):
+            try:
+                for number in range(10):
+                    put(service, session, f'd{worker}/f{number}', f'{worker} {number}'.encode()).expect(201)
+            except SystemExit as problem:
+                problems.append(problem)
+        workers = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        expect_equal('problems', problems, [])
+        expect_equal('one of them', read(f'{point}/d7/f9'), '7 9')
+        service.finish(session, {'exit_code': 0}).expect(200)
+        expect_equal('the files', service.git('ls-tree', '-r', '--name-only', 'main').count('/f'), 80)
+
+
+if __name__ == '__main__':
+    main(globals())

@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""How long sessions stay: leases, deadlines, and clients that do not wait for a long commit."""
+import signal
+import sqlite3
+import subprocess
+import threading
+import time
+
+from service import eventually, expect, expect_equal, main, write
+
+
+def ended(service, session, seconds=20):
+    view = service.get(f'/v1/sessions/{session}/wait?timeout_ms={seconds * 1000}').expect(200)
+    return view['state'], view['reason']
+
+
+def ALeaseThatIsNotRenewedRollsBack(start):
+    with start() as service:
+        head = service.git('rev-parse', 'main')
+        mounted, point = service.open_mounted(lease_ms=4000)
+        detached = service.open(lease_ms=4000)['session']
+        kept = service.open(lease_ms=4000)['session']
+        without = service.open()['session']
+        write(f'{point}/new.txt', 'new')
+        expect_equal('the lease', service.get(f'/v1/sessions/{kept}').json['lease_ms'], 4000)
+        deadline = time.monotonic() + 7
+        while time.monotonic() < deadline:
+            view = service.post(f'/v1/sessions/{kept}/lease').expect(200)
+            expect(view['lease_expires'] is not None, 'no end is shown')
+            time.sleep(0.3)
+        for session in (mounted, detached):
+            expect_equal('the outcome', ended(service, session), ('rolled_back', 'lease_expired'))
+            service.post(f'/v1/sessions/{session}/lease').expect(409, 'session_finished')
+            service.post(f'/v1/sessions/{session}/finish', {'exit_code': 0}).expect(409, 'session_finished')
+        expect(not service.is_mounted(point), 'the mount is still there')
+        expect_equal('the branch', service.git('rev-parse', 'main'), head)
+        expect_equal('renewed', service.state(kept), 'open')
+        expect_equal('without a lease', service.state(without), 'open')
+        service.post(f'/v1/sessions/{without}/lease').expect(409, 'wrong_state')
+        with sqlite3.connect(f'file:{service.repository}/escrow/catalog.db?mode=ro', uri=True) as catalog:
+            rows = catalog.execute("SELECT who FROM history WHERE session = ? AND to_state = 'rolled_back'", (mounted,))
+            expect_equal('who', rows.fetchall(), [('escrowd',)])
+        catalog.close()
+        longer = service.post(f'/v1/sessions/{kept}/lease', {'lease_ms': 600_000}).expect(200)
+        expect_equal('a longer one', longer['lease_ms'], 600_000)
+        for wrong in ({'lease_ms': 0}, {'lease_ms': 'x'}, {'colour': 'red'}):
+            expect_equal(f'{wrong}', service.post(f'/v1/sessions/{kept}/lease', wrong).status, 400)
+
+
+def LeasesAndDeadlinesHoldOverRestarts(start):
+    with start() as service:
+        leased, _ = service.open_mounted('leased', lease_ms=8000)
+        renewed = service.open(lease_ms=8000)['session']
+        timed, point = service.open_mounted('timed', timeout_ms=9000)
+        service.stop(signal.SIGKILL)
+        time.sleep(8.5)
+        service.start()
+        # Nobody could renew while no service was running.
+        expect_equal('just after the start', service.state(leased), 'open')
+        service.post(f'/v1/sessions/{renewed}/lease', {'lease_ms': 60_000}).expect(200)
+        expect_equal('the deadline', ended(service, timed), ('rolled_back', 'timed_out'))
+        expect(not service.is_mounted(point), 'the mount is still there')
+        expect_equal('the lease', ended(service, leased), ('rolled_back', 'lease_expired'))
+        expect_equal('renewed', service.state(renewed), 'open')
+
+
+def ATimedOutSessionIsRolledBackWhateverComesLater(start):
+    with start() as service:
+        session, point = service.open_mounted(timeout_ms=1000)
+        write(f'{point}/new.txt', 'new')
+        with subprocess.Popen(['sleep', '30'], cwd=point) as holder:
+            expect_equal('the outcome', ended(service, session), ('rolled_back', 'timed_out'))
+            holder.kill()
+        service.post(f'/v1/sessions/{session}/finish', {'exit_code': 0}).expect(409, 'session_finished')
+        service.post(f'/v1/sessions/{session}/finish', {'timed_out': True}).expect(200)
+        sealed, point = service.open_mounted('sealed', timeout_ms=1000, lease_ms=1000, require_approval=True)
+        write(f'{point}/new.txt', 'new')
+        service.finish(sealed, {'exit_code': 0}).expect(200)
+        time.sleep(1.6)
+        expect_equal('a sealed result waits for its reviewer', service.state(sealed), 'awaiting_approval')
+
+
+def large(service, name, files=3000):
+    """A session whose commit takes a while."""
+    session, point = service.open_mounted(name)
+    for number in range(files):
+        write(f'{point}/{name}-{number}', str(number))
+    return session
+
+
+def AClientNeedNotWaitForALongCommit(start):
+    with start() as service:
+        session = large(service, 'async')
+        key = {'Prefer': 'respond-async', 'Idempotency-Key': 'commit-1'}
+        answer = service.post(f'/v1/sessions/{session}/finish', {'exit_code': 0}, headers=key)
+        expect_equal('the answer', (answer.status, answer.headers['location'], answer.headers['preference-applied']),
+                     (202, f'/v1/sessions/{session}', 'respond-async'))
+        expect_equal('the state', service.get(answer.headers['location'] + '/wait').json['state'], 'committed')
+        def again():
+            return service.post(f'/v1/sessions/{session}/finish', {'exit_code': 0}, headers=key)
+        eventually('the first request is answered', lambda: again().status == 200, 60)
+        expect_equal('the outcome', again().json['state'], 'committed')
+        session = large(service, 'waited', 5)
+        answer = service.post(f'/v1/sessions/{session}/finish', {'exit_code': 0}, headers={'Prefer': 'wait=30'})
+        expect_equal('within its time', (answer.status, answer.headers['preference-applied'], answer.json['state']),
+                     (200, 'wait=30', 'committed'))
+        for ignored in ('colour=red', 'wait=x', ''):
+            session = service.open()['session']
+            answer = service.post(f'/v1/sessions/{session}/commit', headers={'Prefer': ignored})
+            expect_equal(f'Prefer: {ignored}', (answer.status, 'preference-applied' in answer.headers), (200, False))
+        answer = service.post('/v1/sessions/0123456789abcdef/commit', headers={'Prefer': 'wait=5'})
+        answer.expect(404, 'no_session')
+
+
+def ACommitThatNobodyWaitsForOutlivesItsClientAndIsDrained(start):
+    with start() as service:
+        session = large(service, 'alone', 2000)
+        def ask():
+            try:
+                service.post(f'/v1/sessions/{session}/finish', {'exit_code': 0}, headers={'Prefer': 'wait=60'},
+                             timeout=0.4)
+            except OSError:
+                pass
+        client = threading.Thread(target=ask)
+        client.start()
+        client.join()
+        expect_equal('the exit status', service.stop(), 0)
+        service.start()
+        expect_equal('the outcome', ended(service, session), ('committed', 'success'))
+
+
+if __name__ == '__main__':
+    main(globals())
