@@ -29,6 +29,20 @@ struct HttpResponse {
 // (`is_last`, the server is about to stop) it must answer.
 using Poll = std::function<std::optional<HttpResponse>(bool is_last)>;
 
-using HttpReply = std::variant<HttpResponse, Poll>;
+// An answer that comes in parts, of unknown length, if need be without an end: sent in chunks (RFC 9112, section 7.1).
+// One part of it is in memory at a time: the next is asked for when the client has taken the one before.
+struct Stream {
+  HttpResponse head;  // status, content type and headers; its body is the first part
+  struct Part {
+    std::string bytes;  // at most some 64 KiB
+    bool is_end = false;
+  };
+  // An empty part that is not the end says that nothing is there yet: asked again a tenth of a second later, without a
+  // thread that waits. What it returns the last time (`is_last`, the server is about to stop) is the end. What it
+  // throws breaks the answer off, so that no client takes it for whole.
+  std::function<Part(bool is_last)> next;
+};
+
+using HttpReply = std::variant<HttpResponse, Poll, Stream>;
 
 }  // namespace escrow::api

@@ -255,6 +255,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     phase_ = Phase::handling;
     http::request<http::string_body> message = parser_->release();
     keep_alive_ = message.keep_alive();
+    knows_chunks_ = message.version() >= 11;
     const auto text = [](beast::string_view view) { return std::string(view.data(), view.size()); };
     HttpRequest request{.method = text(message.method_string()),
                         .target = text(message.target()),
@@ -275,6 +276,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
 
   void answer(HttpReply reply) {
     if (Poll* poll = std::get_if<Poll>(&reply)) return wait_for(std::move(*poll));
+    if (Stream* stream = std::get_if<Stream>(&reply)) return begin_stream(std::move(*stream));
     write(std::get<HttpResponse>(std::move(reply)));
   }
 
@@ -315,6 +317,94 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     timed_out_ = false;
     arm(server_.options.request_timeout);
     http::async_write(socket_, *message, [self = shared_from_this(), message](error_code failed, std::size_t) {
+      if (failed) return self->close();
+      if (self->keep_alive_) return self->await_request();
+      self->linger();
+    });
+  }
+
+  // ---- Answers in parts: send_part() and next_part() take turns.
+
+  // What is being sent; kept alive by the operation that uses it.
+  struct Sending {
+    Stream stream;
+    http::response<http::empty_body> header;
+    std::optional<http::response_serializer<http::empty_body>> serializer;
+    Stream::Part part;
+    bool has_failed = false;
+  };
+
+  void begin_stream(Stream stream) {
+    phase_ = Phase::writing;
+    // To a client of HTTP/1.0 the end of the connection is the end of the answer.
+    keep_alive_ = keep_alive_ && knows_chunks_ && !server_.draining;
+    auto sending = std::make_shared<Sending>();
+    sending->part.bytes = std::move(stream.head.body);
+    sending->header.result(http::int_to_status(stream.head.status));
+    sending->header.version(11);
+    if (!stream.head.content_type.empty()) sending->header.set(http::field::content_type, stream.head.content_type);
+    sending->header.set(http::field::cache_control, "no-store");
+    for (const auto& [name, value] : stream.head.headers) sending->header.set(name, value);
+    sending->header.keep_alive(keep_alive_);
+    sending->header.chunked(knows_chunks_);
+    sending->stream = std::move(stream);
+    sending->serializer.emplace(sending->header);
+    timed_out_ = false;
+    arm(server_.options.request_timeout);
+    http::async_write_header(socket_, *sending->serializer,
+                             [self = shared_from_this(), sending](error_code failed, std::size_t) {
+                               if (failed) return self->close();
+                               sending->part.bytes.empty() ? self->next_part(sending) : self->send_part(sending);
+                             });
+  }
+
+  void send_part(std::shared_ptr<Sending> sending) {
+    if (sending->has_failed) return close();
+    if (sending->part.bytes.empty()) return sending->part.is_end ? end_stream() : pause_stream(std::move(sending));
+    arm(server_.options.request_timeout);
+    const auto bytes = asio::buffer(sending->part.bytes);
+    const auto sent = [self = shared_from_this(), sending](error_code failed, std::size_t) {
+      if (failed) return self->close();
+      if (sending->part.is_end) return self->end_stream();
+      self->next_part(sending);
+    };
+    if (!knows_chunks_) return asio::async_write(socket_, bytes, sent);
+    asio::async_write(socket_, http::make_chunk(bytes), sent);
+  }
+
+  void next_part(std::shared_ptr<Sending> sending) {
+    disarm();
+    asio::post(server_.workers, [self = shared_from_this(), sending = std::move(sending),
+                                 is_last = server_.draining]() mutable {
+      Impl& server = self->server_;
+      try {
+        sending->part = sending->stream.next(is_last);
+      } catch (const std::exception& failure) {
+        sending->has_failed = true;
+        server.log.write(LogLevel::warning, std::string("an answer was broken off: ") + failure.what());
+      }
+      sending->part.is_end = sending->part.is_end || is_last;
+      asio::post(server.io, [self = std::move(self), sending = std::move(sending)]() mutable {
+        Connection& connection = *self;
+        connection.send_part(std::move(sending));
+      });
+    });
+  }
+
+  void pause_stream(std::shared_ptr<Sending> sending) {
+    timer_.expires_after(server_.draining ? 0ms : kPollInterval);
+    ++generation_;
+    timer_.async_wait([self = shared_from_this(), sending = std::move(sending)](error_code) mutable {
+      if (self->client_is_gone()) return self->close();
+      Connection& connection = *self;
+      connection.next_part(std::move(sending));
+    });
+  }
+
+  void end_stream() {
+    if (!knows_chunks_) return linger();
+    arm(server_.options.request_timeout);
+    asio::async_write(socket_, http::make_chunk_last(), [self = shared_from_this()](error_code failed, std::size_t) {
       if (failed) return self->close();
       if (self->keep_alive_) return self->await_request();
       self->linger();
@@ -371,6 +461,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   std::uint64_t generation_ = 0;  // of the timer
   bool timed_out_ = false;
   bool keep_alive_ = false;
+  bool knows_chunks_ = true;  // HTTP/1.1
   unsigned uid_ = 0, gid_ = 0;
 };
 

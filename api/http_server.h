@@ -2,7 +2,8 @@
 //
 // Every peer is a local user whom the kernel names; who may connect is decided by the socket's mode (0660) and group.
 // A client costs one descriptor and what it has sent so far: requests are bounded in size and time, connections in
-// number and idleness. What is wrong with a request is answered as a problem (problem.h) before the connection closes.
+// number and idleness; of an answer in parts one is in memory. What is wrong with a request is answered as a problem
+// (problem.h) before the connection closes.
 // Thread-safe. Throws Error{unavailable} when it cannot listen. Sources: RFC 9110, RFC 9112, unix(7).
 #pragma once
 
@@ -34,7 +35,8 @@ class HttpServer {
 
   // Listens from here on. A socket that a dead server left behind is replaced, one that answers is not.
   HttpServer(const Options& options, Handler handler, session::Log& log);
-  // Accepts and reads nothing more, lets every request that was read be answered, removes the socket.
+  // Accepts and reads nothing more, lets every request that was read be answered and every stream say its last part,
+  // removes the socket.
   ~HttpServer();
 
  private:

@@ -11,6 +11,7 @@
 #include "daemon/file_descriptor.h"
 #include "daemon/hosted_sessions.h"
 #include "daemon/service_repositories.h"
+#include "daemon/service_runs.h"
 #include "daemon/service_sessions.h"
 #include "session/clock.h"
 #include "session/log.h"
@@ -22,7 +23,7 @@ class Escrowd {
  public:
   // Serves from here on; takes up the sessions that a service before this one had mounted. Throws Error.
   explicit Escrowd(const EscrowdConfig& config);
-  // Drains: requests under way are answered, mounts are taken away, sessions stay open and detached.
+  // Drains: requests under way are answered, mounts are taken away, sessions stay open and detached. Runs go on.
   ~Escrowd();
 
   // Until SIGTERM or SIGINT; keeps the repositories tidy meanwhile.
@@ -40,6 +41,7 @@ class Escrowd {
   HostedSessions hosts_;
   api::Metrics metrics_;
   ServiceSessions sessions_;
+  ServiceRuns runs_;
   api::Router router_;
   std::unique_ptr<api::HttpServer> server_;
 };

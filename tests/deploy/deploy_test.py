@@ -102,7 +102,11 @@ def TheApiDescriptionNamesEveryRouteAndProblem(source):
         with open(f"{source}/{path}", encoding="utf-8") as file:
             return file.read()
     api = read("api/openapi.yaml")
-    routes = set(re.findall(r'^  (get|post)\("(/[^"]*)"', read("daemon/service_routes.cc"), re.MULTILINE))
+    routes = set()
+    for name in sorted(os.listdir(f"{source}/daemon")):
+        if re.fullmatch(r"service\w*_routes\.cc", name):
+            routes |= set(re.findall(r'^  (get|post|put|remove)\("(/[^"]*)"', read(f"daemon/{name}"), re.MULTILINE))
+    routes = {("delete" if method == "remove" else method, route) for method, route in routes}
     documented, path = set(), None
     for line in api.split("\n"):
         if match := re.match(r"  (/\S*):$", line):
