@@ -25,7 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   try {
     document = escrow::api::parse_policy({reinterpret_cast<const char*>(data), size}, "p.json");
   } catch (const escrow::session::Error& error) {
-    expect(error.code() == Errc::bad_request && std::string_view(error.what()).starts_with("p.json:"));
+    expect(error.code() == Errc::bad_request && std::string_view(error.what()).starts_with("the policy p.json:"));
     return 0;
   }
   const escrow::session::AccessPolicy fast({document});
