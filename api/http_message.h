@@ -13,13 +13,17 @@
 
 namespace escrow::api {
 
+// No process has it (credentials(7)).
+inline constexpr unsigned kNobodysId = static_cast<unsigned>(-1);
+
 struct HttpRequest {
   std::string method;
   std::string target;  // as it came: path and query, percent-encoded
   std::string content_type, idempotency_key, last_event_id, prefer;
   std::string body;
   std::shared_ptr<const ReceivedBody> content;  // of a PUT, instead of the body
-  unsigned uid = 0, gid = 0;  // of the peer, told by the kernel (SO_PEERCRED, unix(7))
+  std::string principal;  // whose token came with it, over TCP; empty: the peer is local, and the next two name it
+  unsigned uid = kNobodysId, gid = kNobodysId;  // told by the kernel (SO_PEERCRED, unix(7))
 };
 
 struct HttpResponse {

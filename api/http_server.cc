@@ -1,9 +1,6 @@
 #include "api/http_server.h"
 
-#include <grp.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,7 +8,6 @@
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
@@ -23,14 +19,17 @@
 #include <condition_variable>
 #include <cstring>
 #include <limits>
+#include <list>
 #include <optional>
 #include <set>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "api/bearer_token.h"
+#include "api/byte_stream.h"
+#include "api/listening.h"
 #include "api/problem.h"
-#include "session/error.h"
 #include "session/synchronized.h"
 
 namespace escrow::api {
@@ -38,10 +37,7 @@ namespace escrow::api {
 namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = beast::http;
-using asio::local::stream_protocol;
 using boost::system::error_code;
-using session::Errc;
-using session::Error;
 using session::LogLevel;
 using namespace std::chrono_literals;
 
@@ -51,46 +47,27 @@ constexpr auto kPollInterval = 100ms;
 // How long a client that was refused may still send what nobody reads.
 constexpr auto kLinger = 2s;
 
-[[noreturn]] void cannot_listen(const std::string& socket, const std::string& why) {
-  throw Error(Errc::unavailable, "cannot listen on " + socket + ": " + why);
-}
-
-bool somebody_listens(const std::string& path) {
-  asio::io_context context;
-  stream_protocol::socket probe(context);
-  error_code failed;
-  probe.connect(stream_protocol::endpoint(path), failed);
-  return !failed;
-}
-
-void remove_stale(const std::string& path) {
-  struct stat about {};
-  if (::lstat(path.c_str(), &about) != 0) return;
-  if (!S_ISSOCK(about.st_mode)) cannot_listen(path, "something that is no socket is there; move it away");
-  if (somebody_listens(path)) cannot_listen(path, "another server listens there; stop it first");
-  ::unlink(path.c_str());
-}
-
-void give_to_group(const std::string& path, const std::string& group) {
-  std::array<char, 16384> buffer;
-  ::group entry{};
-  ::group* found = nullptr;
-  ::getgrnam_r(group.c_str(), &entry, buffer.data(), buffer.size(), &found);
-  if (found == nullptr) cannot_listen(path, "there is no group '" + group + "'");
-  if (::chown(path.c_str(), static_cast<uid_t>(-1), found->gr_gid) != 0) {
-    cannot_listen(path, "it cannot be given to the group '" + group + "': " + std::strerror(errno));
-  }
-}
-
 }  // namespace
 
 struct HttpServer::Impl {
   class Connection;
 
+  // One socket that clients connect to.
+  struct Door {
+    Acceptor acceptor;
+    asio::steady_timer pause;
+    bool is_remote = false;
+    std::size_t connections = 0;
+  };
+
   Impl(const Options& given, Handler to, session::Log& log_to)
-      : options(given), handler(std::move(to)), log(log_to), acceptor(io), pause(io), workers(options.threads) {
-    listen();
-    accept();
+      : options(given), handler(std::move(to)), log(log_to), workers(options.threads) {
+    if (!options.tcp.certificate.empty()) tls = tls_context(options.tcp.certificate, options.tcp.key);
+    if (!options.tcp.address.empty()) {
+      doors.push_back({listen_on_tcp(io, options.tcp.address), asio::steady_timer(io), true});
+    }
+    doors.push_back({listen_on_unix(io, options.socket, options.group), asio::steady_timer(io)});
+    for (Door& door : doors) accept(door);
     thread = std::thread([this] { io.run(); });
   }
 
@@ -106,26 +83,7 @@ struct HttpServer::Impl {
     ::unlink(options.socket.c_str());
   }
 
-  void listen() {
-    if (options.socket.size() >= sizeof(sockaddr_un::sun_path)) {
-      cannot_listen(options.socket, "the path is too long for a socket (unix(7)); choose one of at most " +
-                                        std::to_string(sizeof(sockaddr_un::sun_path) - 1) + " bytes");
-    }
-    remove_stale(options.socket);
-    error_code failed;
-    acceptor.open(stream_protocol(), failed);
-    // Nobody but this user until the group is set.
-    const mode_t before = ::umask(0177);
-    if (!failed) acceptor.bind(stream_protocol::endpoint(options.socket), failed);
-    ::umask(before);
-    if (failed) cannot_listen(options.socket, failed.message());
-    if (!options.group.empty()) give_to_group(options.socket, options.group);
-    if (::chmod(options.socket.c_str(), 0660) != 0) cannot_listen(options.socket, std::strerror(errno));
-    acceptor.listen(asio::socket_base::max_listen_connections, failed);
-    if (failed) cannot_listen(options.socket, failed.message());
-  }
-
-  void accept();
+  void accept(Door& door);
   void drain();
 
   struct Open {
@@ -145,8 +103,8 @@ struct HttpServer::Impl {
   asio::io_context io{1};  // self-locking
   // While a worker has a request there may be nothing else to wait for.
   const asio::executor_work_guard<asio::io_context::executor_type> work{io.get_executor()};
-  stream_protocol::acceptor acceptor;  // these four only on the thread that moves bytes
-  asio::steady_timer pause;
+  std::optional<asio::ssl::context> tls;  // of doors that are remote; these four only on the thread that moves bytes
+  std::list<Door> doors;
   std::set<Connection*> connections;
   bool draining = false;
   session::Synchronized<Open> open;  // self-locking
@@ -158,14 +116,23 @@ struct HttpServer::Impl {
 // One client. Kept alive by the operation it waits for; all but the handler runs on the thread that moves bytes.
 class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(Impl& server, stream_protocol::socket socket)
-      : server_(server), socket_(std::move(socket)), timer_(server.io), buffer_(server.options.max_header_bytes * 4) {
+  Connection(Impl& server, Door& door, ByteStream::Socket socket)
+      : server_(server),
+        door_(door),
+        socket_(std::move(socket), door.is_remote && server.tls ? &*server.tls : nullptr),
+        timer_(server.io),
+        buffer_(server.options.max_header_bytes * 4) {
     server_.connections.insert(this);
+    ++door_.connections;
     ++server_.open.lock()->count;
   }
-  ~Connection() { server_.closed(this); }
+  ~Connection() {
+    --door_.connections;
+    server_.closed(this);
+  }
 
   void start() {
+    if (door_.is_remote) return socket_.has_tls() ? shake_hands() : await_request();
     ucred peer{};
     socklen_t size = sizeof peer;
     if (::getsockopt(socket_.native_handle(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return;
@@ -174,7 +141,11 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     await_request();
   }
 
-  void refuse_full() { refuse(ProblemCode::unavailable, "there are too many connections; try again"); }
+  void refuse_full() {
+    // What it takes to be understood under TLS is too much for one connection too many.
+    if (socket_.has_tls()) return close();
+    refuse(ProblemCode::unavailable, "there are too many connections; try again");
+  }
 
   // Nothing more is read; what is being answered still is.
   void stop_reading() {
@@ -193,8 +164,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
       const std::shared_ptr<Connection> here = self.lock();
       if (failed || !here || generation != here->generation_) return;
       here->timed_out_ = true;
-      error_code ignored;
-      here->socket_.cancel(ignored);
+      here->socket_.cancel();
     });
   }
   void disarm() {
@@ -204,8 +174,14 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
 
   void close() {
     disarm();
-    error_code ignored;
-    socket_.close(ignored);
+    socket_.close();
+  }
+
+  void shake_hands() {
+    arm(server_.options.request_timeout);
+    socket_.async_handshake([self = shared_from_this()](error_code failed) {
+      failed ? self->close() : self->await_request();
+    });
   }
 
   void await_request() {
@@ -229,8 +205,9 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     arm(server_.options.request_timeout);
     http::async_read_header(socket_, buffer_, *parser_, [self = shared_from_this()](error_code failed, std::size_t) {
       if (failed) return self->refuse(failed);
-      if (!self->limit_body()) return self->refuse(http::error::body_limit);
       const auto& message = self->parser_->get();
+      if (self->door_.is_remote && !self->is_known(message[http::field::authorization])) return self->refuse_stranger();
+      if (!self->limit_body()) return self->refuse(http::error::body_limit);
       if (beast::iequals(message[http::field::expect], "100-continue")) return self->tell_to_continue();
       self->read_body();
     });
@@ -243,6 +220,17 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     parser_->body_limit(body_limit_);
     const auto length = parser_->content_length();
     return !length || *length <= body_limit_;
+  }
+
+  // Before a stranger's body is read, so that it costs nothing.
+  bool is_known(beast::string_view authorization) {
+    const std::string_view token = token_of({authorization.data(), authorization.size()});
+    principal_ = token.empty() ? std::string() : server_.options.tcp.principal_of_token(token);
+    return !principal_.empty();
+  }
+
+  void refuse_stranger() {
+    refuse(ProblemCode::unauthenticated, "the request has no valid token; send Authorization: Bearer TOKEN");
   }
 
   void tell_to_continue() {
@@ -342,6 +330,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
                         .prefer = text(header["Prefer"]),
                         .body = std::move(body),
                         .content = std::move(content),
+                        .principal = principal_,
                         .uid = uid_,
                         .gid = gid_};
     asio::post(server_.workers, [self = shared_from_this(), request = std::move(request)]() mutable {
@@ -360,16 +349,11 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     write(std::get<HttpResponse>(std::move(reply)));
   }
 
-  bool client_is_gone() {
-    char byte;
-    return ::recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
-  }
-
   void wait_for(Poll poll) {
     timer_.expires_after(server_.draining ? 0ms : kPollInterval);
     ++generation_;
     timer_.async_wait([self = shared_from_this(), poll = std::move(poll)](error_code) mutable {
-      if (self->client_is_gone()) return self->close();
+      if (self->socket_.peer_is_gone()) return self->close();
       Connection& connection = *self;
       asio::post(connection.server_.workers, [self = std::move(self), poll = std::move(poll),
                                               is_last = connection.server_.draining]() mutable {
@@ -477,7 +461,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     timer_.expires_after(server_.draining ? 0ms : kPollInterval);
     ++generation_;
     timer_.async_wait([self = shared_from_this(), sending = std::move(sending)](error_code) mutable {
-      if (self->client_is_gone()) return self->close();
+      if (self->socket_.peer_is_gone()) return self->close();
       Connection& connection = *self;
       connection.next_part(std::move(sending));
     });
@@ -520,57 +504,58 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   // A client that was refused may be sending still: closing at once could take the answer from it.
   void linger() {
     phase_ = Phase::reading;
-    error_code ignored;
-    socket_.shutdown(stream_protocol::socket::shutdown_send, ignored);
     arm(kLinger);
-    discard();
+    socket_.async_end_output([self = shared_from_this()] { self->discard(); });
   }
   void discard() {
-    if (server_.draining) return close();
-    socket_.async_read_some(asio::buffer(scrap_), [self = shared_from_this()](error_code failed, std::size_t) {
-      if (failed || self->timed_out_) return self->close();
+    if (server_.draining || timed_out_) return close();
+    socket_.async_discard_some([self = shared_from_this()](error_code failed, std::size_t) {
+      if (failed) return self->close();
       self->discard();
     });
   }
 
   Impl& server_;
-  stream_protocol::socket socket_;
+  Door& door_;
+  ByteStream socket_;
   asio::steady_timer timer_;
   beast::flat_buffer buffer_;
   std::optional<http::request_parser<http::string_body>> parser_;
-  std::array<char, 1024> scrap_;
   Phase phase_ = Phase::reading;
   std::uint64_t generation_ = 0;  // of the timer
   bool timed_out_ = false;
   bool keep_alive_ = false;
   bool knows_chunks_ = true;  // HTTP/1.1
   std::uint64_t body_limit_ = 0;
-  unsigned uid_ = 0, gid_ = 0;
+  unsigned uid_ = kNobodysId, gid_ = kNobodysId;  // of a local peer
+  std::string principal_;                        // of a remote one, by its last request's token
 };
 
-void HttpServer::Impl::accept() {
-  acceptor.async_accept([this](error_code failed, stream_protocol::socket socket) {
+void HttpServer::Impl::accept(Door& door) {
+  door.acceptor.async_accept([this, &door](error_code failed, ByteStream::Socket socket) {
     if (draining) return;
     if (failed) {
       // Out of descriptors: wait for some to come back rather than spin.
-      pause.expires_after(100ms);
-      pause.async_wait([this](error_code) {
-        if (!draining) accept();
+      door.pause.expires_after(100ms);
+      door.pause.async_wait([this, &door](error_code) {
+        if (!draining) accept(door);
       });
       return;
     }
-    const bool is_full = connections.size() >= options.max_connections;
-    const auto connection = std::make_shared<Connection>(*this, std::move(socket));
+    const bool is_full = door.connections >= options.max_connections;
+    const auto connection = std::make_shared<Connection>(*this, door, std::move(socket));
     is_full ? connection->refuse_full() : connection->start();
-    accept();
+    accept(door);
   });
 }
 
 void HttpServer::Impl::drain() {
   draining = true;
   error_code ignored;
-  acceptor.close(ignored);
-  pause.cancel();
+  for (Door& door : doors) {
+    door.acceptor.close(ignored);
+    door.pause.cancel();
+  }
   // Closing may end the last hold on a connection, which then takes itself out of the set.
   const std::vector<Connection*> now(connections.begin(), connections.end());
   for (Connection* connection : now) {

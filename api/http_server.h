@@ -1,10 +1,12 @@
-// HTTP/1.1 on a Unix stream socket. One thread moves bytes, a bounded number of threads run the handler.
+// HTTP/1.1 on a Unix stream socket and, if asked, on a TCP port. One thread moves bytes, a bounded number of threads
+// run the handler.
 //
-// Every peer is a local user whom the kernel names; who may connect is decided by the socket's mode (0660) and group.
+// A peer on the Unix socket is a local user whom the kernel names; who may connect is decided by the socket's mode
+// (0660) and group. A peer over TCP proves who it is with each request's token, before its body is read.
 // A client costs one descriptor and what it has sent so far: requests are bounded in size and time, connections in
 // number and idleness. Of an answer in parts one is in memory, and of a PUT's body one piece: the rest is in a file.
 // What is wrong with a request is answered as a problem (problem.h) before the connection closes.
-// Thread-safe. Throws Error{unavailable} when it cannot listen. Sources: RFC 9110, RFC 9112, unix(7).
+// Thread-safe. Throws Error{unavailable} when it cannot listen. Sources: RFC 9110, RFC 9112, RFC 6750, unix(7).
 #pragma once
 
 #include <chrono>
@@ -12,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "api/http_message.h"
 #include "session/log.h"
@@ -20,6 +23,12 @@ namespace escrow::api {
 
 class HttpServer {
  public:
+  struct Tcp {
+    std::string address;           // numeric ADDRESS:PORT; empty: no TCP
+    std::string certificate, key;  // PEM files; empty: without TLS
+    // Of a bearer token; empty: nobody's. Called on the thread that moves bytes.
+    std::function<std::string(std::string_view token)> principal_of_token;
+  };
   struct Options {
     std::string socket;  // absolute
     std::string group;   // that may connect; empty: this process's
@@ -28,10 +37,11 @@ class HttpServer {
     std::string content_directory = "/tmp";
     std::uint64_t max_content_bytes = std::uint64_t{1} << 30;
     std::size_t max_header_bytes = 16 * 1024;
-    std::size_t max_connections = 2048;
+    std::size_t max_connections = 2048;  // on the socket, and as many over TCP
     std::chrono::milliseconds idle_timeout{60'000};     // between requests
     std::chrono::milliseconds request_timeout{30'000};  // from a request's first byte to its last, and for an answer
     unsigned threads = 16;
+    Tcp tcp;
   };
   // Must not throw.
   using Handler = std::function<HttpReply(const HttpRequest&)>;

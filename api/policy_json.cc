@@ -25,8 +25,13 @@ struct Value {
   enum class Type { object, array, string, other } type = Type::other;
   std::string string;
   std::vector<Value> items;                                  // of an array
-  std::vector<std::pair<Value, std::unique_ptr<Value>>> members;  // of an object: name and value
+  struct Member;
+  std::vector<Member> members;  // of an object
   std::size_t at = 0;
+};
+struct Value::Member {
+  Value name;
+  std::unique_ptr<Value> value;
 };
 
 // Where in a text of JSON something is wrong.
@@ -108,7 +113,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     text.type = Value::Type::string;
     text.string = std::move(name);
     text.at = next_token();
-    object.members.emplace_back(std::move(text), nullptr);
+    object.members.push_back({std::move(text), nullptr});
     ended_ = consumed_;
     return true;
   }
@@ -134,8 +139,8 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     }
     Value& parent = *open_.back();
     if (parent.type == Value::Type::array) return parent.items.emplace_back(std::move(value));
-    parent.members.back().second = std::make_unique<Value>(std::move(value));
-    return *parent.members.back().second;
+    parent.members.back().value = std::make_unique<Value>(std::move(value));
+    return *parent.members.back().value;
   }
   bool add(Value value) {
     place(std::move(value));

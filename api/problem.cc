@@ -16,6 +16,7 @@ Errc errc_of(ProblemCode code) {
   switch (kind_of(code).status) {
     case 400:
       return Errc::bad_request;
+    case 401:
     case 403:
       return Errc::not_permitted;
     case 404:
@@ -36,6 +37,7 @@ const ProblemKind& kind_of(ProblemCode code) {
       {"unknown_field", 400, false, 2, "The request has a field that is not known here"},
       {"invalid_value", 400, false, 2, "A field has an impossible value"},
       {"bad_request", 400, false, 2, "The request cannot be understood"},
+      {"unauthenticated", 401, false, 1, "The request has no valid token"},
       {"forbidden", 403, false, 1, "Not allowed to this principal"},
       {"not_found", 404, false, 1, "There is no such thing"},
       {"no_repository", 404, false, 125, "There is no such repository"},
@@ -147,6 +149,7 @@ HttpResponse problem_response(const Problem& problem) {
   if (!problem.conflicts().empty()) json["conflicts"] = conflicts_json(problem.conflicts());
   HttpResponse response{.status = kind.status, .content_type = "application/problem+json", .body = dump(json) + "\n",
                         .headers = {}};
+  if (kind.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
   if (kind.retryable) response.headers.emplace_back("Retry-After", "1");
   return response;
 }

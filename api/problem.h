@@ -20,6 +20,7 @@ enum class ProblemCode {
   unknown_field,
   invalid_value,
   bad_request,
+  unauthenticated,
   forbidden,
   not_found,
   no_repository,

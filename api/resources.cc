@@ -86,6 +86,7 @@ Json person_json(const session::Signature& signature) {
   set_bytes(json, "name", signature.name);
   set_bytes(json, "email", signature.email);
   json["time"] = to_text({.seconds = signature.time_s, .nanoseconds = 0});
+  json["offset_minutes"] = signature.offset_minutes;
   return json;
 }
 

@@ -1,9 +1,12 @@
-// Who asks escrowd for something, and what the configuration lets them: proved by the kernel, never claimed.
+// Who asks escrowd for something, and what the configuration lets them: proved by the kernel or
+// by a token, never claimed.
 // Plain values; constant.
 #pragma once
 
 #include <string>
+#include <string_view>
 
+#include "api/http_message.h"
 #include "daemon/escrowd_config.h"
 #include "session/session_record.h"
 
@@ -11,7 +14,7 @@ namespace escrow::daemon {
 
 struct Caller {
   std::string principal;  // "user:NAME"
-  unsigned uid = 0, gid = 0;
+  unsigned uid = api::kNobodysId, gid = api::kNobodysId;
   bool is_operator = false;
   bool is_reviewer = false;
 
@@ -24,7 +27,12 @@ struct Caller {
   }
 };
 
-Caller caller_of(const EscrowdConfig& config, unsigned uid, unsigned gid);
+// Of a request over TCP the principal is the token's, and the user that of its name ("user:NAME") on this machine, else
+// nobody.
+Caller caller_of(const EscrowdConfig& config, const api::HttpRequest& request);
+// Whose token it is, by the configuration's hashes; empty: nobody's. Takes the same time whatever it has in common with
+// a valid one.
+std::string principal_of_token(const EscrowdConfig& config, std::string_view token);
 // Whether the caller may open a session that commits as `committer`.
 bool may_run_as(const EscrowdConfig& config, const Caller& caller, const std::string& committer);
 

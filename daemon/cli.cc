@@ -5,11 +5,13 @@
 #include <exception>
 #include <iostream>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "daemon/commands/commands.h"
 #include "daemon/exit_status.h"
+#include "daemon/remote_sessions.h"
 #include "session/error.h"
 #include "session/repo_path.h"
 
@@ -20,6 +22,7 @@ using session::Errc;
 
 constexpr const char* kExitStatusHelp =
     "The repository is --repo, else $ESCROW_REPO, else the git repository around the current directory.\n"
+    "With --host, or $ESCROW_HOST, an escrowd is asked for its sessions, over TLS with the token in $ESCROW_TOKEN.\n"
     "A SESSION may be shortened to any unique prefix of its id.\n"
     "\n"
     "Exit status:\n"
@@ -66,11 +69,21 @@ void complain(const std::string& sentence) {
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
+// What works on a repository of this machine alone does not pretend to have asked the service.
+void refuse_host_of_local_command(const std::string& command, const GlobalOptions& options) {
+  static const std::set<std::string> kAskService = {"sessions", "status", "diff", "commit", "rollback",
+                                                    "approve", "reject", "log", "unmount"};
+  static const std::set<std::string> kNeedNoRepository = {"policy", "doctor", "version"};
+  if (service_host(options).empty() || kAskService.contains(command) || kNeedNoRepository.contains(command)) return;
+  throw session::Error(Errc::bad_request, "`escrow " + command + "` works on a repository of this machine alone; leave "
+                                          "--host (or ESCROW_HOST) out, or use the API of the service");
+}
+
 // The first word that is neither an option nor the value of --repo, when no command has that name.
 std::optional<std::string> unknown_command(const CLI::App& app, int argc, char** argv) {
   for (int at = 1; at < argc; ++at) {
     const std::string word = argv[at];
-    if (word == "--repo") ++at;
+    if (word == "--repo" || word == "--host") ++at;
     if (word.starts_with('-')) continue;
     const auto has_that_name = [&](const CLI::App* command) { return command->get_name() == word; };
     if (!app.get_subcommands(has_that_name).empty()) return std::nullopt;
@@ -113,12 +126,15 @@ int run_guarded(int argc, char** argv) {
   app.set_version_flag("--version", ESCROW_VERSION);
   app.add_option("--repo", options.repository, "The repository: bare, a work tree or a .git directory")
       ->type_name("DIR");
+  app.add_option("--host", options.host, "Ask an escrowd: unix:///PATH or https://NAME[:PORT]; --repo is a name there")
+      ->type_name("URL");
   app.add_flag("-v,--verbose", options.verbose, "Log what is being done to stderr");
   app.footer(kExitStatusHelp);
   register_commands(app, options, chosen);
   if (const std::optional<int> status = parse(app, argc, argv)) return *status;
   const bool is_run = app.got_subcommand("run");
   try {
+    refuse_host_of_local_command(app.get_subcommands().front()->get_name(), options);
     const int status = chosen();
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
       complain("what was to be printed could not be written to standard output");

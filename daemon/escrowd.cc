@@ -71,6 +71,10 @@ api::HttpServer::Options server_options(const EscrowdConfig& config) {
   options.max_connections = config.max_connections;
   options.idle_timeout = std::chrono::milliseconds(config.idle_timeout_ms);
   options.request_timeout = std::chrono::milliseconds(config.request_timeout_ms);
+  options.tcp.address = config.listen;
+  options.tcp.certificate = config.tls_certificate;
+  options.tcp.key = config.tls_key;
+  options.tcp.principal_of_token = [&config](std::string_view token) { return principal_of_token(config, token); };
   return options;
 }
 
@@ -115,6 +119,7 @@ void Escrowd::run() {
   for (int turn = 1; poll(&watched, 1, static_cast<int>(kTidyEvery.count())) <= 0; ++turn) {
     repositories_.tidy();
     runs_.reap();
+    hosts_.tidy();
     if (turn % kTidiesToRecovery != 0) continue;
     repositories_.recover();
     store_.forget_requests(clock_.now().seconds - kIdempotencySeconds);

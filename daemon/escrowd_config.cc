@@ -2,11 +2,14 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 
+#include "api/bearer_token.h"
 #include "api/request_fields.h"
+#include "api/tcp_address.h"
 #include "daemon/allowed_roots.h"
 #include "daemon/exit_status.h"
 #include "session/error.h"
@@ -36,6 +39,10 @@ EscrowdConfig read_config(const std::string& path) {
   api::RequestFields fields(read_file(path), "the configuration " + path);
   config.socket = fields.text("socket").value_or(config.socket);
   config.socket_group = fields.text("socket_group").value_or("");
+  config.listen = fields.text("listen").value_or("");
+  config.tls_certificate = fields.text("tls_certificate").value_or("");
+  config.tls_key = fields.text("tls_key").value_or("");
+  config.tokens = fields.texts_map("tokens");
   config.state_directory = fields.text("state_directory").value_or(config.state_directory);
   config.repository_roots = fields.texts("repository_roots").value_or(config.repository_roots);
   config.mount_roots = fields.texts("mount_roots").value_or(config.mount_roots);
@@ -64,11 +71,40 @@ void check_absolute(const std::string& path, const std::string& what) {
   }
 }
 
+[[noreturn]] void refuse(const std::string& why) { throw Error(Errc::bad_request, "the configuration's " + why); }
+
+void check_tcp(const EscrowdConfig& config) {
+  for (const auto& [principal, hashes] : config.tokens) {
+    session::check_principal(principal, "\"tokens\"");
+    for (const std::string& hash : hashes) {
+      if (!api::is_token_hash(hash)) refuse("\"tokens\" has '" + hash + "'; escrowd --make-token makes a hash");
+    }
+  }
+  const bool has_tls = !config.tls_certificate.empty();
+  if (has_tls != !config.tls_key.empty()) refuse("\"tls_certificate\" and \"tls_key\" are only of use together");
+  if (has_tls) api::check_tls_files(config.tls_certificate, config.tls_key);
+  if (config.listen.empty()) return;
+  const api::TcpAddressKind kind = api::kind_of_tcp_address(config.listen);
+  if (kind == api::TcpAddressKind::none) refuse("\"listen\" is not a numeric ADDRESS:PORT: '" + config.listen + "'");
+  if (kind == api::TcpAddressKind::network && !has_tls) {
+    refuse("\"listen\" is " + config.listen + ", where tokens could be read on their way; give \"tls_certificate\" and "
+           "\"tls_key\", or listen on 127.0.0.1");
+  }
+  if (config.tokens.empty()) refuse("\"listen\" is of no use without \"tokens\": nobody could come in");
+}
+
+int print_new_token() {
+  const std::string token = api::make_token();
+  std::printf("token %s\nhash  %s\n", token.c_str(), api::hash_token(token).c_str());
+  return kExitSuccess;
+}
+
 }  // namespace
 
 void check_config(const EscrowdConfig& config) {
   check_absolute(config.socket, "socket");
   check_absolute(config.state_directory, "state_directory");
+  check_tcp(config);
   for (const std::string& principal : config.operators) session::check_principal(principal, "\"operators\"");
   for (const std::string& principal : config.reviewers) session::check_principal(principal, "\"reviewers\"");
   for (const std::string& principal : config.host_network) session::check_principal(principal, "\"host_network\"");
@@ -81,21 +117,26 @@ void check_config(const EscrowdConfig& config) {
 }
 
 std::optional<EscrowdInvocation> parse_escrowd_arguments(int argc, char** argv, int& exit_status) {
-  CLI::App app("Serves Escrow's sessions to orchestrators: HTTP with JSON on a Unix socket", "escrowd");
+  CLI::App app("Serves Escrow's sessions to orchestrators: HTTP with JSON on a Unix socket or over TLS", "escrowd");
   std::string file, socket, state;
   EscrowdInvocation invocation;
-  bool verbose = false;
+  bool verbose = false, make_token = false;
   app.add_option("--config", file, "The configuration, a JSON file")->envname("ESCROWD_CONFIG")->type_name("FILE");
   app.add_option("--socket", socket, "Where to listen")->envname("ESCROWD_SOCKET")->type_name("PATH");
   app.add_option("--state-directory", state, "What the service keeps")->envname("ESCROWD_STATE_DIRECTORY")
       ->type_name("DIR");
   app.add_flag("--check-config", invocation.check_only, "Say what is wrong with the configuration, and leave");
+  app.add_flag("--make-token", make_token, "Print a new token for a client, and its hash for \"tokens\", and leave");
   app.add_flag("--verbose", verbose, "Log everything");
   app.set_version_flag("--version", std::string("escrowd ") + ESCROW_VERSION);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     exit_status = app.exit(error) == 0 ? kExitSuccess : kExitUsage;
+    return std::nullopt;
+  }
+  if (make_token) {
+    exit_status = print_new_token();
     return std::nullopt;
   }
   if (!file.empty()) invocation.config = read_config(file);

@@ -13,6 +13,9 @@ namespace escrow::daemon {
 struct EscrowdConfig {
   std::string socket = "/run/escrowd/escrowd.sock";
   std::string socket_group;                    // empty: this process's group
+  std::string listen;                          // ADDRESS:PORT; empty: no TCP
+  std::string tls_certificate, tls_key;        // PEM files; empty: without TLS, on a loopback address only
+  std::map<std::string, std::vector<std::string>> tokens;  // principal -> the hashes of the tokens it may come with
   std::string state_directory = "/var/lib/escrowd";
   std::vector<std::string> repository_roots;   // below which repositories may be registered
   std::vector<std::string> mount_roots;        // below which sessions may be mounted
@@ -38,11 +41,12 @@ struct EscrowdInvocation {
   bool check_only = false;  // --check-config
 };
 
-// nullopt: what was asked for (--help, --version) is printed already, or the command line is wrong and `exit_status`
-// says so. Throws Error{bad_request} naming the file and the member that is wrong.
+// nullopt: what was asked for (--help, --version, --make-token) is printed already, or the command line is wrong and
+// `exit_status` says so. Throws Error{bad_request} naming the file and the member that is wrong.
 std::optional<EscrowdInvocation> parse_escrowd_arguments(int argc, char** argv, int& exit_status);
 
-// Throws Error{bad_request} naming the member: a path that is not absolute, a principal that is none.
+// Throws Error{bad_request} naming the member: a path that is not absolute, a principal that is none,
+// a TCP address that would send tokens in the clear.
 void check_config(const EscrowdConfig& config);
 
 }  // namespace escrow::daemon

@@ -6,7 +6,6 @@
 
 #include <chrono>
 #include <utility>
-#include <vector>
 
 #include "daemon/io_choice.h"
 #include "daemon/mountpoint.h"
@@ -51,6 +50,7 @@ HostedSessions::~HostedSessions() {
   shared_.lock()->stopping = true;
   signal(wake_);
   reaper_.join();
+  tidy();
   std::map<SessionId, std::shared_ptr<Hosted>> last;
   shared_.lock()->hosts.swap(last);
   for (auto& [id, hosted] : last) {
@@ -143,9 +143,21 @@ void HostedSessions::let_go(const SessionId& id) {
     gone = std::move(found->second);
     add(gone->host->mount(), held->past);
     held->hosts.erase(found);
+    if (gone->host->has_ended()) held->ended.push_back(id);
   }
-  store_.set_mountpoint(id, "");
+  if (!gone->host->has_ended()) store_.set_mountpoint(id, "");
   // Here, or with the request that still uses it, the host is destroyed.
+}
+
+void HostedSessions::tidy() noexcept {
+  try {
+    std::vector<SessionId> ended;
+    shared_.lock()->ended.swap(ended);
+    if (!ended.empty()) store_.clear_mountpoints(ended);
+  } catch (const std::exception& error) {
+    log_.write(LogLevel::warning, std::string("the mountpoints of sessions that have ended stay noted: ") +
+                                      error.what());
+  }
 }
 
 void HostedSessions::reap_until_stopped() {

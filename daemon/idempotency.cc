@@ -53,7 +53,7 @@ api::Router::Handler idempotent(ServiceStore& store, session::Clock& clock, cons
     if (key.empty()) return handler(call);
     check_key(key);
     // The route as it was asked for: the same key on another session is another request.
-    const ServiceStore::Request request{.principal = caller_of(config, call.request.uid, call.request.gid).principal,
+    const ServiceStore::Request request{.principal = caller_of(config, call.request).principal,
                                         .route = call.request.method + " " + call.request.target,
                                         .key = key,
                                         .body = call.request.body};

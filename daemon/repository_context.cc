@@ -14,7 +14,8 @@ RepositoryContext::RepositoryContext(const GlobalOptions& options)
                 .catalog = repository_->catalog(),
                 .directories = repository_->directories(),
                 .clock = clock_,
-                .log = *log_},
+                .log = *log_,
+                .chains = &chains_},
       sessions_(services_) {}
 
 void RepositoryContext::recover() {

@@ -8,6 +8,7 @@
 
 #include "daemon/commands/commands.h"
 #include "session/clock.h"
+#include "session/commit_chain.h"
 #include "session/log.h"
 #include "session/session.h"
 #include "session/session_manager.h"
@@ -34,6 +35,7 @@ class RepositoryContext {
   std::unique_ptr<session::Log> log_;
   std::unique_ptr<storage::Repository> repository_;
   session::SystemClock clock_;
+  session::CommitChains chains_;
   session::Services services_;
   session::SessionManager sessions_;
 };

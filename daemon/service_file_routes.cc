@@ -67,7 +67,7 @@ class Content {
 };
 
 Caller caller(const ServiceParts& parts, const Call& call) {
-  return caller_of(parts.config, call.request.uid, call.request.gid);
+  return caller_of(parts.config, call.request);
 }
 
 HttpReply get_file(const ServiceParts& parts, Call& call) {

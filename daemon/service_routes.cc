@@ -28,7 +28,7 @@ constexpr std::uint64_t kMaxWait_ms = 300'000;
 constexpr std::uint64_t kMaxPage = 1000;
 
 Caller caller(const ServiceParts& parts, const Call& call) {
-  return caller_of(parts.config, call.request.uid, call.request.gid);
+  return caller_of(parts.config, call.request);
 }
 
 HttpResponse ok(std::string body) {
@@ -164,8 +164,14 @@ HttpReply list_sessions(const ServiceParts& parts, Call& call) {
 }
 
 HttpReply get_session(const ServiceParts& parts, Call& call) {
+  const std::string with_changes = call.query.take("with_changes").value_or("false");
   call.query.refuse_others();
-  return ok(api::to_json(parts.sessions.get(caller(parts, call), call.parameters[0])));
+  if (with_changes != "true" && with_changes != "false") {
+    throw Problem(ProblemCode::invalid_value, "\"with_changes\" is true or false", {{"field", "with_changes"}});
+  }
+  const Caller who = caller(parts, call);
+  const std::string& id = call.parameters[0];
+  return ok(api::to_json(with_changes == "true" ? parts.sessions.status(who, id) : parts.sessions.get(who, id)));
 }
 
 std::set<State> read_states(api::Query& query) {
@@ -285,7 +291,7 @@ HttpReply reject_session(const ServiceParts& parts, Call& call) {
 HttpResponse accepted(const EscrowdConfig& config, ServiceSessions& sessions, const Call& call) noexcept {
   try {
     const std::string& id = call.parameters.at(0);
-    const Caller who = caller_of(config, call.request.uid, call.request.gid);
+    const Caller who = caller_of(config, call.request);
     HttpResponse response = created(api::to_json(sessions.get(who, id)), "/v1/sessions/" + id);
     response.status = 202;
     return response;

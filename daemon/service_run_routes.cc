@@ -30,7 +30,7 @@ constexpr std::size_t kMaxOutput = std::size_t{1} << 20;   // in an answer that 
 constexpr std::size_t kPart = std::size_t{64} << 10;       // of a stream
 
 Caller caller(const RunParts& parts, const Call& call) {
-  return caller_of(parts.config, call.request.uid, call.request.gid);
+  return caller_of(parts.config, call.request);
 }
 
 HttpResponse answer(unsigned status, std::string body) {

@@ -335,7 +335,9 @@ SessionResource ServiceSessions::commit_now(const Found& found, const Caller& ca
                       " of its paths differently; it stays open, and nothing is lost",
                   std::move(answer.conflicts));
   }
-  return resource(found, std::move(answer.warning));
+  SessionResource made = resource(found, std::move(answer.warning));
+  made.view.omitted = std::move(answer.omitted);
+  return made;
 }
 
 SessionResource ServiceSessions::rollback(const Caller& caller, const std::string& id, bool keep_result) {

@@ -62,6 +62,8 @@ class ServiceSessions {
   // Oldest first.
   Page list(const Caller& caller, const Filter& filter);
   api::SessionResource get(const Caller& caller, const std::string& id);
+  // With what a commit would do and leave out, which builds the session's tree.
+  api::SessionResource status(const Caller& caller, const std::string& id);
 
   struct Changes {
     std::vector<api::ChangeResource> changes;

@@ -45,6 +45,20 @@ std::vector<api::ChangeResource> with_sizes(const session::ObjectReader& objects
 
 SessionResource ServiceSessions::get(const Caller& caller, const std::string& id) { return resource(see(caller, id)); }
 
+SessionResource ServiceSessions::status(const Caller& caller, const std::string& id) {
+  const Found found = see(caller, id);
+  SessionResource made = resource(found);
+  if (made.view.record.state != State::open) return made;
+  const Turn turn(*this, found.record.id);
+  if (const std::shared_ptr<SessionHost> host = hosts_.find(found.record.id)) {
+    const api::StatusRequest request{.with_changes = true};
+    made.view = std::get<api::SessionView>(host->handle(request, caller.principal, {}));
+  } else {
+    made.view = SessionAccess(*found.repository.context, id, caller.principal).status(true);
+  }
+  return made;
+}
+
 ServiceSessions::Page ServiceSessions::list(const Caller& caller, const Filter& filter) {
   std::map<std::string, Found> found;  // by position
   for (const ServiceRepositories::Entry& repository : repositories_.list()) {

@@ -1,9 +1,13 @@
 #include "session/commit.h"
 
 #include <exception>
+#include <memory>
 #include <set>
+#include <utility>
+#include <variant>
 #include <vector>
 
+#include "session/commit_chain.h"
 #include "session/commit_message.h"
 #include "session/error.h"
 #include "session/tree_walk.h"
@@ -69,6 +73,26 @@ void clean_up_or_log(const Services& services, const SessionRecord& record, Sess
   tell(services, CommitStep::cleaned_up);
 }
 
+// For the time, what others are about to commit can be read in the quarantine.
+class ReadThrough {
+ public:
+  ReadThrough(Quarantine& quarantine, std::vector<const Quarantine*> others) : quarantine_(quarantine) {
+    quarantine_.read_through(std::move(others));
+  }
+  ~ReadThrough() { quarantine_.read_through({}); }
+  ReadThrough(const ReadThrough&) = delete;
+  ReadThrough& operator=(const ReadThrough&) = delete;
+
+ private:
+  Quarantine& quarantine_;
+};
+
+// Whether there is something to commit, and nothing against it.
+bool is_commit(const std::variant<TreeRoot, Conflicts>& merged, const TreeRoot& head_tree) {
+  const TreeRoot* tree = std::get_if<TreeRoot>(&merged);
+  return tree != nullptr && *tree != head_tree;
+}
+
 class Committer {
  public:
   Committer(const Services& services, SessionRecord& record, SessionDirectory& directory, const SessionResult& result,
@@ -88,14 +112,24 @@ class Committer {
   CommitOutcome commit() {
     const std::string& branch = record_.options.branch;
     if (result_.tree == result_.base_tree) return nothing_to_commit();
+    CommitChains own;
+    CommitChains& chains = services_.chains != nullptr ? *services_.chains : own;
+    bool alone = whom_ == CommitFor::reviewer;
     for (int attempt = 0; attempt < kMaxSwapAttempts; ++attempt) {
-      const std::optional<ObjectId> head = services_.references.head(branch);
+      std::unique_ptr<CommitChains::Link> link = chains.join(branch, alone);
+      const ReadThrough reading(quarantine_, link->unlanded());
+      const std::optional<ObjectId> before = link->before();
+      const std::optional<ObjectId> head = before ? before : services_.references.head(branch);
       if (!head && result_.base)
         throw Error(Errc::no_branch, "cannot commit to branch '" + branch +
                                          "': it was deleted since the session began; create it again, at " +
                                          result_.base->hex() + " for example, and commit again");
       const TreeRoot head_tree = tree_of_commit(quarantine_, head);
       auto merged = reconcile(quarantine_, result_.base_tree, result_.tree, head_tree);
+      if (before && !is_commit(merged, head_tree)) {
+        alone = true;  // what is not yet in the branch may never be: no reason to refuse anything, or to be done
+        continue;
+      }
       if (auto* conflicts = std::get_if<Conflicts>(&merged)) return conflict(std::move(*conflicts));
       const TreeRoot tree = std::get<TreeRoot>(merged);
       if (tree == head_tree) return nothing_to_commit();
@@ -103,7 +137,9 @@ class Committer {
       const ChangeCounts counts = count_changes(tree_changes(quarantine_, head_tree, tree));
       record_.counts = counts;
       const ObjectId made = quarantine_.put_commit(commit_of(services_, quarantine_, record_, tree, head, counts));
-      if (!swap(head, made)) continue;
+      link->made(made, quarantine_, "escrow: session " + record_.id.text());
+      if (!swap(*link, head, made)) continue;
+      link.reset();  // from here on nobody reads the quarantine, which goes
       record_committed(services_, record_, directory_, who_, "committed");
       return Committed{made, counts};
     }
@@ -167,9 +203,11 @@ class Committer {
   }
 
   // Steps 1 to 4; false when another commit was there first.
-  bool swap(const std::optional<ObjectId>& head, const ObjectId& commit) {
+  bool swap(CommitChains::Link& link, const std::optional<ObjectId>& head, const ObjectId& commit) {
     tell(services_, CommitStep::sealed_tree_built);
     const auto published = quarantine_.publish(commit);
+    quarantine_.read_through({});
+    if (!link.published()) return false;
     tell(services_, CommitStep::objects_durable);
     SessionRecord intent = record_;
     intent.state = State::committing;
@@ -179,8 +217,10 @@ class Committer {
     transition(services_, record_, std::move(intent), who_, "committing");
     tell(services_, CommitStep::intent_recorded);
     may_have_landed_ = true;
-    if (!services_.references.compare_and_swap(record_.options.branch, head, commit,
-                                               "escrow: session " + record_.id.text())) {
+    const bool has_moved = link.land([&](const std::vector<ReferenceStore::Move>& moves) {
+      return services_.references.move_through(record_.options.branch, head, moves);
+    });
+    if (!has_moved) {
       may_have_landed_ = false;
       return false;
     }

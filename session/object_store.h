@@ -97,6 +97,11 @@ class Quarantine : public ObjectReader {
   };
   virtual std::unique_ptr<Published> publish(const ObjectId& root) = 0;
 
+  // For the time, reads find what is in these quarantines, too; they must outlive it, or the next call.
+  virtual void read_through(std::vector<const Quarantine*> others) = 0;
+  // Whether the object is in the quarantine itself.
+  virtual bool holds(const ObjectId& id) const = 0;
+
   // Forgets every object and removes their files, with those it published unless a reference reaches one of its roots
   // or anything it published. The quarantine stays usable.
   virtual void discard() = 0;
@@ -118,8 +123,18 @@ class ReferenceStore {
   virtual BranchRule rule_of(const std::string& branch) const = 0;
   // Moves the branch from `expected` (nullopt: it must not exist) to `desired`; false when it was elsewhere. Takes
   // git's own lock file, waits for other holders, writes the reflog, and is durable when it returns true.
-  virtual bool compare_and_swap(const std::string& branch, const std::optional<ObjectId>& expected,
-                                const ObjectId& desired, const std::string& reflog_message) = 0;
+  bool compare_and_swap(const std::string& branch, const std::optional<ObjectId>& expected, const ObjectId& desired,
+                        const std::string& reflog_message) {
+    return move_through(branch, expected, {{desired, reflog_message}});
+  }
+  // The same over several commits, each made on the one before it, at once: the branch is `expected` or the last of
+  // them, and the reflog has them all.
+  struct Move {
+    ObjectId to;
+    std::string reflog_message;
+  };
+  virtual bool move_through(const std::string& branch, const std::optional<ObjectId>& expected,
+                            const std::vector<Move>& moves) = 0;
   // Whether `commit` is in the branch's reflog.
   virtual bool reflog_has(const std::string& branch, const ObjectId& commit) const = 0;
 

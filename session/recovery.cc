@@ -166,6 +166,11 @@ std::string decide_commit(const Services& services, SessionRecord& record, Sessi
     take_commit_back(services, record, "its commit was interrupted and others moved the branch; try again", kWho);
     return name + " is " + name_of(record.state) + " again: others moved the branch while its commit was interrupted";
   }
+  // Its parent was to be committed just before it, and may be gone with the session that it was of.
+  if (record.swap_from && !quarantine.contains(*record.swap_from)) {
+    take_commit_back(services, record, "its commit was interrupted; try again", kWho);
+    return name + " is " + name_of(record.state) + " again: the commit that its own was made on is gone";
+  }
   // What the interrupted commit did to its parent is what the run did; do it to the new head.
   const SessionResult result{record.swap_from, tree_of_commit(quarantine, record.swap_from),
                              tree_of_commit(quarantine, record.swap_to)};

@@ -34,6 +34,8 @@ enum class CommitStep {
   approval_awaited = 8,    // catalog row `awaiting_approval`
 };
 
+class CommitChains;
+
 class CommitObserver {
  public:
   virtual ~CommitObserver() = default;
@@ -49,6 +51,7 @@ struct Services {
   Clock& clock;
   Log& log;
   CommitObserver* observer = nullptr;
+  CommitChains* chains = nullptr;  // null: each commit of this process finds its own way to the branch
 };
 
 struct CommitRequest {

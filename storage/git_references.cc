@@ -87,18 +87,6 @@ void check_no_directory_conflict(git_repository* repository, const std::string& 
   if (git_reference_next_name(&name, raw) == 0) refuse(std::string(name).substr(kHeads.size()));
 }
 
-// The directories between refs/ and the reference, and the reflog: libgit2 syncs only the reference's own file.
-void sync_names(const std::string& git_directory, const std::string& name) {
-  const std::string log = git_directory + "/logs/" + name;
-  if (const UniqueFd fd(::open(log.c_str(), O_RDONLY | O_CLOEXEC)); fd) ::fsync(fd.get());
-  std::string path = name;
-  for (std::size_t slash; (slash = path.rfind('/')) != std::string::npos;) {
-    path.resize(slash);
-    const UniqueFd fd(::open((git_directory + "/" + path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (fd) ::fsync(fd.get());
-  }
-}
-
 // One line, as git appends it (refs/files-backend.c, log_ref_write_fd()).
 void append_reflog(const std::string& git_directory, const std::string& name, const ObjectId& before,
                    const ObjectId& after, const git_signature& who, const std::string& message) {
@@ -187,8 +175,9 @@ std::optional<ObjectId> GitReferences::head(const std::string& branch) const {
   return target(name);
 }
 
-bool GitReferences::compare_and_swap(const std::string& branch, const std::optional<ObjectId>& expected,
-                                     const ObjectId& desired, const std::string& reflog_message) {
+bool GitReferences::move_through(const std::string& branch, const std::optional<ObjectId>& expected,
+                                 const std::vector<Move>& moves) {
+  const ObjectId& desired = moves.back().to;
   const std::string name = branch_reference(branch);
   const auto repository = pool_.borrow();
   if (!expected) check_no_directory_conflict(repository.get(), branch);
@@ -196,12 +185,33 @@ bool GitReferences::compare_and_swap(const std::string& branch, const std::optio
   // Under the lock: nobody moves it between this look and the commit.
   if (read_target(repository.get(), name) != expected) return false;
   if (!expected) check_no_directory_conflict(repository.get(), branch);
-  const GitSignature identity = reflog_identity(repository.get(), desired);
+  std::vector<GitSignature> identities;
+  for (const Move& move : moves) identities.push_back(reflog_identity(repository.get(), move.to));
   lock.land();
   // After the move: a log entry says that the branch was there, and recovery believes it.
-  append_reflog(pool_.git_directory(), name, expected.value_or(ObjectId{}), desired, *identity, reflog_message);
-  sync_names(pool_.git_directory(), name);
+  ObjectId from = expected.value_or(ObjectId{});
+  for (std::size_t at = 0; at < moves.size(); ++at) {
+    append_reflog(pool_.git_directory(), name, from, moves[at].to, *identities[at], moves[at].reflog_message);
+    from = moves[at].to;
+  }
+  sync_names(name);
   return true;
+}
+
+// The reflog and the directories on the way to the reference: libgit2 syncs only the reference's own file. Nobody
+// removes refs/heads and its like (git neither), so that refs/ itself is synced once for each.
+void GitReferences::sync_names(const std::string& name) {
+  const std::string& git_directory = pool_.git_directory();
+  const std::string log = git_directory + "/logs/" + name;
+  if (const UniqueFd fd(::open(log.c_str(), O_RDONLY | O_CLOEXEC)); fd) ::fsync(fd.get());
+  std::string kind;
+  for (std::string path = parent_of(name); path != "."; path = parent_of(path)) {
+    if (path == "refs" && synced_kinds_.lock()->contains(kind)) return;
+    const UniqueFd fd(::open((git_directory + "/" + path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (fd) ::fsync(fd.get());
+    if (path == "refs" && fd) synced_kinds_.lock()->insert(kind);
+    kind = path;
+  }
 }
 
 session::BranchRule GitReferences::rule_of(const std::string& branch) const {
@@ -230,7 +240,7 @@ void GitReferences::set(const std::string& name, const ObjectId& id) {
     return result;
   });
   if (code < 0) throw_reference_error(code, "writing the reference " + name, pool_.git_directory() + "/" + name);
-  sync_names(pool_.git_directory(), name);
+  sync_names(name);
 }
 
 void GitReferences::remove(const std::string& name) {

@@ -4,10 +4,13 @@
 // compare_and_swap() and keep_result() report is on disk. Sources: gitrepository-layout(5), git-update-ref(1).
 #pragma once
 
+#include <set>
 #include <string>
+#include <vector>
 #include <vector>
 
 #include "session/object_store.h"
+#include "session/synchronized.h"
 #include "storage/git_repository_pool.h"
 
 namespace escrow::storage {
@@ -20,8 +23,8 @@ class GitReferences final : public session::ReferenceStore {
   std::string default_branch() const override;
   void check_target(const std::string& branch) const override;
   std::optional<session::ObjectId> head(const std::string& branch) const override;
-  bool compare_and_swap(const std::string& branch, const std::optional<session::ObjectId>& expected,
-                        const session::ObjectId& desired, const std::string& reflog_message) override;
+  bool move_through(const std::string& branch, const std::optional<session::ObjectId>& expected,
+                    const std::vector<Move>& moves) override;
   session::BranchRule rule_of(const std::string& branch) const override;
   bool reflog_has(const std::string& branch, const session::ObjectId& commit) const override;
 
@@ -41,8 +44,10 @@ class GitReferences final : public session::ReferenceStore {
   void set(const std::string& name, const session::ObjectId& id);
   void sweep_locks(const session::SessionId& session);
   void remove(const std::string& name);
+  void sync_names(const std::string& name);
 
-  GitRepositoryPool& pool_;  // self-locking
+  GitRepositoryPool& pool_;                                    // self-locking, as the next
+  session::Synchronized<std::set<std::string>> synced_kinds_;  // "refs/heads" and the like: their names are on disk
 };
 
 }  // namespace escrow::storage

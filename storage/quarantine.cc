@@ -146,13 +146,25 @@ RawObject GitQuarantine::read_raw(const ObjectId& id) const {
   return store_.read_object(id);
 }
 
+void GitQuarantine::read_through(std::vector<const session::Quarantine*> others) { others_.lock()->swap(others); }
+
+const session::Quarantine* GitQuarantine::other_with(const ObjectId& id) const {
+  const auto others = others_.lock_shared();
+  for (const session::Quarantine* other : *others) {
+    if (other->holds(id) && !holds(id)) return other;
+  }
+  return nullptr;
+}
+
 Tree GitQuarantine::read_tree(const ObjectId& id) const {
+  if (const session::Quarantine* other = other_with(id)) return other->read_tree(id);
   const RawObject object = read_raw(id);
   expect_type(object.type, ObjectType::tree, id);
   return decode_tree(object.content, id);
 }
 
 Commit GitQuarantine::read_commit(const ObjectId& id) const {
+  if (const session::Quarantine* other = other_with(id)) return other->read_commit(id);
   const RawObject object = read_raw(id);
   expect_type(object.type, ObjectType::commit, id);
   return decode_commit(object.content, id);

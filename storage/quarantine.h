@@ -40,6 +40,8 @@ class GitQuarantine final : public session::Quarantine {
   session::ObjectId put_tree(const session::Tree& tree) override;
   session::ObjectId put_commit(const session::Commit& commit) override;
   std::unique_ptr<Published> publish(const session::ObjectId& root) override;
+  void read_through(std::vector<const session::Quarantine*> others) override;
+  bool holds(const session::ObjectId& id) const override { return find(id).has_value(); }
   void discard() override;
 
   // Type and size of an object that is here, not in the repository.
@@ -81,6 +83,8 @@ class GitQuarantine final : public session::Quarantine {
   void store_large(std::shared_ptr<PackWriter> writer, const session::ObjectId& id, std::uint64_t size_bytes);
   std::uint64_t reserve(std::uint64_t length, std::shared_ptr<UniqueFd>& file);
   void store_again(const session::ObjectId& id);
+  // The one of `others_` that holds what is not here; null: none does.
+  const session::Quarantine* other_with(const session::ObjectId& id) const;
   RawObject read_borrowed(const session::ObjectId& id) const;
   RawObject read_raw(const session::ObjectId& id) const;
   std::optional<Stored> find(const session::ObjectId& id) const;
@@ -102,6 +106,7 @@ class GitQuarantine final : public session::Quarantine {
   const std::string gc_lock_path_;                                 // constant
   mutable session::Synchronized<Contents> contents_;               // self-locking
   session::Synchronized<std::vector<Publication>> publications_;  // self-locking
+  session::SharedSynchronized<std::vector<const session::Quarantine*>> others_;  // self-locking; theirs, not ours
   mutable BlobCache large_blobs_;                                  // self-locking
 };
 

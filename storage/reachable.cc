@@ -83,10 +83,13 @@ std::vector<Root> all_roots(git_repository* repository) {
   return roots;
 }
 
-std::vector<ObjectId> reference_targets(git_repository* repository, Results results) {
+namespace {
+
+// Of all references that `glob` takes and that are not symbolic.
+std::vector<ObjectId> reference_targets(git_repository* repository, Results results, const char* glob) {
   std::vector<ObjectId> targets;
   git_reference_iterator* raw = nullptr;
-  check_git(git_reference_iterator_new(&raw, repository), "listing references");
+  check_git(git_reference_iterator_glob_new(&raw, repository, glob), "listing references");
   const GitReferenceIterator iterator(raw);
   git_reference* next = nullptr;
   while (git_reference_next(&next, raw) == 0) {
@@ -99,8 +102,7 @@ std::vector<ObjectId> reference_targets(git_repository* repository, Results resu
   return targets;
 }
 
-bool is_referenced(git_repository* repository, const ObjectId& commit, Results results) {
-  std::vector<ObjectId> targets = reference_targets(repository, results);
+bool is_reached_from(git_repository* repository, std::vector<ObjectId> targets, const ObjectId& commit) {
   if (std::find(targets.begin(), targets.end(), commit) != targets.end()) return true;
   const git_oid oid = to_git(commit);
   git_commit* raw = nullptr;
@@ -118,6 +120,14 @@ bool is_referenced(git_repository* repository, const ObjectId& commit, Results r
     if (git_graph_descendant_of(repository, &tip, &oid) == 1) return true;
   }
   return false;
+}
+
+}  // namespace
+
+bool is_referenced(git_repository* repository, const ObjectId& commit, Results results) {
+  // Branches first: what was just committed is at the end of one, while each open session has a reference of its own.
+  return is_reached_from(repository, reference_targets(repository, results, "refs/heads/*"), commit) ||
+         is_reached_from(repository, reference_targets(repository, results, "refs/*"), commit);
 }
 
 void walk_objects(std::vector<Root> roots, std::unordered_set<ObjectId>& seen,

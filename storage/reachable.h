@@ -26,9 +26,6 @@ std::vector<Root> all_roots(git_repository* repository);
 // Whether refs/sessions/*, which hold results that may yet be taken back, count among the references.
 enum class Results { count, do_not_count };
 
-// The targets of all references that are not symbolic.
-std::vector<session::ObjectId> reference_targets(git_repository* repository, Results results);
-
 // Whether a reference reaches the commit. False for what is not a commit.
 bool is_referenced(git_repository* repository, const session::ObjectId& commit, Results results);
 

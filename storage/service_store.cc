@@ -125,7 +125,7 @@ struct ServiceStore::Connection {
   Statement read_by_request{database, std::string(kFacts) + "WHERE owner = ? AND request_key = ?"};
   Statement read_by_external{database, std::string(kFacts) + "WHERE owner = ? AND external_id = ?"};
   Statement read_sessions{database, std::string(kFacts) + "ORDER BY id"};
-  Statement set_mountpoint{database, "UPDATE session SET mountpoint = ?2 WHERE id = ?1"};
+  Statement set_mountpoint{database, "UPDATE session SET mountpoint = ?2 WHERE id = ?1 AND mountpoint IS NOT ?2"};
   Statement forget_session{database, "DELETE FROM session WHERE id = ?"};
   Statement set_terms{database,
                       "INSERT INTO terms (session, lease_ms, lease_until_ms, deadline_ms, opens, data) "
@@ -181,23 +181,25 @@ bool ServiceStore::add_repository(const Registration& repository, const std::str
       throw Error(Errc::exists, "the repository at " + path + " is registered already, as '" + name + "'");
     }
   }
-  (*connection_.lock())->add_repository.execute(repository.name, Bytes{repository.path}, who);
+  writes_.run(connection_, [&](Connection& connection) {
+    connection.add_repository.execute(repository.name, Bytes{repository.path}, who);
+  });
   return true;
 }
 
 void ServiceStore::add_session(const SessionFacts& facts) {
-  auto guard = connection_.lock();
-  Connection& connection = **guard;
-  if (!facts.external_id.empty()) {
-    const auto known = connection.read(connection.read_by_external.run(facts.owner, facts.external_id));
-    if (!known.empty()) {
-      throw Error(Errc::exists, "the external id '" + facts.external_id + "' is that of session " +
-                                    known.front().id.text() + " already");
+  writes_.run(connection_, [&](Connection& connection) {
+    if (!facts.external_id.empty()) {
+      const auto known = connection.read(connection.read_by_external.run(facts.owner, facts.external_id));
+      if (!known.empty()) {
+        throw Error(Errc::exists, "the external id '" + facts.external_id + "' is that of session " +
+                                      known.front().id.text() + " already");
+      }
     }
-  }
-  connection.add_session.execute(facts.id.text(), facts.repository, facts.owner, null_when_empty(facts.external_id),
-                                 null_when_empty(facts.request_key), Bytes{facts.message}, Bytes{facts.mountpoint},
-                                 Bytes{join(facts.labels)});
+    connection.add_session.execute(facts.id.text(), facts.repository, facts.owner, null_when_empty(facts.external_id),
+                                   null_when_empty(facts.request_key), Bytes{facts.message}, Bytes{facts.mountpoint},
+                                   Bytes{join(facts.labels)});
+  });
 }
 
 std::optional<ServiceStore::SessionFacts> ServiceStore::session(const SessionId& id) const {
@@ -219,15 +221,22 @@ std::vector<ServiceStore::SessionFacts> ServiceStore::sessions() const {
 }
 
 void ServiceStore::set_mountpoint(const SessionId& id, const std::string& mountpoint) {
-  (*connection_.lock())->set_mountpoint.execute(id.text(), Bytes{mountpoint});
+  writes_.run(connection_, [&](Connection& connection) {
+    connection.set_mountpoint.execute(id.text(), Bytes{mountpoint});
+  });
+}
+
+void ServiceStore::clear_mountpoints(const std::vector<SessionId>& ids) {
+  writes_.run(connection_, [&](Connection& connection) {
+    for (const SessionId& id : ids) connection.set_mountpoint.execute(id.text(), Bytes{""});
+  });
 }
 
 void ServiceStore::forget_session(const SessionId& id) {
-  auto guard = connection_.lock();
-  Transaction transaction((*guard)->database);
-  (*guard)->forget_session.execute(id.text());
-  (*guard)->forget_terms.execute(id.text());
-  transaction.commit();
+  writes_.run(connection_, [&](Connection& connection) {
+    connection.forget_session.execute(id.text());
+    connection.forget_terms.execute(id.text());
+  });
 }
 
 void ServiceStore::set_terms(const SessionId& id, const Terms& terms) {
@@ -268,31 +277,38 @@ void ServiceStore::end_terms(const SessionId& id) { (*connection_.lock())->end_t
 
 ServiceStore::Claim ServiceStore::claim(const Request& request, std::int64_t now_s, Answer& answer) {
   const std::string hash = sha256(request.body);
-  auto guard = connection_.lock();
-  {
-    auto run = (*guard)->read_request.run(request.principal, request.route, request.key);
-    if (run.next()) {
-      if (run.bytes(0) != hash) return Claim::other_body;
-      if (run.is_null(1)) return Claim::in_flight;
-      answer = {.status = static_cast<unsigned>(run.integer(1)),
-                .content_type = run.bytes(2),
-                .body = run.bytes(3),
-                .headers = split(run.bytes(4))};
-      return Claim::answered;
+  Claim claim = Claim::granted;
+  writes_.run(connection_, [&](Connection& connection) {
+    auto run = connection.read_request.run(request.principal, request.route, request.key);
+    if (!run.next()) {
+      connection.add_request.execute(request.principal, request.route, request.key, Bytes{hash}, now_s);
+      return;
     }
-  }
-  (*guard)->add_request.execute(request.principal, request.route, request.key, Bytes{hash}, now_s);
-  return Claim::granted;
+    if (run.bytes(0) != hash) {
+      claim = Claim::other_body;
+      return;
+    }
+    claim = run.is_null(1) ? Claim::in_flight : Claim::answered;
+    if (claim == Claim::in_flight) return;
+    answer = {.status = static_cast<unsigned>(run.integer(1)),
+              .content_type = run.bytes(2),
+              .body = run.bytes(3),
+              .headers = split(run.bytes(4))};
+  });
+  return claim;
 }
 
 void ServiceStore::record(const Request& request, const Answer& answer) {
-  (*connection_.lock())
-      ->answer_request.execute(request.principal, request.route, request.key, static_cast<int>(answer.status),
-                               answer.content_type, Bytes{answer.body}, Bytes{join(answer.headers)});
+  writes_.run(connection_, [&](Connection& connection) {
+    connection.answer_request.execute(request.principal, request.route, request.key, static_cast<int>(answer.status),
+                                      answer.content_type, Bytes{answer.body}, Bytes{join(answer.headers)});
+  });
 }
 
 void ServiceStore::release(const Request& request) {
-  (*connection_.lock())->release_request.execute(request.principal, request.route, request.key);
+  writes_.run(connection_, [&](Connection& connection) {
+    connection.release_request.execute(request.principal, request.route, request.key);
+  });
 }
 
 void ServiceStore::release_all() {
@@ -300,7 +316,7 @@ void ServiceStore::release_all() {
 }
 
 void ServiceStore::forget_requests(std::int64_t before_s) {
-  (*connection_.lock())->forget_requests.execute(before_s);
+  writes_.run(connection_, [&](Connection& connection) { connection.forget_requests.execute(before_s); });
 }
 
 }  // namespace escrow::storage

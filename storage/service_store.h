@@ -14,6 +14,7 @@
 
 #include "session/ids.h"
 #include "session/synchronized.h"
+#include "storage/group_commit.h"
 
 namespace escrow::storage {
 
@@ -46,6 +47,8 @@ class ServiceStore {
   std::optional<SessionFacts> session_by_request(const std::string& owner, const std::string& request_key) const;
   std::vector<SessionFacts> sessions() const;
   void set_mountpoint(const session::SessionId& id, const std::string& mountpoint);
+  // Of sessions that have ended.
+  void clear_mountpoints(const std::vector<session::SessionId>& ids);
   void forget_session(const session::SessionId& id);
 
   // ---- How long a session may stay open, and how it is mounted.
@@ -91,6 +94,7 @@ class ServiceStore {
  private:
   struct Connection;
   mutable session::Synchronized<std::unique_ptr<Connection>> connection_;  // self-locking
+  GroupCommit<Connection> writes_;                                         // self-locking
 };
 
 }  // namespace escrow::storage

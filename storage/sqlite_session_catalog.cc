@@ -285,14 +285,12 @@ SqliteSessionCatalog::SqliteSessionCatalog(const std::string& database_path)
 SqliteSessionCatalog::~SqliteSessionCatalog() = default;
 
 void SqliteSessionCatalog::insert(const SessionRecord& record) {
-  auto guard = connection_.lock();
-  Connection& connection = **guard;
-  Transaction transaction(connection.database);
-  if (connection.state_of(record.id))
-    throw Error(Errc::exists, "session " + record.id.text() + " exists already");
-  put_row(connection.insert, record);
-  connection.remember(record, std::nullopt, record.options.audit.issuer, "created");
-  transaction.commit();
+  writes_.run(connection_, [&](Connection& connection) {
+    if (connection.state_of(record.id))
+      throw Error(Errc::exists, "session " + record.id.text() + " exists already");
+    put_row(connection.insert, record);
+    connection.remember(record, std::nullopt, record.options.audit.issuer, "created");
+  });
 }
 
 std::optional<SessionRecord> SqliteSessionCatalog::find(const SessionId& id) const {
@@ -321,18 +319,16 @@ std::vector<SessionRecord> SqliteSessionCatalog::list() const {
 
 void SqliteSessionCatalog::transition(State expected, const SessionRecord& record, const std::string& who,
                                       const std::string& why) {
-  auto guard = connection_.lock();
-  Connection& connection = **guard;
-  Transaction transaction(connection.database);
-  const std::optional<State> stored = connection.state_of(record.id);
-  if (!stored)
-    throw Error(Errc::no_session, "there is no session " + record.id.text() + "; `escrow sessions` lists them");
-  if (*stored != expected || (session::is_final(expected) && record.state != expected))
-    throw Error(Errc::wrong_state, "session " + record.id.text() + " is " + session::name_of(*stored) +
-                                       ": it cannot become " + session::name_of(record.state));
-  put_row(connection.replace, record);
-  connection.remember(record, session::name_of(expected), who, why);
-  transaction.commit();
+  writes_.run(connection_, [&](Connection& connection) {
+    const std::optional<State> stored = connection.state_of(record.id);
+    if (!stored)
+      throw Error(Errc::no_session, "there is no session " + record.id.text() + "; `escrow sessions` lists them");
+    if (*stored != expected || (session::is_final(expected) && record.state != expected))
+      throw Error(Errc::wrong_state, "session " + record.id.text() + " is " + session::name_of(*stored) +
+                                         ": it cannot become " + session::name_of(record.state));
+    put_row(connection.replace, record);
+    connection.remember(record, session::name_of(expected), who, why);
+  });
 }
 
 void SqliteSessionCatalog::add_denials(const SessionId& id, const std::vector<DenialCount>& denials) {

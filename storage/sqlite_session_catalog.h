@@ -12,6 +12,7 @@
 #include "session/session_catalog.h"
 #include "session/synchronized.h"
 #include "storage/audit_entry.h"
+#include "storage/group_commit.h"
 #include "storage/sqlite.h"
 
 namespace escrow::storage {
@@ -44,6 +45,7 @@ class SqliteSessionCatalog final : public session::SessionCatalog {
   struct Connection;
   // Behind a pointer, because it holds a database with its statements.
   mutable session::Synchronized<std::unique_ptr<Connection>> connection_;  // self-locking
+  GroupCommit<Connection> writes_;                                         // self-locking
 };
 
 }  // namespace escrow::storage

@@ -3,10 +3,8 @@
 
 #include "api/protocol.h"
 #include "daemon/commands/commands.h"
-#include "daemon/config.h"
 #include "daemon/exit_status.h"
-#include "daemon/repository_context.h"
-#include "daemon/session_access.h"
+#include "daemon/session_source.h"
 #include "daemon/session_verbs.h"
 #include "daemon/text_output.h"
 
@@ -39,17 +37,15 @@ int report(const api::CommitAnswer& answer, const std::string& id) {
 }
 
 int approve(const GlobalOptions& options, const ApproveArguments& arguments) {
-  RepositoryContext context(options);
-  context.recover();
-  SessionAccess access(context, arguments.session);
-  const std::string id = access.id().text();
-  const api::CommitAnswer answer =
-      access.approve({.review = {.reviewer = current_principal(), .comment = arguments.comment},
-                      .result = arguments.result,
-                      .message = arguments.message});
+  const std::unique_ptr<SessionSource> source = session_source(options);
+  const session::SessionId session = source->resolve(arguments.session);
+  const std::string& id = session.text();
+  const api::CommitAnswer answer = source->approve(session, {.review = {.reviewer = {}, .comment = arguments.comment},
+                                                             .result = arguments.result,
+                                                             .message = arguments.message});
   if (arguments.json) print_line(api::to_json(answer, id));
   const int status = arguments.json ? exit_status_of(answer) : report(answer, id);
-  context.tidy();
+  source->tidy();
   return status;
 }
 

@@ -4,8 +4,7 @@
 #include "api/protocol.h"
 #include "daemon/commands/commands.h"
 #include "daemon/exit_status.h"
-#include "daemon/repository_context.h"
-#include "daemon/session_access.h"
+#include "daemon/session_source.h"
 #include "daemon/session_verbs.h"
 #include "daemon/text_output.h"
 
@@ -42,14 +41,13 @@ int report(const api::CommitAnswer& answer, const std::string& id) {
 }
 
 int commit(const GlobalOptions& options, const CommitArguments& arguments) {
-  RepositoryContext context(options);
-  context.recover();
-  SessionAccess access(context, arguments.session);
-  const api::CommitAnswer answer = access.commit(arguments.message);
-  const std::string id = access.id().text();
+  const std::unique_ptr<SessionSource> source = session_source(options);
+  const session::SessionId session = source->resolve(arguments.session);
+  const api::CommitAnswer answer = source->commit(session, arguments.message);
+  const std::string& id = session.text();
   if (arguments.json) print_line(api::to_json(answer, id));
   const int status = arguments.json ? exit_status_of(answer) : report(answer, id);
-  context.tidy();
+  source->tidy();
   return status;
 }
 

@@ -4,8 +4,7 @@
 #include "api/json_document.h"
 #include "daemon/commands/commands.h"
 #include "daemon/exit_status.h"
-#include "daemon/repository_context.h"
-#include "daemon/session_access.h"
+#include "daemon/session_source.h"
 #include "daemon/text_output.h"
 
 namespace escrow::daemon {
@@ -22,18 +21,17 @@ api::DiffFormat format_of(const DiffArguments& arguments) {
 }
 
 int diff(const GlobalOptions& options, const DiffArguments& arguments) {
-  RepositoryContext context(options);
-  context.recover();
-  SessionAccess access(context, arguments.session);
+  const std::unique_ptr<SessionSource> source = session_source(options);
+  const session::SessionId id = source->resolve(arguments.session);
   if (arguments.json) {
     std::string text;
     const std::vector<session::Omission> omitted =
-        access.diff({.format = format_of(arguments), .path = {}}, [&](std::string_view part) { text += part; });
+        source->diff(id, format_of(arguments), [&](std::string_view part) { text += part; });
     print_line(
-        api::JsonObject().text("session", access.id().text()).text("diff", text).omissions("omitted", omitted).text());
+        api::JsonObject().text("session", id.text()).text("diff", text).omissions("omitted", omitted).text());
     return kExitSuccess;
   }
-  const std::vector<session::Omission> omitted = access.diff({.format = format_of(arguments), .path = {}}, print);
+  const std::vector<session::Omission> omitted = source->diff(id, format_of(arguments), print);
   if (!omitted.empty()) {
     std::string lines = omission_lines(omitted);
     lines.pop_back();

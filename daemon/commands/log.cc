@@ -1,12 +1,12 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 
 #include "api/json_document.h"
 #include "daemon/commands/commands.h"
 #include "daemon/exit_status.h"
-#include "daemon/repository_context.h"
+#include "daemon/session_source.h"
 #include "daemon/text_output.h"
-#include "session/error.h"
 #include "session/repo_path.h"
 
 namespace escrow::daemon {
@@ -35,7 +35,8 @@ std::string printable(std::string_view text) {
 // The message without its last paragraph when that is the audit record.
 std::string body_of(const storage::LogEntry& entry) {
   std::string text = entry.commit.message;
-  if (!entry.trailers.empty()) {
+  const auto is_ours = [](const auto& trailer) { return trailer.first.starts_with(kTrailerPrefix); };
+  if (std::any_of(entry.trailers.begin(), entry.trailers.end(), is_ours)) {
     while (!text.empty() && text.back() == '\n') text.pop_back();
     const std::size_t paragraph = text.rfind("\n\n");
     if (paragraph != std::string::npos) text.resize(paragraph);
@@ -86,25 +87,18 @@ api::JsonObject json_entry(const storage::LogEntry& entry) {
 }
 
 int log(const GlobalOptions& options, const LogArguments& arguments) {
-  RepositoryContext context(options);
-  storage::Repository& repository = context.repository();
-  const std::string branch = arguments.branch.empty() ? repository.references().default_branch() : arguments.branch;
-  if (!repository.references().head(branch)) {
-    throw session::Error(session::Errc::no_branch,
-                         "there is no branch " + session::quote_path(branch) + ", or it has no commit yet");
-  }
+  const std::unique_ptr<SessionSource> source = session_source(options);
   const std::string path = session::RepoPath::parse(arguments.path, "PATH").text();
   std::uint64_t shown = 0;
-  if (arguments.json) print("[");
-  repository.log(branch, path, [&](const storage::LogEntry& entry) {
+  source->log(arguments.branch, path, [&](const storage::LogEntry& entry) {
     if (arguments.json)
-      print((shown == 0 ? "" : ",\n") + json_entry(entry).text());
+      print((shown == 0 ? "[" : ",\n") + json_entry(entry).text());
     else
       print_entry(entry);
     ++shown;
     return arguments.limit == 0 || shown < arguments.limit;
   });
-  if (arguments.json) print("]\n");
+  if (arguments.json) print(shown == 0 ? "[]\n" : "]\n");
   return kExitSuccess;
 }
 

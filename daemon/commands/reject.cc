@@ -3,10 +3,8 @@
 
 #include "api/protocol.h"
 #include "daemon/commands/commands.h"
-#include "daemon/config.h"
 #include "daemon/exit_status.h"
-#include "daemon/repository_context.h"
-#include "daemon/session_access.h"
+#include "daemon/session_source.h"
 #include "daemon/text_output.h"
 
 namespace escrow::daemon {
@@ -18,12 +16,10 @@ struct RejectArguments {
 };
 
 int reject(const GlobalOptions& options, const RejectArguments& arguments) {
-  RepositoryContext context(options);
-  context.recover();
-  SessionAccess access(context, arguments.session);
-  const std::string& id = access.id().text();
-  const api::RollbackAnswer answer = access.reject(
-      {.reviewer = current_principal(), .comment = arguments.comment}, session::Reason::rejected);
+  const std::unique_ptr<SessionSource> source = session_source(options);
+  const session::SessionId session = source->resolve(arguments.session);
+  const std::string& id = session.text();
+  const api::RollbackAnswer answer = source->reject(session, arguments.comment);
   print_line(arguments.json ? api::to_json(answer, id)
                             : "Session " + id + " was rejected and rolled back; nothing of it remains.");
   return kExitSuccess;

@@ -4,8 +4,7 @@
 #include "api/protocol.h"
 #include "daemon/commands/commands.h"
 #include "daemon/exit_status.h"
-#include "daemon/repository_context.h"
-#include "daemon/session_access.h"
+#include "daemon/session_source.h"
 #include "daemon/text_output.h"
 
 namespace escrow::daemon {
@@ -18,11 +17,10 @@ struct RollbackArguments {
 };
 
 int rollback(const GlobalOptions& options, const RollbackArguments& arguments) {
-  RepositoryContext context(options);
-  context.recover();
-  SessionAccess access(context, arguments.session);
-  const std::string& id = access.id().text();
-  const api::RollbackAnswer answer = access.rollback(arguments.keep);
+  const std::unique_ptr<SessionSource> source = session_source(options);
+  const session::SessionId session = source->resolve(arguments.session);
+  const std::string& id = session.text();
+  const api::RollbackAnswer answer = source->rollback(session, arguments.keep);
   if (arguments.json) {
     print_line(api::to_json(answer, id));
     return kExitSuccess;

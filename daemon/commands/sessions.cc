@@ -4,7 +4,7 @@
 #include "api/protocol.h"
 #include "daemon/commands/commands.h"
 #include "daemon/exit_status.h"
-#include "daemon/repository_context.h"
+#include "daemon/session_source.h"
 #include "daemon/text_output.h"
 #include "session/repo_path.h"
 
@@ -33,17 +33,9 @@ std::string attachment_of(session::Attachment attachment, const session::Session
 }
 
 int sessions(const GlobalOptions& options, const SessionsArguments& arguments) {
-  RepositoryContext context(options);
-  context.recover();
-  std::vector<api::SessionView> views;
-  for (const session::SessionManager::Listed& listed : context.sessions().list()) {
-    if (arguments.open_only && session::is_final(listed.record.state)) continue;
-    views.push_back({.record = listed.record,
-                     .attachment = listed.attachment,
-                     .head = context.repository().references().head(listed.record.options.branch),
-                     .counts = listed.record.counts,
-                     .usage = std::nullopt,
-                     .omitted = {}});
+  std::vector<api::SessionView> views = session_source(options)->list();
+  if (arguments.open_only) {
+    std::erase_if(views, [](const api::SessionView& view) { return session::is_final(view.record.state); });
   }
   if (arguments.json) {
     print_line(api::to_json(views));
@@ -53,7 +45,7 @@ int sessions(const GlobalOptions& options, const SessionsArguments& arguments) {
     print_line("There are no sessions.");
     return kExitSuccess;
   }
-  const session::Timestamp now = context.clock().now();
+  const session::Timestamp now = session::SystemClock().now();
   std::vector<std::vector<std::string>> rows = {
       {"SESSION", "STATE", "BRANCH", "OPENED", "COMMITTER", "REASON", "ATTACHED"}};
   for (const api::SessionView& view : views) {

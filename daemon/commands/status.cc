@@ -4,8 +4,7 @@
 #include "api/protocol.h"
 #include "daemon/commands/commands.h"
 #include "daemon/exit_status.h"
-#include "daemon/repository_context.h"
-#include "daemon/session_access.h"
+#include "daemon/session_source.h"
 #include "daemon/text_output.h"
 #include "session/repo_path.h"
 
@@ -61,14 +60,13 @@ std::vector<std::vector<std::string>> rows_of(const api::SessionView& view, cons
 }
 
 int status(const GlobalOptions& options, const StatusArguments& arguments) {
-  RepositoryContext context(options);
-  context.recover();
-  const api::SessionView view = SessionAccess(context, arguments.session).status(true);
+  const std::unique_ptr<SessionSource> source = session_source(options);
+  const api::SessionView view = source->status(source->resolve(arguments.session));
   if (arguments.json) {
     print_line(api::to_json(view));
     return kExitSuccess;
   }
-  print(table(rows_of(view, context.clock().now())));
+  print(table(rows_of(view, session::SystemClock().now())));
   if (!view.record.conflicts.empty()) {
     print_line("conflicts:");
     for (const std::string& path : view.record.conflicts) print_line("  " + session::quote_path(path));

@@ -5,8 +5,7 @@
 #include "daemon/commands/commands.h"
 #include "daemon/config.h"
 #include "daemon/exit_status.h"
-#include "daemon/repository_context.h"
-#include "daemon/session_access.h"
+#include "daemon/session_source.h"
 #include "daemon/text_output.h"
 #include "session/error.h"
 #include "session/repo_path.h"
@@ -20,29 +19,26 @@ struct UnmountArguments {
 };
 
 // A mountpoint names its session too.
-std::string session_named(RepositoryContext& context, const std::string& what) {
+session::SessionId session_named(SessionSource& source, const std::string& what) {
   const std::string path = absolute_path(what);
-  for (const session::SessionManager::Listed& listed : context.sessions().list()) {
-    if (listed.attachment == session::Attachment::mounted && listed.record.mountpoint == path) {
-      return listed.record.id.text();
-    }
+  for (const api::SessionView& view : source.list()) {
+    if (view.attachment == session::Attachment::mounted && view.record.mountpoint == path) return view.record.id;
   }
   if (what.find('/') != std::string::npos) {
     throw session::Error(session::Errc::no_session,
                          "no session of this repository is mounted on " + session::quote_path(path));
   }
-  return what;
+  return source.resolve(what);
 }
 
 int unmount(const GlobalOptions& options, const UnmountArguments& arguments) {
-  RepositoryContext context(options);
-  context.recover();
-  SessionAccess access(context, session_named(context, arguments.what));
-  const std::string mountpoint = access.unmount();
+  const std::unique_ptr<SessionSource> source = session_source(options);
+  const session::SessionId id = session_named(*source, arguments.what);
+  const std::string mountpoint = source->unmount(id);
   if (arguments.json) {
-    print_line(api::JsonObject().text("session", access.id().text()).text("mountpoint", mountpoint).text());
+    print_line(api::JsonObject().text("session", id.text()).text("mountpoint", mountpoint).text());
   } else {
-    print_line("Session " + access.id().text() + " is no longer mounted on " + session::quote_path(mountpoint) +
+    print_line("Session " + id.text() + " is no longer mounted on " + session::quote_path(mountpoint) +
                "; it stays open.");
   }
   return kExitSuccess;

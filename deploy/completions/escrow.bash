@@ -8,11 +8,11 @@ _escrow_commands() {
   escrow --help 2>/dev/null | sed -n '/^Subcommands:/,/^[^ S]/s/^  \([a-z][a-z-]*\).*/\1/p'
 }
 
-_escrow_repository() {  # the --repo option and its value as typed so far, if any
+_escrow_repository() {  # the --repo and --host options and their values as typed so far, if any
   local i
   for ((i = 1; i < COMP_CWORD; i++)); do
     case ${COMP_WORDS[i]} in
-      --repo) printf -- '--repo\n%s\n' "${COMP_WORDS[i + 1]}" ;;
+      --repo | --host) printf -- '%s\n%s\n' "${COMP_WORDS[i]}" "${COMP_WORDS[i + 1]}" ;;
       --) return ;;
     esac
   done
@@ -25,9 +25,11 @@ _escrow_sessions() {
 }
 
 _escrow_branches() {
-  local repository
-  mapfile -t repository < <(_escrow_repository)
-  git -C "${repository[1]:-${ESCROW_REPO:-.}}" for-each-ref --format='%(refname:short)' refs/heads 2>/dev/null
+  local i repository=${ESCROW_REPO:-.}
+  for ((i = 1; i < COMP_CWORD; i++)); do
+    [ "${COMP_WORDS[i]}" != --repo ] || repository=${COMP_WORDS[i + 1]}
+  done
+  git -C "$repository" for-each-ref --format='%(refname:short)' refs/heads 2>/dev/null
 }
 
 _escrow() {
@@ -38,7 +40,7 @@ _escrow() {
       --)  # from here on it is another command's line
         if declare -F _command_offset >/dev/null; then _command_offset $((i + 1)); else compopt -o default; fi
         return ;;
-      --repo) ((i++)) ;;
+      --repo | --host) ((i++)) ;;
       -*) ;;
       *) [ -n "$command" ] || command=${COMP_WORDS[i]} ;;
     esac

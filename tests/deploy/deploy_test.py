@@ -77,7 +77,7 @@ def ManualPageNamesEveryCommandAndOption(source, escrow):
                     not re.search(rf"\| -{option[2:]}\b", page):
                 missing.append(f"{command} {option}")
     expect_equal("in --help but not in escrow.1", missing, [])
-    known = {"repo", "verbose", "version", "help", ""}
+    known = {"repo", "host", "verbose", "version", "help", ""}
     for command in commands_of(escrow):
         known |= {option[2:] for option in all_options_of(escrow, command)}
     named = set(re.findall(r"(?:Fl|\||Fl \w \|) -([a-z][a-z-]*)", page))

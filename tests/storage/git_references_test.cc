@@ -144,6 +144,17 @@ TEST(GitReferences, ABranchThatIsCheckedOutIsNoTarget) {
   references.check_target("free");
 }
 
+TEST(GitReferences, ABranchMovesThroughSeveralCommitsAtOnceAndItsReflogHasThemAll) {
+  Commits commits;
+  const ObjectId a = commits.make("a"), b = commits.make("b", {a}), c = commits.make("c", {b});
+  EXPECT_TRUE(commits.references().move_through("main", std::nullopt, {{a, "one"}, {b, "two"}}));
+  EXPECT_FALSE(commits.references().move_through("main", a, {{b, "two"}, {c, "three"}}));
+  EXPECT_TRUE(commits.references().move_through("main", b, {{c, "three"}}));
+  EXPECT_EQ(commits.repository.git("rev-parse main"), c.hex());
+  EXPECT_EQ(commits.repository.git("reflog show --format=%gs main"), "three\ntwo\none");
+  EXPECT_TRUE(commits.references().reflog_has("main", a));
+}
+
 TEST(GitReferences, TwoProcessesNeverLoseEachOthersCommit) {
   GitTestRepository repository;
   constexpr int kProcesses = 3, kEach = 15;

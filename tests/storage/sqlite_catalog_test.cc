@@ -41,6 +41,41 @@ TEST_F(SqliteCatalog, RecordsAreThereForTheNextProcess) {
   EXPECT_EQ(support::describe(*SqliteSessionCatalog(path_).find(id)), support::describe(support::sample_record(id)));
 }
 
+TEST_F(SqliteCatalog, TransitionsOfManyThreadsShareTheirCommitsAndEachIsDecidedAlone) {
+  SqliteSessionCatalog catalog(path_);
+  constexpr int kThreads = 12, kTurns = 20;
+  const SessionRecord contested = support::sample_record(SessionId::generate());
+  catalog.insert(contested);
+  std::atomic<int> won = 0, refused = 0, wrong = 0;
+  std::vector<std::thread> threads;
+  for (int number = 0; number < kThreads; ++number) {
+    threads.emplace_back([&] {
+      for (int turn = 0; turn < kTurns; ++turn) {
+        SessionRecord own = support::sample_record(SessionId::generate());
+        catalog.insert(own);
+        own.state = State::rolled_back;
+        catalog.transition(State::open, own, "user:bob", "done");
+        // On disk, and for another connection to see, when it is reported.
+        if (SqliteSessionCatalog(path_).find(own.id)->state != State::rolled_back) ++wrong;
+        try {
+          SessionRecord taken = contested;
+          taken.state = State::committing;
+          catalog.transition(State::open, taken, "user:bob", "mine");
+          ++won;
+        } catch (const Error& error) {
+          if (error.code() == Errc::wrong_state) ++refused;
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(won.load(), 1);
+  EXPECT_EQ(refused.load(), kThreads * kTurns - 1);
+  EXPECT_EQ(wrong.load(), 0);
+  EXPECT_EQ(catalog.list().size(), std::size_t{kThreads * kTurns + 1});
+  EXPECT_EQ(catalog.history(contested.id).size(), 2u);
+}
+
 TEST_F(SqliteCatalog, EveryTransitionIsInTheHistory) {
   SqliteSessionCatalog catalog(path_);
   SessionRecord record = support::sample_record(SessionId::generate());

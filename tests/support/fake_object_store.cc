@@ -175,12 +175,22 @@ const FakeObject* FakeQuarantine::find(const ObjectId& id) const {
   return found == own->end() ? nullptr : &found->second;
 }
 
+const session::Quarantine* FakeQuarantine::other_with(const ObjectId& id) const {
+  const auto others = others_.lock();
+  for (const session::Quarantine* other : *others) {
+    if (other->holds(id) && !holds(id)) return other;
+  }
+  return nullptr;
+}
+
 Tree FakeQuarantine::read_tree(const ObjectId& id) const {
+  if (const session::Quarantine* other = other_with(id)) return other->read_tree(id);
   const FakeObject* own = find(id);
   return own != nullptr ? as<Tree>(own, id, "tree") : repository_.read_tree(id);
 }
 
 Commit FakeQuarantine::read_commit(const ObjectId& id) const {
+  if (const session::Quarantine* other = other_with(id)) return other->read_commit(id);
   const FakeObject* own = find(id);
   return own != nullptr ? as<Commit>(own, id, "commit") : repository_.read_commit(id);
 }

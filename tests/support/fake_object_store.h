@@ -85,6 +85,8 @@ class FakeQuarantine final : public session::Quarantine {
   session::ObjectId put_tree(const session::Tree& tree) override;
   session::ObjectId put_commit(const session::Commit& commit) override;
   std::unique_ptr<Published> publish(const session::ObjectId& root) override;
+  void read_through(std::vector<const session::Quarantine*> others) override { others_.lock()->swap(others); }
+  bool holds(const session::ObjectId& id) const override { return find(id) != nullptr; }
   void discard() override;
 
   // Objects held here and not in the repository.
@@ -94,8 +96,10 @@ class FakeQuarantine final : public session::Quarantine {
   session::ObjectId put(const session::ObjectId& id, FakeObject object);
   void publish_reachable(const session::ObjectId& id);
   const FakeObject* find(const session::ObjectId& id) const;
+  const session::Quarantine* other_with(const session::ObjectId& id) const;
 
   FakeObjectStore& repository_;                   // self-locking
+  mutable session::Synchronized<std::vector<const session::Quarantine*>> others_;  // self-locking
   mutable session::Synchronized<FakeObjects> own_;  // self-locking
 };
 

@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "session/error.h"
 #include "session/object_store.h"
@@ -34,9 +35,10 @@ class FakeReferences final : public session::ReferenceStore {
     const auto found = state->branches.find(branch);
     return found == state->branches.end() ? std::nullopt : std::optional(found->second);
   }
-  bool compare_and_swap(const std::string& branch, const std::optional<Id>& expected, const Id& desired,
-                        const std::string&) override {
+  bool move_through(const std::string& branch, const std::optional<Id>& expected,
+                    const std::vector<Move>& moves) override {
     if (before_swap) before_swap();
+    const Id& desired = moves.back().to;
     if (!objects_.contains(desired) || !objects_.contains(objects_.read_commit(desired).tree))
       throw session::Error(session::Errc::damaged_repository, "the branch would point at objects that are not there");
     {
@@ -44,7 +46,7 @@ class FakeReferences final : public session::ReferenceStore {
       const auto found = state->branches.find(branch);
       if ((found == state->branches.end() ? std::nullopt : std::optional(found->second)) != expected) return false;
       state->branches.insert_or_assign(branch, desired);
-      state->reflog.insert({branch, desired});
+      for (const Move& move : moves) state->reflog.insert({branch, move.to});
     }
     if (after_swap) after_swap();
     return true;

@@ -1,0 +1,35 @@
+// Asks an escrowd over HTTP/1.1: on a Unix socket, or over TLS with a bearer token.
+//
+// One connection, kept while the server keeps it. Not thread-safe; waits as long as the server works. Throws
+// Error{bad_request} for a host that cannot be one, Error{unavailable} naming the host when it cannot be reached, its
+// certificate is not trusted, or it goes away before it has answered. Certificates are checked against the system's
+// authorities, or those of $SSL_CERT_FILE (OpenSSL). Sources: RFC 9110, RFC 9112, RFC 6750.
+#pragma once
+
+#include <memory>
+#include <string>
+
+namespace escrow::api {
+
+class HttpClient {
+ public:
+  // `host`: unix:///PATH, https://NAME[:PORT], or http://ADDRESS:PORT of this machine alone. `token` may be empty.
+  HttpClient(const std::string& host, const std::string& token);
+  ~HttpClient();
+
+  struct Answer {
+    unsigned status = 0;
+    std::string content_type, body;
+  };
+  // `json` is the body; empty: none. `target` is percent-encoded.
+  Answer ask(const std::string& method, const std::string& target, const std::string& json = {});
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// A component of a path, or a value of a query, percent-encoded (RFC 3986).
+std::string percent_encoded(const std::string& bytes);
+
+}  // namespace escrow::api

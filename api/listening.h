@@ -1,0 +1,23 @@
+// Where clients come in: a Unix socket that the kernel vouches for, a TCP port, and the certificate shown there. Only
+// for the .cc files of api/.
+//
+// Throws Error{unavailable} naming what cannot be listened on and why, Error{bad_request} for an address or a file of
+// the configuration that cannot be used. Sources: unix(7), RFC 8446, BCP 195.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <string>
+
+#include "api/byte_stream.h"
+
+namespace escrow::api {
+
+// Mode 0660; `group` empty: this process's. A socket that a dead server left is replaced, one that answers is not.
+Acceptor listen_on_unix(boost::asio::io_context& io, const std::string& path, const std::string& group);
+// `address` is a numeric ADDRESS:PORT, IPv6 in brackets.
+Acceptor listen_on_tcp(boost::asio::io_context& io, const std::string& address);
+// TLS 1.2 or later, with a certificate (or chain) and its key in PEM files.
+boost::asio::ssl::context tls_context(const std::string& certificate, const std::string& key);
+
+}  // namespace escrow::api

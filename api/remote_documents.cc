@@ -1,0 +1,101 @@
+#include "api/remote_documents.h"
+
+#include "api/json_values.h"
+#include "api/session_json.h"
+
+namespace escrow::api {
+
+using session::Errc;
+using session::Error;
+
+namespace {
+
+// A member that is null, or not there, is the empty text.
+std::string text_or_none(const Json& json, const std::string& name) {
+  const auto found = json.find(name);
+  return found == json.end() || found->is_null() ? std::string() : get_bytes(json, name);
+}
+
+const Json& checked_object(const Json& json) {
+  if (!json.is_object()) throw Error(Errc::bad_request, "the service's answer is malformed");
+  return json;
+}
+
+RemoteSession session_from(const Json& json) {
+  return {.view = view_from(checked_object(json)),
+          .repository = get_bytes(json, "repository"),
+          .warning = text_or_none(json, "warning")};
+}
+
+session::ObjectId required_id(const Json& json, const std::string& name) {
+  const std::optional<session::ObjectId> id = get_id(json, name);
+  if (!id) throw Error(Errc::bad_request, "the service's answer has no \"" + name + "\"");
+  return *id;
+}
+
+session::Signature person_from(const Json& json, const std::string& name) {
+  const auto found = json.find(name);
+  if (found == json.end()) throw Error(Errc::bad_request, "the service's answer has no \"" + name + "\"");
+  const Json& person = checked_object(*found);
+  session::Signature signature;
+  signature.name = get_bytes(person, "name");
+  signature.email = get_bytes(person, "email");
+  signature.time_s = get_time(person, "time").seconds;
+  signature.offset_minutes = static_cast<int>(get_integer(person, "offset_minutes").value_or(0));
+  return signature;
+}
+
+CommitResource commit_resource_from(const Json& json) {
+  CommitResource resource{.id = required_id(checked_object(json), "commit"), .commit = {}, .trailers = {}};
+  resource.commit.tree = required_id(json, "tree");
+  resource.commit.author = person_from(json, "author");
+  resource.commit.committer = person_from(json, "committer");
+  resource.commit.message = get_bytes(json, "message");
+  const auto audit = json.find("audit");
+  if (audit == json.end()) return resource;
+  static constexpr std::string_view kExact = "_base64";
+  for (const auto& [name, value] : checked_object(*audit).items()) {
+    if (!name.ends_with(kExact)) resource.trailers.emplace_back(name, get_bytes(*audit, name));
+  }
+  return resource;
+}
+
+}  // namespace
+
+RemoteSession session_from_json(std::string_view text) { return session_from(parse_object(text)); }
+
+RemoteSessions sessions_from_json(std::string_view text) {
+  const Json json = parse_object(text);
+  RemoteSessions page{.sessions = {}, .next = text_or_none(json, "next")};
+  for (const Json& entry : get_array(json, "sessions")) page.sessions.push_back(session_from(entry));
+  return page;
+}
+
+RemoteCommits commits_from_json(std::string_view text) {
+  const Json json = parse_object(text);
+  RemoteCommits page{.commits = {}, .next = text_or_none(json, "next")};
+  for (const Json& entry : get_array(json, "commits")) page.commits.push_back(commit_resource_from(entry));
+  return page;
+}
+
+std::vector<session::Omission> omitted_from_json(std::string_view changes) {
+  return omissions_from(get_array(parse_object(changes), "omitted"));
+}
+
+std::vector<std::string> repositories_from_json(std::string_view text) {
+  const Json json = parse_object(text);
+  std::vector<std::string> names;
+  for (const Json& entry : get_array(json, "repositories")) names.push_back(get_bytes(checked_object(entry), "name"));
+  return names;
+}
+
+RemoteProblem problem_from_json(std::string_view text) {
+  const Json json = parse_object(text);
+  return {.code = get_bytes(json, "code"),
+          .detail = get_bytes(json, "detail"),
+          .exit_code = static_cast<int>(get_integer(json, "exit_code").value_or(125)),
+          .result = get_id(json, "result"),
+          .conflicts = conflicts_from(get_array(json, "conflicts"))};
+}
+
+}  // namespace escrow::api

@@ -1,0 +1,47 @@
+// What escrowd answers, read by a client of the command line: the reverse of resources.h and problem.h.
+//
+// Pure functions. Throw Error{bad_request} for what is not such a document; members that are not known are ignored.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api/protocol.h"
+#include "api/resources.h"
+
+namespace escrow::api {
+
+// A session as a verb answered it: the warning is the verb's.
+struct RemoteSession {
+  SessionView view;
+  std::string repository, warning;
+};
+RemoteSession session_from_json(std::string_view text);
+
+struct RemoteSessions {
+  std::vector<RemoteSession> sessions;
+  std::string next;  // empty: this is the last page
+};
+RemoteSessions sessions_from_json(std::string_view text);
+
+struct RemoteCommits {
+  std::vector<CommitResource> commits;  // of the trailers those of the audit record
+  std::string next;
+};
+RemoteCommits commits_from_json(std::string_view text);
+
+std::vector<session::Omission> omitted_from_json(std::string_view changes);
+// The names of the registered repositories.
+std::vector<std::string> repositories_from_json(std::string_view text);
+
+struct RemoteProblem {
+  std::string code, detail;
+  int exit_code = 125;
+  std::optional<session::ObjectId> result;  // of result_moved
+  std::vector<session::Conflict> conflicts;
+};
+RemoteProblem problem_from_json(std::string_view text);
+
+}  // namespace escrow::api

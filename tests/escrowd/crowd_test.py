@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Many sessions that are committed to one branch at the same moment, and what a kill leaves of them."""
+import random
+import signal
+import subprocess
+import threading
+import time
+
+from service import expect, expect_equal, main, write
+
+CROWD = 12
+
+
+def finish_all(service, sessions):
+    """Everybody at once; what is not answered, because the service was killed, is left out."""
+    answers = {}
+    def finish(session):
+        try:
+            answers[session] = service.finish(session, {'exit_code': 0})
+        except OSError:
+            pass
+    threads = [threading.Thread(target=finish, args=(session,)) for session in sessions]
+    for thread in threads:
+        thread.start()
+    return threads, answers
+
+
+def AKillWhileManyCommitLeavesEachCommittedOnceOrOpen(start):
+    with start() as service:
+        seed = random.randrange(1 << 30)
+        print('seed', seed)
+        rounds = random.Random(seed)
+        for turn in range(6):
+            sessions = {}
+            for number in range(CROWD):
+                session, point = service.open_mounted(f'work-{turn}-{number}')
+                # One directory for all, so that each commit's trees depend on those of the one before.
+                write(f'{point}/dir/file-{turn}-{number}', f'{turn} {number}')
+                service.post(f'/v1/sessions/{session}/unmount').expect(200)
+                sessions[session] = f'dir/file-{turn}-{number}'
+            threads, answers = finish_all(service, sessions)
+            time.sleep(rounds.uniform(0, 0.25))
+            service.stop(signal.SIGKILL)
+            for thread in threads:
+                thread.join()
+            head = service.git('rev-parse', 'main')
+            service.start()
+            for session, answer in answers.items():
+                if answer.status == 200:
+                    service.git('merge-base', '--is-ancestor', answer.json['commit'], head)
+            threads, answers = finish_all(service, sessions)
+            for thread in threads:
+                thread.join()
+            log = service.git('log', '--format=%B', 'main')
+            for session, path in sessions.items():
+                view = answers[session].expect(200)
+                expect_equal(f'session {session}', (view['state'], view['reason']), ('committed', 'success'))
+                expect_equal(f'commits of {session}', log.count(f'Escrow-Session: {session}'), 1)
+                changed = service.git('diff-tree', '--no-commit-id', '--name-only', '-r', view['commit'])
+                expect_equal(f'what the commit of {session} changed', changed, path)
+        names = service.git('ls-tree', '-r', '--name-only', 'main').split('\n')
+        expect_equal('the files', len([name for name in names if '/file-' in name]), 6 * CROWD)
+        service.escrow('verify')
+        service.git('fsck', '--strict')
+
+
+def ManyThatCommitAtOnceEachHaveTheirOwnCommit(start):
+    with start() as service:
+        sessions = {}
+        for number in range(40):
+            session, point = service.open_mounted(f'work-{number}')
+            if number % 10 == 9:
+                write(f'{point}/a.txt', f'contested {number}')
+            elif number % 10 == 8:
+                write(f'{point}/dir/same', 'the same')
+            else:
+                write(f'{point}/dir/file-{number}', str(number))
+            sessions[session] = number
+        threads, answers = finish_all(service, sessions)
+        for thread in threads:
+            thread.join()
+        states = {number: answers[session].expect(200) for session, number in sessions.items()}
+        contested = [states[number]['state'] for number in (9, 19, 29, 39)]
+        expect_equal('of those that conflict', sorted(contested), ['commit_failed'] * 3 + ['committed'])
+        same = [states[number] for number in (8, 18, 28, 38)]
+        expect_equal('of those that are the same', [view['state'] for view in same], ['committed'] * 4)
+        expect_equal('their commits', len([view for view in same if view['commit'] is not None]), 1)
+        others = [view for number, view in states.items() if number % 10 < 8]
+        expect(all(view['state'] == 'committed' and view['commit'] for view in others), 'one was not committed')
+        expect_equal('the commits', service.git('rev-list', '--count', 'main'), str(1 + 32 + 2))
+        expect_equal('a line of history', service.git('rev-list', '--merges', '--count', 'main'), '0')
+        reflog = service.git('reflog', 'show', '--format=%gs', 'main')
+        for session, number in sessions.items():
+            if states[number]['commit']:
+                expect(f'escrow: session {session}' in reflog, f'{session} is not in the reflog')
+
+
+def PushesInBetweenAreNotLost(start):
+    with start() as service:
+        subprocess.run(['git', '-c', 'safe.directory=*', 'clone', '-q', service.repository,
+                        f'{service.directory}/clone'], check=True, capture_output=True)
+        sessions = []
+        for number in range(24):
+            session, point = service.open_mounted(f'work-{number}')
+            write(f'{point}/dir/file-{number}', str(number))
+            sessions.append(session)
+        threads, answers = finish_all(service, sessions)
+        git = ['git', '-c', 'safe.directory=*', '-c', 'user.name=x', '-c', 'user.email=x@example.org', '-C',
+               f'{service.directory}/clone']
+        pushed = 0
+        while any(thread.is_alive() for thread in threads):
+            write(f'{service.directory}/clone/pushed-{pushed}', 'x')
+            subprocess.run([*git, 'add', '-A'], check=True, capture_output=True)
+            subprocess.run([*git, 'commit', '-q', '-m', f'pushed {pushed}'], check=True, capture_output=True)
+            pushed += 1
+            while subprocess.run([*git, 'push', '-q'], check=False, capture_output=True).returncode != 0:
+                subprocess.run([*git, 'pull', '-q', '--rebase'], check=True, capture_output=True)
+        for session in sessions:
+            expect_equal('the state', answers[session].expect(200)['state'], 'committed')
+        subjects = service.git('log', '--format=%s', 'main').split('\n')
+        expect_equal('the pushes', len([one for one in subjects if one.startswith('pushed ')]), pushed)
+        expect_equal('the sessions', len(subjects), 1 + 24 + pushed)
+
+
+if __name__ == '__main__':
+    main(globals())

@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""escrowd on a disk that is full: what cannot be done is said, nothing is lost, and with room all goes on."""
+import contextlib
+import errno
+import os
+import subprocess
+import tempfile
+
+from holes_test import descriptors
+from service import eventually, expect, expect_equal, fail, main, read, write
+
+
+@contextlib.contextmanager
+def small_disk(mebibytes):
+    """What is made below tempfile's directory is made on a small tmpfs, for the time."""
+    disk = tempfile.mkdtemp(prefix='escrowd-disk-')
+    subprocess.run(['mount', '-t', 'tmpfs', '-o', f'size={mebibytes}m', 'tmpfs', disk], check=True)
+    before, tempfile.tempdir = tempfile.tempdir, disk
+    try:
+        yield disk
+    finally:
+        tempfile.tempdir = before
+        subprocess.run(['umount', '-l', disk], check=True)
+        os.rmdir(disk)
+
+
+def fill(disk):
+    with open(f'{disk}/filler', 'ab', buffering=0) as filler:
+        for size in (1 << 20, 4096, 1):
+            try:
+                while True:
+                    filler.write(b'f' * size)
+            except OSError as error:
+                expect_equal('why it is full', error.errno, errno.ENOSPC)
+
+
+def make_room(disk):
+    os.unlink(f'{disk}/filler')
+
+
+def AFullDiskIsSaidAndNothingIsLost(start):
+    with small_disk(24) as disk, start() as service:
+        before = None
+        for turn in range(4):
+            session, point = service.open_mounted()
+            write(f'{point}/kept-{turn}', f'kept {turn}\n' * 1000)
+            with open(f'{point}/kept-{turn}', encoding='ascii') as file:
+                os.fsync(file.fileno())
+            fill(disk)
+            # No session comes to be that nobody was told of, and the service goes on answering.
+            for _ in range(3):
+                answer = service.post('/v1/sessions', {'repository': 'data'})
+                if answer.status == 201:
+                    service.post(f'/v1/sessions/{answer.json["session"]}/rollback')
+                else:
+                    expect_equal('retryable', answer.expect(507, 'no_space')['retryable'], True)
+            service.get('/v1/health').expect(200)
+            service.get(f'/v1/sessions/{session}').expect(200)
+            refused = service.post(f'/v1/sessions/{session}/finish', {'exit_code': 0})
+            if refused.status != 507:
+                fail(f'a commit on a full disk: {refused.status} {refused.body}')
+            refused.expect(507, 'no_space')
+            make_room(disk)
+            view = service.get(f'/v1/sessions/{session}').expect(200)
+            expect(view['state'] in ('open', 'committing'), f'the session is {view}')
+            ended = service.finish(session, {'exit_code': 0}).expect(200)
+            expect_equal('after there is room', ended['state'], 'committed')
+            expect_equal('the content', service.git('show', f'main:kept-{turn}'), (f'kept {turn}\n' * 1000).strip())
+            eventually('the mount is gone', lambda point=point: not service.is_mounted(point))
+            before = before or descriptors(service)
+        eventually('every descriptor is given back', lambda: descriptors(service) <= before + 5)
+        expect_equal('open sessions', service.get('/v1/sessions?state=open').json['sessions'], [])
+        service.escrow('verify')
+
+
+def AWriteToAMountOnAFullDiskFailsInTheCall(start):
+    with small_disk(24) as disk, start() as service:
+        session, point = service.open_mounted()
+        write(f'{point}/before', 'before')
+        fill(disk)
+        try:
+            with open(f'{point}/large', 'wb', buffering=0) as file:
+                for _ in range(64):
+                    file.write(b'x' * (1 << 16))
+                os.fsync(file.fileno())
+            fail('4 MiB were written to a full disk')
+        except OSError as error:
+            expect_equal('the error', error.errno, errno.ENOSPC)
+        expect_equal('what was there', read(f'{point}/a.txt'), 'a.txt\n')
+        make_room(disk)
+        os.unlink(f'{point}/large')
+        expect_equal('with room', service.finish(session, {'exit_code': 0}).expect(200)['state'], 'committed')
+        expect_equal('the content', service.git('show', 'main:before'), 'before')
+
+
+def AServiceThatCannotStartOnAFullDiskSaysSo(start):
+    with small_disk(16) as disk, start() as service:
+        session = service.open()['session']
+        service.stop()
+        fill(disk)
+        log = open(f'{disk}/../{os.path.basename(disk)}.log', 'w+', encoding='utf-8')
+        with contextlib.closing(log):
+            process = subprocess.Popen([service.escrowd_binary, '--config', service.config_path], stderr=log)
+            try:
+                status = process.wait(5)
+                log.seek(0)
+                said = log.read()
+                expect(status == 125 and 'the disk is full' in said, f'it left with {status}: {said}')
+            except subprocess.TimeoutExpired:
+                # It needs no space where there is nothing to be recovered.
+                process.terminate()
+                process.wait(20)
+        os.unlink(f'{disk}/../{os.path.basename(disk)}.log')
+        make_room(disk)
+        service.start()
+        expect_equal('the state', service.state(session), 'open')
+
+
+if __name__ == '__main__':
+    main(globals())

@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""escrow --host: the same commands against an escrowd as against a repository, with the same output and exit status."""
+import json
+import os
+import re
+import subprocess
+
+from remote_test import AGENT, Remote
+from service import expect, expect_equal, main, write
+
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith('ESCROW_')}
+
+
+def run(service, *arguments, **environment):
+    return subprocess.run([service.escrow_binary, *arguments], capture_output=True, text=True, check=False, timeout=60,
+                          stdin=subprocess.DEVNULL, env={**ENVIRONMENT, **environment}, cwd='/')
+
+
+def there(service, *arguments, expect_status=0):
+    """What the command prints when the service is asked on its socket."""
+    result = run(service, '--host', f'unix://{service.socket}', *arguments)
+    expect_equal(f'escrow --host {arguments}: {result.stderr}', result.returncode, expect_status)
+    return result
+
+
+def here(service, *arguments, expect_status=0):
+    result = run(service, '--repo', service.repository, *arguments)
+    expect_equal(f'escrow {arguments}: {result.stderr}', result.returncode, expect_status)
+    return result
+
+
+def same(service, *arguments, expect_status=0):
+    """The command says the same, in the same words, both ways."""
+    remote, local = (ask(service, *arguments, expect_status=expect_status) for ask in (there, here))
+    expect_equal(f'escrow {arguments}', (remote.stdout, remote.stderr), (local.stdout, local.stderr))
+    return remote.stdout
+
+
+def TheSameIsSaidOfASessionHereAndThere(start):
+    with start() as service:
+        session, point = service.open_mounted(labels={'a': 'b'})
+        name = b'odd \xff\n\x1b name'
+        with open(os.fsencode(point) + b'/' + name, 'wb') as file:
+            file.write(b'odd\n')
+        write(f'{point}/a.txt', 'changed\n')
+        os.mkfifo(f'{point}/pipe')
+        expect('1 added, 1 modified' in same(service, 'status', session[:6]), 'the changes are not counted')
+        for arguments in (('status', session, '--json'), ('sessions',), ('sessions', '--json'), ('sessions', '--open'),
+                          ('diff', session), ('diff', session, '--stat'), ('diff', session, '--name-status'),
+                          ('diff', session, '--json'), ('log',), ('log', '--json'), ('log', '-n', '1'),
+                          ('log', 'dir/b.txt'), ('log', 'nowhere')):
+            same(service, *arguments)
+        expect('pipe' in there(service, 'diff', session).stderr, 'what is left out is not named')
+        expect_equal('the name', json.loads(there(service, 'status', session, '--json').stdout)['session'], session)
+
+
+def CommittingAndRollingBackSaysTheSame(start):
+    with start() as service:
+        def changed(number):
+            session, point = service.open_mounted(f'work-{number}')
+            write(f'{point}/new-{number}', 'new')
+            os.mkdir(f'{point}/empty')
+            return session
+        said = []
+        for ask, number in ((there, 1), (here, 2)):
+            session = changed(number)
+            out = ask(service, 'commit', session[:8], '-m', 'by hand').stdout
+            commit = service.git('rev-parse', 'main')
+            expect(commit in out and 'empty' in out, out)
+            expect_equal('the message', service.git('log', '-1', '--format=%s', 'main'), 'by hand')
+            said.append(out.replace(session, 'S').replace(commit, 'C').replace(f'new-{number}', 'new'))
+            again = ask(service, 'commit', session).stdout
+            expect(commit in again, again)
+        expect_equal('a commit', said[0], said[1])
+        said = []
+        for ask, number in ((there, 3), (here, 4)):
+            session = changed(number)
+            said.append(ask(service, 'rollback', session).stdout.replace(session, 'S'))
+            expect_equal('the state', service.state(session), 'rolled_back')
+            ask(service, 'commit', session, expect_status=1)
+        expect_equal('a roll-back', said[0], said[1])
+        session = changed(5)
+        there(service, 'unmount', f'{service.mounts}/work-5')
+        expect_equal('attachment', service.get(f'/v1/sessions/{session}').json['attachment'], 'none')
+
+
+def AConflictAndAReviewSayTheSame(start):
+    with start() as service:
+        said = []
+        for ask, number in ((there, 1), (here, 2)):
+            session, point = service.open_mounted(f'work-{number}')
+            other, other_point = service.open_mounted(f'other-{number}')
+            write(f'{point}/a.txt', f'mine {number}')
+            write(f'{other_point}/a.txt', f'theirs {number}')
+            service.post(f'/v1/sessions/{other}/commit').expect(200)
+            said.append(ask(service, 'commit', session, expect_status=122).stderr.replace(session, 'S'))
+            ask(service, 'rollback', session)
+        expect('a.txt: the session modified it, the branch modified it' in said[0], said[0])
+        expect_equal('a conflict', said[0], said[1])
+        said = []
+        for ask, number in ((there, 3), (here, 4)):
+            session, point = service.open_mounted(f'work-{number}', require_approval=True)
+            write(f'{point}/new-{number}', 'new')
+            sealed = ask(service, 'commit', session, expect_status=123).stdout
+            result = re.search('its result ([0-9a-f]{40})', sealed).group(1)
+            same(service, 'diff', session)
+            same(service, 'status', session)
+            approved = ask(service, 'approve', session, '--result', result[:10], '--comment', 'fine').stdout
+            commit = service.git('rev-parse', 'main')
+            expect_equal('the comment', json.loads(here(service, 'status', session, '--json').stdout)['review_comment'],
+                         'fine')
+            said.append((sealed + approved).replace(session, 'S').replace(result, 'R').replace(commit, 'C')
+                        .replace(f'new-{number}', 'new'))
+        expect_equal('an approval', said[0], said[1])
+        session, point = service.open_mounted('work-5', require_approval=True)
+        write(f'{point}/new-5', 'new')
+        there(service, 'commit', session, expect_status=123)
+        expect('--result' in there(service, 'approve', session, expect_status=2).stderr, 'what to name is not said')
+        there(service, 'approve', session, '--result', '0' * 40, expect_status=1)
+        there(service, 'reject', session, '--comment', 'no')
+        expect_equal('the state', service.state(session), 'rolled_back')
+
+
+def WhatIsRefusedIsRefusedAlike(start):
+    with start() as service:
+        session = service.open()['session']
+        for arguments, status in ((('status', 'ffff'), 1), (('status', 'xyz'), 1), (('commit', '0123456789abcdef'), 1),
+                                  (('log', '--branch', 'nope'), 1), (('log', '../x'), 2)):
+            for ask in (there, here):
+                ask(service, *arguments, expect_status=status)
+        for arguments in (('import', '/etc'), ('gc',), ('verify',), ('update', session), ('init',)):
+            said = there(service, *arguments, expect_status=2).stderr
+            expect('works on a repository of this machine alone' in said, said)
+        there(service, 'run', '--', 'true', expect_status=125)
+        for host, status in (('unix:///nowhere/x.sock', 125), ('unix://relative', 2), ('ftp://x', 2), ('x', 2),
+                             ('http://example.org:80', 2), ('https://', 2), ('https://127.0.0.1:1', 125)):
+            result = run(service, '--host', host, 'sessions')
+            expect_equal(f'{host}: {result.stderr}', result.returncode, status)
+            expect(host in result.stderr, result.stderr)
+        result = run(service, '--host', f'unix://{service.socket}', '--repo', '/a/path', 'sessions')
+        expect_equal(f'a path: {result.stderr}', result.returncode, 2)
+        result = run(service, 'sessions', ESCROW_HOST=f'unix://{service.socket}', ESCROW_REPO='data')
+        expect_equal(f'from the environment: {result.stderr}', result.returncode, 0)
+        expect(session in result.stdout, result.stdout)
+
+
+def OverTlsTheTokenIsWhoAsks(start):
+    with Remote(start) as remote:
+        service = remote.service
+        host, trusted = f'https://127.0.0.1:{remote.port}', f'{service.directory}/cert.pem'
+        theirs = service.open()['session']
+        mine = remote.ask('POST', '/v1/sessions', {'repository': 'data'}).expect(201)['session']
+        listed = run(service, '--host', host, 'sessions', ESCROW_TOKEN=remote.token, SSL_CERT_FILE=trusted)
+        expect_equal(f'sessions: {listed.stderr}', listed.returncode, 0)
+        expect(mine in listed.stdout and theirs not in listed.stdout and AGENT in listed.stdout, listed.stdout)
+        wrong = run(service, '--host', host, 'sessions', ESCROW_TOKEN='wrong', SSL_CERT_FILE=trusted)
+        expect_equal(f'a wrong token: {wrong.stderr}', wrong.returncode, 1)
+        stranger = run(service, '--host', host, 'sessions', ESCROW_TOKEN=remote.token)
+        expect_equal(f'a certificate that nobody trusts: {stranger.stderr}', stranger.returncode, 125)
+        name = run(service, '--host', f'https://localhost:{remote.port}', 'sessions', ESCROW_TOKEN=remote.token,
+                   SSL_CERT_FILE=trusted)
+        expect_equal(f'another name than the certificate has: {name.stderr}', name.returncode, 125)
+
+
+if __name__ == '__main__':
+    main(globals())
