@@ -45,6 +45,8 @@ SessionRun::Settings settings_of(const RunOrder& order) {
   settings.session_options = [session = order.session](const session::ReferenceStore&) { return session; };
   settings.create_branch = order.create_branch;
   settings.id = order.id;
+  if (!order.opens.empty()) settings.view.opens = order.opens;
+  if (!order.data.empty()) settings.view.io = order.data;
   settings.mountpoint = order.mountpoint;
   settings.command = order.session.command;
   settings.environment = order.environment;

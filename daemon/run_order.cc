@@ -20,6 +20,8 @@ void write(ByteWriter& out, const session::SessionOptions& options) {
   out.number(options.contained_symlinks);
   out.number(options.require_approval);
   out.number(options.approval_expires_s);
+  out.number(static_cast<std::int64_t>(options.limits.staged_bytes));
+  out.number(static_cast<std::int64_t>(options.limits.files));
   out.texts(options.command);
 }
 
@@ -40,6 +42,8 @@ session::SessionOptions read_session_options(ByteReader& in) {
   options.contained_symlinks = in.flag();
   options.require_approval = in.flag();
   options.approval_expires_s = in.number();
+  options.limits.staged_bytes = static_cast<std::uint64_t>(in.number());
+  options.limits.files = static_cast<std::uint64_t>(in.number());
   options.command = in.texts();
   return options;
 }
@@ -58,6 +62,8 @@ std::string encode(const RunOrder& order) {
   out.texts(order.environment);
   out.text(order.message);
   out.text(order.who);
+  out.text(order.opens);
+  out.text(order.data);
   out.optional(order.timeout_ms);
   out.number(order.grace_ms);
   out.optional(order.memory_bytes);
@@ -81,6 +87,8 @@ RunOrder decode_run_order(std::string_view bytes) {
   order.environment = in.texts();
   order.message = in.text();
   order.who = in.text();
+  order.opens = in.text();
+  order.data = in.text();
   order.timeout_ms = in.optional<std::int64_t>();
   order.grace_ms = in.number();
   order.memory_bytes = in.optional<std::uint64_t>();

@@ -23,6 +23,7 @@ struct RunOrder {
   std::string mountpoint{};  // as the command sees it; empty: the default
   std::vector<std::string> environment{};  // "NAME=value"
   std::string message{}, who{};
+  std::string opens{}, data{};  // how its mount works, as `escrow run --opens --io` has it; empty: auto
   std::optional<std::int64_t> timeout_ms{};
   std::int64_t grace_ms = 0;
   std::optional<std::uint64_t> memory_bytes{};

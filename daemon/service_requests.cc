@@ -120,6 +120,26 @@ ServiceSessions::Opening opening_of(RequestFields& fields, const api::HttpReques
   options.require_approval = fields.flag("require_approval").value_or(false);
   options.approval_expires_s =
       static_cast<std::int64_t>(fields.number("approval_expires_s", 1, kMaxExpiry_s).value_or(0));
+  if (std::optional<RequestFields> limits = fields.object("limits")) {
+    options.limits = {.staged_bytes = limits->number("staged_bytes", 1, kMaxLimit).value_or(0),
+                      .files = limits->number("files", 1, kMaxLimit).value_or(0)};
+    limits->refuse_others();
+  }
+  if (std::optional<RequestFields> io = fields.object("io")) {
+    opening.opens = one_of(*io, "opens", {"auto", "none", "daemon"});
+    opening.data = one_of(*io, "data", {"auto", "cached", "passthrough"});
+    io->refuse_others();
+    SessionArguments wanted;
+    wanted.opens = opening.opens;
+    wanted.io = opening.data;
+    checked(fields, "io", [&] { return choose_io(wanted, !options.policies.empty()); });
+    if (options.limits.staged_bytes != 0 && opening.data == "passthrough") {
+      fields.refuse("io", "cannot be passthrough with a limit of staged bytes, because what the kernel writes past "
+                          "Escrow is not counted");
+    }
+  }
+  opening.lease_ms = fields.number("lease_ms", 1, kMaxTerm_ms).value_or(0);
+  opening.timeout_ms = fields.number("timeout_ms", 1, kMaxTerm_ms).value_or(0);
   return opening;
 }
 
@@ -172,27 +192,6 @@ ServiceSessions::Filter common_filter(api::Query& query) {
 ServiceSessions::Opening read_opening(const api::HttpRequest& request) {
   RequestFields fields = fields_of(request);
   ServiceSessions::Opening opening = opening_of(fields, request);
-  session::SessionOptions& options = opening.options;
-  if (std::optional<RequestFields> limits = fields.object("limits")) {
-    options.limits = {.staged_bytes = limits->number("staged_bytes", 1, kMaxLimit).value_or(0),
-                      .files = limits->number("files", 1, kMaxLimit).value_or(0)};
-    limits->refuse_others();
-  }
-  if (std::optional<RequestFields> io = fields.object("io")) {
-    opening.opens = one_of(*io, "opens", {"auto", "none", "daemon"});
-    opening.data = one_of(*io, "data", {"auto", "cached", "passthrough"});
-    io->refuse_others();
-    SessionArguments wanted;
-    wanted.opens = opening.opens;
-    wanted.io = opening.data;
-    checked(fields, "io", [&] { return choose_io(wanted, !options.policies.empty()); });
-    if (options.limits.staged_bytes != 0 && opening.data == "passthrough") {
-      fields.refuse("io", "cannot be passthrough with a limit of staged bytes, because what the kernel writes past "
-                          "Escrow is not counted");
-    }
-  }
-  opening.lease_ms = fields.number("lease_ms", 1, kMaxTerm_ms).value_or(0);
-  opening.timeout_ms = fields.number("timeout_ms", 1, kMaxTerm_ms).value_or(0);
   fields.refuse_others();
   return opening;
 }
@@ -204,6 +203,7 @@ ServiceRuns::Ordering read_ordering(const api::HttpRequest& request) {
   for (const auto& [name, id] : {std::pair("uid", ordering.opening.uid), std::pair("gid", ordering.opening.gid)}) {
     if (id) fields.refuse(name, "is not for runs: the caller, or \"run_as\", says whose the command and its files are");
   }
+  if (ordering.opening.lease_ms != 0) fields.refuse("lease_ms", "is not for runs: a run ends by itself");
   ordering.mountpoint = std::move(ordering.opening.mountpoint);
   ordering.command = command_of(fields);
   ordering.environment = environment_of(fields);

@@ -169,6 +169,8 @@ RunOrder ServiceRuns::order_of(const Ordering& ordering, const Run& run, const S
   order.environment = ordering.environment;
   order.message = ordering.opening.message;
   order.who = run.owner;
+  order.opens = ordering.opening.opens;
+  order.data = ordering.opening.data;
   if (run.timeout_ms) order.timeout_ms = static_cast<std::int64_t>(*run.timeout_ms);
   order.grace_ms = ordering.grace_ms ? static_cast<std::int64_t>(*ordering.grace_ms) : kDefaultGrace.count();
   order.memory_bytes = run.memory_bytes;

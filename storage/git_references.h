@@ -7,7 +7,6 @@
 #include <set>
 #include <string>
 #include <vector>
-#include <vector>
 
 #include "session/object_store.h"
 #include "session/synchronized.h"

@@ -111,6 +111,8 @@ def EveryOtherEndOfARunRollsBack(start):
                 (shell('trap "exit 0" TERM; echo x > new; while :; do sleep 0.1; done', timeout_ms=500),
                  ('rolled_back', 'timed_out', 0)),
                 (shell(deaf, timeout_ms=300, grace_ms=100), ('rolled_back', 'timed_out', 137)),
+                (shell('head -c 200000 /dev/zero > new', limits={'staged_bytes': 100_000}),
+                 ('rolled_back', 'exit_status', 1)),
                 (shell('echo x > new', read_only=True), ('rolled_back', 'exit_status', 2))):
             expect_equal(f'the outcome of {body}', outcome(awaited(service, run(service, body))), expected)
         expect_equal('the branch', service.git('rev-parse', 'main'), head)
@@ -331,6 +333,7 @@ def ARunWithAKeyIsCarriedOutOnceWhateverIsKilled(start):
         key = {'Idempotency-Key': 'key'}
         first = run(service, body, headers=key)
         expect_equal('the second answer', run(service, body, headers=key), first)
+        service.post('/v1/runs', shell('true'), headers=key).expect(422, 'idempotency_key_reused')
         # The same key on another route is another request.
         service.open(labels={'other': 'one'})
         service.post('/v1/sessions', {'repository': 'data'}, headers=key).expect(201)
