@@ -33,6 +33,39 @@ Json resource_json(const SessionResource& resource) {
   return json;
 }
 
+Json number_or_null(const std::optional<std::uint64_t>& value) { return value ? Json(*value) : Json(nullptr); }
+
+Json run_json(const RunResource& run) {
+  Json json{{"run", run.id},
+            {"state", run.has_ended ? "ended" : "running"},
+            {"cancel_requested", run.is_cancelled},
+            {"command", Json::array()},
+            {"user", run.user},
+            {"uid", run.uid},
+            {"gid", run.gid},
+            {"mountpoint", run.mountpoint.empty() ? Json(nullptr) : Json(run.mountpoint)},
+            {"timeout_ms", number_or_null(run.timeout_ms)},
+            {"memory_bytes", number_or_null(run.memory_bytes)},
+            {"confined", run.confined},
+            {"network", run.network ? "host" : "none"},
+            {"created", to_text(run.created)}};
+  for (const std::string& word : run.command) json["command"].push_back(word);
+  const std::array<const char*, 2> names = {"stdout", "stderr"};
+  for (std::size_t at = 0; at < names.size(); ++at) {
+    Json& stream = json[names[at]];
+    stream = Json{{"bytes", run.streams[at].bytes}, {"truncated", run.streams[at].is_truncated}};
+    if (run.output[at]) set_bytes(stream, "content", *run.output[at]);
+  }
+  json["session"] = resource_json(run.session);
+  return json;
+}
+
+Json runs_json(const std::vector<RunResource>& runs) {
+  Json array = Json::array();
+  for (const RunResource& run : runs) array.push_back(run_json(run));
+  return array;
+}
+
 Json repository_json(const RepositoryResource& repository) {
   Json json{{"name", repository.name}};
   set_bytes(json, "path", repository.path);
@@ -66,6 +99,16 @@ std::string to_json(const std::vector<SessionResource>& page, const std::string&
   Json sessions = Json::array();
   for (const SessionResource& resource : page) sessions.push_back(resource_json(resource));
   return line({{"sessions", std::move(sessions)}, {"next", next_json(next)}});
+}
+
+std::string to_json(const RunResource& run) { return line(run_json(run)); }
+
+std::string to_json(const std::vector<RunResource>& page, const std::string& next) {
+  return line({{"runs", runs_json(page)}, {"next", next_json(next)}});
+}
+
+std::string to_json(const std::vector<RunResource>& runs, bool is_done) {
+  return line({{"runs", runs_json(runs)}, {"done", is_done}});
 }
 
 std::string changes_json(const std::vector<ChangeResource>& changes, const std::vector<session::Omission>& omitted) {

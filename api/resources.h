@@ -2,6 +2,8 @@
 // describes them. Pure functions; each returns one JSON document and a newline.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -27,6 +29,32 @@ struct SessionResource {
 std::string to_json(const SessionResource& resource);
 // `next` is the cursor of the page that follows; empty: this is the last.
 std::string to_json(const std::vector<SessionResource>& page, const std::string& next);
+
+// A run as the API shows it.
+struct RunResource {
+  struct Stream {
+    std::uint64_t bytes = 0;  // kept
+    bool is_truncated = false;
+  };
+  std::string id;
+  bool has_ended = false;
+  bool is_cancelled = false;  // somebody asked for it
+  std::vector<std::string> command;
+  std::string user;
+  std::uint32_t uid = 0, gid = 0;
+  std::string mountpoint;  // as the command sees it
+  std::optional<std::uint64_t> timeout_ms, memory_bytes;
+  bool confined = true;
+  bool network = false;
+  session::Timestamp created;
+  std::array<Stream, 2> streams;                     // stdout, stderr
+  std::array<std::optional<std::string>, 2> output;  // their last bytes, where they were asked for
+  SessionResource session;
+};
+std::string to_json(const RunResource& run);
+std::string to_json(const std::vector<RunResource>& page, const std::string& next);
+// Of runs that were awaited.
+std::string to_json(const std::vector<RunResource>& runs, bool is_done);
 
 struct ChangeResource {
   session::PathChange change;

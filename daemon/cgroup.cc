@@ -44,21 +44,44 @@ std::string unescaped(const std::string& text) {
   return result;
 }
 
-std::optional<std::string> own_cgroup() {
+bool has_word(const std::string& list, char separator, std::string_view word) {
+  std::istringstream words(list);
+  for (std::string each; std::getline(words, each, separator);) {
+    if (each == word) return true;
+  }
+  return false;
+}
+
+// The path of this process's cgroup in the hierarchy that has `controller`; "" stands for version 2.
+std::optional<std::string> own_cgroup(std::string_view controller) {
   std::istringstream lines(read_text("/proc/self/cgroup"));
   for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("0::")) return line.substr(3);
+    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const bool fits = controller.empty() ? line.starts_with("0::") : has_word(controllers, ',', controller);
+    if (fits) return line.substr(second + 1);
   }
   return std::nullopt;
 }
 
-// The directory of this process's own cgroup, in the first v2 hierarchy that shows it.
-std::optional<std::string> own_directory() {
-  const std::optional<std::string> own = own_cgroup();
+struct Place {
+  std::string mountpoint;  // of the hierarchy
+  std::string directory;   // of this process's own cgroup
+};
+
+// In the first hierarchy that shows it.
+std::optional<Place> own_place(std::string_view controller) {
+  const std::optional<std::string> own = own_cgroup(controller);
   if (!own) return std::nullopt;
   std::istringstream lines(read_text("/proc/self/mountinfo"));
   for (std::string line; std::getline(lines, line);) {
-    if (line.find(" - cgroup2 ") == std::string::npos) continue;
+    const std::size_t dash = line.find(" - cgroup");
+    if (dash == std::string::npos) continue;
+    std::istringstream about(line.substr(dash + 3));
+    std::string type, source, options;
+    about >> type >> source >> options;
+    if (controller.empty() ? type != "cgroup2" : type != "cgroup" || !has_word(options, ',', controller)) continue;
     std::istringstream fields(line);
     std::string id, parent, device, root, mountpoint;
     fields >> id >> parent >> device >> root >> mountpoint;
@@ -66,7 +89,21 @@ std::optional<std::string> own_directory() {
     if (root == "/") root.clear();
     if (!own->starts_with(root)) continue;
     const std::string below = own->substr(root.size());
-    return unescaped(mountpoint) + (below == "/" ? "" : below);
+    return Place{unescaped(mountpoint), unescaped(mountpoint) + (below == "/" ? "" : below)};
+  }
+  return std::nullopt;
+}
+
+bool is_writable(const std::string& directory) { return ::access(directory.c_str(), W_OK) == 0; }
+
+// The nearest cgroup of version 2, from this process's own upwards, whose children have the controller.
+std::optional<std::string> parent_with_memory() {
+  const std::optional<Place> place = own_place("");
+  if (!place) return std::nullopt;
+  for (std::string at = place->directory; at.size() >= place->mountpoint.size(); at.resize(at.rfind('/'))) {
+    std::string controllers = read_text(at + "/cgroup.subtree_control");
+    while (controllers.ends_with('\n')) controllers.pop_back();
+    if (has_word(controllers, ' ', "memory") && is_writable(at)) return at;
   }
   return std::nullopt;
 }
@@ -76,8 +113,10 @@ bool write_text(const std::string& path, std::string_view text) {
   return file && ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
 }
 
+// Of version 1 there is nothing but the list of processes.
 bool populated(const std::string& path) {
-  return read_text(path + "/cgroup.events").find("populated 1") != std::string::npos;
+  const std::string events = read_text(path + "/cgroup.events");
+  return events.empty() ? !read_text(path + "/cgroup.procs").empty() : events.find("populated 1") != std::string::npos;
 }
 
 std::vector<std::string> children(const std::string& path) {
@@ -143,13 +182,11 @@ void sweep(const std::string& parent) {
 
 }  // namespace
 
-std::unique_ptr<Cgroup> Cgroup::try_create() {
-  const std::optional<std::string> parent = own_directory();
-  if (!parent || ::access(parent->c_str(), W_OK) != 0) return nullptr;
-  sweep(*parent);
+std::unique_ptr<Cgroup> Cgroup::create_below(const std::string& parent) {
+  sweep(parent);
   std::random_device random;
   const std::string path =
-      *parent + "/" + std::string(kPrefix) + std::to_string(::getpid()) + "-" + std::to_string(random());
+      parent + "/" + std::string(kPrefix) + std::to_string(::getpid()) + "-" + std::to_string(random());
   if (::mkdir(path.c_str(), 0755) != 0) return nullptr;
   FileDescriptor directory = lock_directory(path);
   FileDescriptor entrance(::open((path + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC));
@@ -160,12 +197,50 @@ std::unique_ptr<Cgroup> Cgroup::try_create() {
   return std::unique_ptr<Cgroup>(new Cgroup(path, std::move(directory), std::move(entrance)));
 }
 
+std::unique_ptr<Cgroup> Cgroup::try_create() {
+  const std::optional<Place> place = own_place("");
+  if (!place || !is_writable(place->directory)) return nullptr;
+  return create_below(place->directory);
+}
+
+std::unique_ptr<Cgroup> Cgroup::try_create_limited(std::uint64_t memory_bytes, std::string& why) {
+  const std::string limit = std::to_string(memory_bytes);
+  if (const std::optional<std::string> parent = parent_with_memory()) {
+    std::unique_ptr<Cgroup> made = create_below(*parent);
+    if (made && write_text(made->path_ + "/memory.max", limit)) {
+      write_text(made->path_ + "/memory.swap.max", "0");
+      write_text(made->path_ + "/memory.oom.group", "1");
+      return made;
+    }
+  } else if (const std::optional<Place> place = own_place("memory"); place && is_writable(place->directory)) {
+    std::unique_ptr<Cgroup> made = create_below(place->directory);
+    if (made && write_text(made->path_ + "/memory.limit_in_bytes", limit)) {
+      write_text(made->path_ + "/memory.memsw.limit_in_bytes", limit);
+      return made;
+    }
+  }
+  why = "its memory cannot be limited: that takes a cgroup with the controller memory, of version 2 (on for the "
+        "children of this process's cgroup, or of one above it) or of version 1, in which this user may make cgroups";
+  return nullptr;
+}
+
 Cgroup::Cgroup(std::string path, FileDescriptor directory, FileDescriptor entrance)
     : path_(std::move(path)), directory_(std::move(directory)), entrance_(std::move(entrance)) {}
 
 Cgroup::~Cgroup() { remove_cgroup(path_, milliseconds(1000)); }
 
 bool Cgroup::is_populated() const { return populated(path_); }
+
+bool Cgroup::ran_out_of_memory() const {
+  for (const char* name : {"/memory.events", "/memory.oom_control"}) {
+    std::istringstream lines(read_text(path_ + name));
+    std::string key;
+    for (std::uint64_t value; lines >> key >> value;) {
+      if (key == "oom_kill") return value > 0;
+    }
+  }
+  return false;
+}
 
 bool Cgroup::end_all(milliseconds patience) { return end_all_in(path_, patience); }
 

@@ -16,7 +16,7 @@
 namespace escrow::daemon {
 namespace {
 
-enum class Stage : int { directory, identity, hardening, execute };
+enum class Stage : int { memory, output, directory, identity, hardening, execute };
 
 // What the child tells when it cannot go on; nothing at all when exec closed the pipe.
 struct Report {
@@ -48,7 +48,8 @@ void restore_signals(const SignalState& signals, bool wrapped) {
 }
 
 [[noreturn]] void become(const CommandSpec& spec, const SignalState& signals, const Containment& containment,
-                         const Terminal& terminal, bool foreground, pid_t supervisor, int report_fd) {
+                         const OutputCapture& output, const Terminal& terminal, bool foreground, pid_t supervisor,
+                         int report_fd) {
   const auto give_up = [&](Stage stage, int error) {
     const Report report{stage, error};
     const ssize_t written = ::write(report_fd, &report, sizeof report);
@@ -56,9 +57,10 @@ void restore_signals(const SignalState& signals, bool wrapped) {
   };
   ::setpgid(0, 0);
   if (foreground) terminal.give_to(::getpid());
-  containment.enter();
+  if (const int error = containment.enter()) give_up(Stage::memory, error);
   std::vector<char*> arguments = pointers(spec.arguments);
   std::vector<char*> environment = pointers(spec.environment);
+  if (const int error = output.enter()) give_up(Stage::output, error);
   ::umask(spec.umask);
   // Before the identity changes: a mount in a private directory can still be reached.
   if (::chdir(spec.working_directory.c_str()) != 0) give_up(Stage::directory, errno);
@@ -83,6 +85,12 @@ CommandEnd failure_of(const Report& report, const CommandSpec& spec) {
   const std::string reason = std::strerror(report.error);
   CommandEnd end;
   switch (report.stage) {
+    case Stage::memory:
+      end.message = "the memory of the command could not be limited: " + reason;
+      break;
+    case Stage::output:
+      end.message = "the output of the command could not be kept: " + reason;
+      break;
     case Stage::directory:
       end.message = "the mount " + spec.working_directory + " could not be entered: " + reason;
       break;
@@ -111,7 +119,7 @@ StartedChild not_started(const std::string& what) {
 }  // namespace
 
 StartedChild start_child(const CommandSpec& spec, const SignalState& signals, const Containment& containment,
-                         const Terminal& terminal, bool foreground) {
+                         const OutputCapture& output, const Terminal& terminal, bool foreground) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return not_started("no pipe could be made for the command");
   FileDescriptor reader(ends[0]);
@@ -119,7 +127,7 @@ StartedChild start_child(const CommandSpec& spec, const SignalState& signals, co
   const pid_t supervisor = ::getpid();
   const pid_t pid = ::fork();
   if (pid < 0) return not_started("no process could be made for the command");
-  if (pid == 0) become(spec, signals, containment, terminal, foreground, supervisor, writer.get());
+  if (pid == 0) become(spec, signals, containment, output, terminal, foreground, supervisor, writer.get());
   ::setpgid(pid, pid);  // here too: whoever comes first
   writer.reset();
   Report report;

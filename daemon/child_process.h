@@ -8,6 +8,7 @@
 
 #include "daemon/command_spec.h"
 #include "daemon/containment.h"
+#include "daemon/output_capture.h"
 #include "daemon/terminal.h"
 
 namespace escrow::daemon {
@@ -25,6 +26,6 @@ struct StartedChild {
 
 // The command dies with the calling process (PR_SET_PDEATHSIG). With `foreground` its group gets the terminal.
 StartedChild start_child(const CommandSpec& spec, const SignalState& signals, const Containment& containment,
-                         const Terminal& terminal, bool foreground);
+                         const OutputCapture& output, const Terminal& terminal, bool foreground);
 
 }  // namespace escrow::daemon

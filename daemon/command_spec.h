@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -36,6 +37,13 @@ struct CommandSpec {
   std::optional<std::chrono::milliseconds> timeout;
   std::chrono::milliseconds grace = kDefaultGrace;  // between the first signal and SIGKILL
   Containment::Method containment = Containment::Method::cgroup_if_possible;
+  // All its processes together; needs a cgroup that counts memory.
+  std::optional<std::uint64_t> memory_bytes;
+  // Where its output is kept (output_capture.h); without a directory the command has the caller's.
+  struct Output {
+    std::string directory;
+    std::uint64_t most_bytes = 0;  // of each stream
+  } output;
   // What to take down when the host process is killed: its mount, and the directory if it was made for the run.
   std::string mountpoint;
   bool remove_mountpoint = false;
@@ -51,6 +59,7 @@ enum class EndCause {
   could_not_run,  // found, but not to be executed
   failed,         // Escrow could not prepare it
   lost,           // its supervisor was killed, and it with it
+  oom,            // the kernel killed in it: it used up memory_bytes
 };
 
 struct CommandEnd {

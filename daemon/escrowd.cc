@@ -18,6 +18,7 @@
 #include "daemon/exit_status.h"
 #include "daemon/idempotency.h"
 #include "daemon/service_routes.h"
+#include "daemon/service_run_routes.h"
 #include "daemon/spdlog_log.h"
 #include "session/error.h"
 
@@ -86,9 +87,11 @@ Escrowd::Escrowd(const EscrowdConfig& config)
       event_log_(config_.state_directory + "/events.db"),
       repositories_(store_, repository_roots_, *log_, config_.verbose),
       hosts_(store_, mount_roots_, *log_),
-      sessions_(config_, repositories_, hosts_, store_, metrics_, clock_) {
+      sessions_(config_, repositories_, hosts_, store_, metrics_, clock_),
+      runs_(config_, repositories_, sessions_, store_, clock_) {
   allow_many_descriptors();
   store_.release_all();
+  runs_.forget_unborn();
   sessions_.forget_unborn();
   hosts_.take_up(repositories_);
   events_ = std::make_unique<ServiceEvents>(event_log_, repositories_, clock_, *log_);
@@ -96,6 +99,7 @@ Escrowd::Escrowd(const EscrowdConfig& config)
   long_verbs_ = std::make_unique<LongVerbs>([this](api::Call& call) { return accepted(config_, sessions_, call); });
   add_service_routes(router_, {.config = config_, .repositories = repositories_, .sessions = sessions_,
                                .store = store_, .clock = clock_, .events = *events_, .long_verbs = *long_verbs_});
+  add_run_routes(router_, {.config = config_, .runs = runs_, .store = store_, .clock = clock_});
   router_.observe([this](const std::string& method, const std::string& route, unsigned status, double seconds) {
     metrics_.add_request(method, route, status, seconds);
   });
@@ -110,6 +114,7 @@ void Escrowd::run() {
   pollfd watched{signals_.get(), POLLIN, 0};
   for (int turn = 1; poll(&watched, 1, static_cast<int>(kTidyEvery.count())) <= 0; ++turn) {
     repositories_.tidy();
+    runs_.reap();
     if (turn % kTidiesToRecovery != 0) continue;
     repositories_.recover();
     store_.forget_requests(clock_.now().seconds - kIdempotencySeconds);
@@ -118,6 +123,7 @@ void Escrowd::run() {
 
 int run_escrowd(int argc, char** argv) {
   try {
+    if (argc == 2 && std::strcmp(argv[1], kRunHostArgument) == 0) return run_host();
     int exit_status = kExitSuccess;
     const std::optional<EscrowdInvocation> invocation = parse_escrowd_arguments(argc, argv, exit_status);
     if (!invocation) return exit_status;

@@ -14,6 +14,7 @@
 #include "daemon/service_events.h"
 #include "daemon/service_leases.h"
 #include "daemon/service_repositories.h"
+#include "daemon/service_runs.h"
 #include "daemon/service_sessions.h"
 #include "session/clock.h"
 #include "session/log.h"
@@ -26,7 +27,7 @@ class Escrowd {
  public:
   // Serves from here on; takes up the sessions that a service before this one had mounted. Throws Error.
   explicit Escrowd(const EscrowdConfig& config);
-  // Drains: requests under way are answered, mounts are taken away, sessions stay open and detached.
+  // Drains: requests under way are answered, mounts are taken away, sessions stay open and detached. Runs go on.
   ~Escrowd();
 
   // Until SIGTERM or SIGINT; keeps the repositories tidy meanwhile.
@@ -45,6 +46,7 @@ class Escrowd {
   HostedSessions hosts_;
   api::Metrics metrics_;
   ServiceSessions sessions_;
+  ServiceRuns runs_;
   std::unique_ptr<ServiceEvents> events_;
   std::unique_ptr<ServiceLeases> leases_;
   std::unique_ptr<LongVerbs> long_verbs_;

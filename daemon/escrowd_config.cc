@@ -42,6 +42,10 @@ EscrowdConfig read_config(const std::string& path) {
   config.operators = fields.texts("operators").value_or(config.operators);
   config.reviewers = fields.texts("reviewers").value_or(config.reviewers);
   config.run_as = fields.texts_map("run_as");
+  config.host_network = fields.texts("host_network").value_or(config.host_network);
+  config.max_runs = fields.number("max_runs", 0, 100'000).value_or(config.max_runs);
+  config.keep_runs = fields.number("keep_runs", 0, 1'000'000).value_or(config.keep_runs);
+  config.max_output_bytes = fields.number("max_output_bytes", 0, 1ull << 40).value_or(config.max_output_bytes);
   config.four_eyes = fields.flag("four_eyes").value_or(false);
   config.max_body_bytes = fields.number("max_body_bytes", 1024, 1u << 30).value_or(config.max_body_bytes);
   config.max_content_bytes =
@@ -67,6 +71,7 @@ void check_config(const EscrowdConfig& config) {
   check_absolute(config.state_directory, "state_directory");
   for (const std::string& principal : config.operators) session::check_principal(principal, "\"operators\"");
   for (const std::string& principal : config.reviewers) session::check_principal(principal, "\"reviewers\"");
+  for (const std::string& principal : config.host_network) session::check_principal(principal, "\"host_network\"");
   for (const auto& [principal, committers] : config.run_as) {
     session::check_principal(principal, "\"run_as\"");
     for (const std::string& committer : committers) session::check_principal(committer, "\"run_as\"");

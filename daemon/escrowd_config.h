@@ -18,7 +18,12 @@ struct EscrowdConfig {
   std::vector<std::string> mount_roots;        // below which sessions may be mounted
   std::vector<std::string> operators;          // principals, "user:NAME"; this process's user is always one
   std::vector<std::string> reviewers;
-  std::map<std::string, std::vector<std::string>> run_as;  // principal -> the committers it may name
+  std::map<std::string, std::vector<std::string>> run_as;  // principal -> the committers it may name; as users
+                                                              // of this machine they may run its commands, too
+  std::vector<std::string> host_network;       // principals whose runs may use the machine's network; operators' may
+  std::size_t max_runs = 32;                   // of a principal, at once
+  std::size_t keep_runs = 1000;                // of a principal that have ended; the oldest ones are freed
+  std::uint64_t max_output_bytes = std::uint64_t{1} << 20;  // kept of each stream of a run
   bool four_eyes = false;                      // a reviewer is neither the session's committer nor its issuer
   std::size_t max_body_bytes = std::size_t{1} << 20;
   std::uint64_t max_content_bytes = std::uint64_t{1} << 30;  // of a PUT

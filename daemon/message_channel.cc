@@ -1,5 +1,6 @@
 #include "daemon/message_channel.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -36,6 +37,18 @@ bool receive_all(int socket, char* bytes, std::size_t length) {
 }
 
 }  // namespace
+
+std::optional<std::pair<MessageChannel, MessageChannel>> MessageChannel::pair() {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return std::nullopt;
+  return std::pair(MessageChannel(FileDescriptor(ends[0])), MessageChannel(FileDescriptor(ends[1])));
+}
+
+std::optional<Message> MessageChannel::receive_within(std::chrono::milliseconds patience) {
+  pollfd watched{socket_.get(), POLLIN, 0};
+  if (::poll(&watched, 1, static_cast<int>(patience.count())) <= 0) return std::nullopt;
+  return receive();
+}
 
 bool MessageChannel::send(MessageKind kind, std::string_view body) {
   const Header header{static_cast<std::uint32_t>(kind), static_cast<std::uint32_t>(body.size())};

@@ -56,6 +56,8 @@ std::string what_ended_it(const session::SessionRecord& record, const RunSummary
       return "the command was killed by " + signal_name(run.end.signal_number);
     case EndCause::cancelled:
       return "the run was cancelled by " + signal_name(run.end.signal_number);
+    case EndCause::oom:
+      return "the command used more memory than it may";
     case EndCause::timed_out:
       return "the command ran longer than " + (run.timeout ? session::format_duration(*run.timeout) : "it may");
     case EndCause::not_found:
@@ -120,6 +122,8 @@ std::optional<Reason> rollback_reason(const CommandEnd& end) {
       return Reason::cancelled;
     case EndCause::timed_out:
       return Reason::timed_out;
+    case EndCause::oom:
+      return Reason::oom;
     case EndCause::not_found:
     case EndCause::could_not_run:
       return Reason::not_started;
@@ -144,6 +148,8 @@ int exit_code_of_run(const session::SessionRecord& record, const CommandEnd& end
       return 128 + end.signal_number;
     case EndCause::timed_out:
       return kExitTimeout;
+    case EndCause::oom:
+      return end.command_status.value_or(0) == 0 ? kExitEscrowFailed : *end.command_status;
     case EndCause::not_found:
       return kExitNotFound;
     case EndCause::could_not_run:

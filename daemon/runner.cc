@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include <cerrno>
@@ -48,21 +47,19 @@ void block_in_supervisor() {
 
 Runner::Runner() {
   block_signals();
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) throw no_supervisor("socketpair");
-  FileDescriptor ours(ends[0]);
-  FileDescriptor theirs(ends[1]);
+  std::optional<std::pair<MessageChannel, MessageChannel>> ends = MessageChannel::pair();
+  if (!ends) throw no_supervisor("socketpair");
   // Should the supervisor be killed, its orphans come to us.
   become_subreaper();
   supervisor_ = ::fork();
   if (supervisor_ < 0) throw no_supervisor("fork");
   if (supervisor_ == 0) {
-    ours.reset();
+    ends->first.close();
     signals_.reset();
     block_in_supervisor();
-    supervise(MessageChannel(std::move(theirs)), original_);
+    supervise(std::move(ends->second), original_);
   }
-  channel_ = std::make_unique<MessageChannel>(std::move(ours));
+  channel_ = std::make_unique<MessageChannel>(std::move(ends->first));
 }
 
 Runner::~Runner() {
@@ -94,7 +91,7 @@ int Runner::cancel_signal() {
   return cancel_signal_;
 }
 
-CommandEnd Runner::run(const CommandSpec& spec) {
+CommandEnd Runner::run(const CommandSpec& spec, const std::function<void()>& started) {
   if (cancel_signal_ != 0 || cancel_signal() != 0) {
     CommandEnd end;
     end.cause = EndCause::cancelled;
@@ -102,10 +99,10 @@ CommandEnd Runner::run(const CommandSpec& spec) {
     return end;
   }
   if (!channel_->send(MessageKind::start, encode(spec))) return supervisor_lost();
-  return await_end();
+  return await_end(started);
 }
 
-CommandEnd Runner::await_end() {
+CommandEnd Runner::await_end(const std::function<void()>& started) {
   for (;;) {
     pollfd descriptors[2] = {{channel_->descriptor(), POLLIN, 0}, {signals_.get(), POLLIN, 0}};
     if (::poll(descriptors, 2, -1) < 0) continue;
@@ -113,7 +110,10 @@ CommandEnd Runner::await_end() {
     if (descriptors[0].revents == 0) continue;
     const std::optional<Message> message = channel_->receive();
     if (!message) return supervisor_lost();
-    if (message->kind == MessageKind::started) cgroup_path_ = message->body;
+    if (message->kind == MessageKind::started) {
+      cgroup_path_ = message->body;
+      if (started) started();
+    }
     if (message->kind == MessageKind::ended) return decode_command_end(message->body);
   }
 }

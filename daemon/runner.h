@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <memory>
 
 #include "daemon/child_process.h"
@@ -26,14 +27,14 @@ class Runner {
   // The first signal that asked to cancel, 0: none so far.
   int cancel_signal();
 
-  // Once: runs the command, and returns when it and everything it started have ended.
-  CommandEnd run(const CommandSpec& spec);
+  // Once: runs the command, and returns when it and everything it started have ended. `started` is called when it runs.
+  CommandEnd run(const CommandSpec& spec, const std::function<void()>& started = {});
 
   pid_t supervisor() const noexcept { return supervisor_; }
 
  private:
   void block_signals();
-  CommandEnd await_end();
+  CommandEnd await_end(const std::function<void()>& started);
   CommandEnd supervisor_lost();
 
   SignalState original_;

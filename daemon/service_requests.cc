@@ -1,9 +1,11 @@
 #include "daemon/service_requests.h"
 
 #include <set>
+#include <utility>
 
 #include "api/problem.h"
 #include "api/request_fields.h"
+#include "daemon/confinement.h"
 #include "daemon/io_choice.h"
 #include "daemon/policy_files.h"
 #include "daemon/session_arguments.h"
@@ -24,6 +26,10 @@ constexpr std::uint64_t kMaxId = 0xfffffffe;  // (uid_t) -1 is nobody's
 constexpr std::uint64_t kMaxPage = 1000;
 constexpr std::uint64_t kMaxLimit = std::uint64_t{1} << 60;
 constexpr std::uint64_t kMaxTerm_ms = 366ull * 24 * 60 * 60 * 1000;
+constexpr std::uint64_t kMaxTime_ms = 30ull * 24 * 60 * 60 * 1000;
+constexpr std::uint64_t kMaxGrace_ms = 60'000;
+constexpr std::uint64_t kMinMemory = std::uint64_t{1} << 20;
+constexpr std::uint64_t kMaxMemory = std::uint64_t{1} << 60;
 constexpr std::uint64_t kMaxExpiry_s = 10ull * 366 * 24 * 60 * 60;
 
 RequestFields fields_of(const api::HttpRequest& request) {
@@ -82,10 +88,8 @@ std::string one_of(RequestFields& fields, const std::string& name, const std::se
   return value;
 }
 
-}  // namespace
-
-ServiceSessions::Opening read_opening(const api::HttpRequest& request) {
-  RequestFields fields = fields_of(request);
+// What a session and a run are opened with alike.
+ServiceSessions::Opening opening_of(RequestFields& fields, const api::HttpRequest& request) {
   ServiceSessions::Opening opening;
   opening.request_key = request.idempotency_key;
   opening.repository = fields.required_text("repository");
@@ -136,18 +140,33 @@ ServiceSessions::Opening read_opening(const api::HttpRequest& request) {
   }
   opening.lease_ms = fields.number("lease_ms", 1, kMaxTerm_ms).value_or(0);
   opening.timeout_ms = fields.number("timeout_ms", 1, kMaxTerm_ms).value_or(0);
-  fields.refuse_others();
   return opening;
 }
 
-ServiceSessions::Filter read_filter(api::Query& query) {
-  ServiceSessions::Filter filter;
-  if (const auto name = query.take("state")) {
-    filter.state = session::state_from_name(*name);
-    if (!filter.state) {
-      throw Problem(ProblemCode::invalid_value, "there is no state '" + *name + "'", {{"field", "state"}});
-    }
+// Words of a command: not empty, without a NUL.
+std::vector<std::string> command_of(RequestFields& fields) {
+  std::vector<std::string> command = fields.texts("command").value_or(std::vector<std::string>());
+  if (command.empty() || command.front().empty()) fields.refuse("command", "is missing: a program and its arguments");
+  for (const std::string& word : command) {
+    if (word.find('\0') != std::string::npos) fields.refuse("command", "has a NUL byte");
   }
+  return command;
+}
+
+std::vector<std::string> environment_of(RequestFields& fields) {
+  std::vector<std::string> environment;
+  for (const auto& [name, value] : fields.text_map("env")) {
+    const bool fits = !name.empty() && name.find('=') == std::string::npos && name.find('\0') == std::string::npos &&
+                      value.find('\0') == std::string::npos;
+    if (!fits) fields.refuse("env", "has a name that is empty or has a '=', or a NUL byte");
+    environment.push_back(name + "=" + value);
+  }
+  return environment;
+}
+
+// All but the state, of which sessions and runs have their own.
+ServiceSessions::Filter common_filter(api::Query& query) {
+  ServiceSessions::Filter filter;
   filter.repository = query.take("repository");
   filter.principal = query.take("principal");
   filter.external_id = query.take("external_id");
@@ -166,6 +185,59 @@ ServiceSessions::Filter read_filter(api::Query& query) {
   filter.limit = std::max<std::uint64_t>(1, query.take_number("limit", kMaxPage).value_or(filter.limit));
   query.refuse_others();
   return filter;
+}
+
+}  // namespace
+
+ServiceSessions::Opening read_opening(const api::HttpRequest& request) {
+  RequestFields fields = fields_of(request);
+  ServiceSessions::Opening opening = opening_of(fields, request);
+  fields.refuse_others();
+  return opening;
+}
+
+ServiceRuns::Ordering read_ordering(const api::HttpRequest& request) {
+  RequestFields fields = fields_of(request);
+  ServiceRuns::Ordering ordering;
+  ordering.opening = opening_of(fields, request);
+  for (const auto& [name, id] : {std::pair("uid", ordering.opening.uid), std::pair("gid", ordering.opening.gid)}) {
+    if (id) fields.refuse(name, "is not for runs: the caller, or \"run_as\", says whose the command and its files are");
+  }
+  if (ordering.opening.lease_ms != 0) fields.refuse("lease_ms", "is not for runs: a run ends by itself");
+  ordering.mountpoint = std::move(ordering.opening.mountpoint);
+  ordering.command = command_of(fields);
+  ordering.environment = environment_of(fields);
+  ordering.timeout_ms = fields.number("timeout_ms", 1, kMaxTime_ms);
+  ordering.grace_ms = fields.number("grace_ms", 0, kMaxGrace_ms);
+  ordering.memory_bytes = fields.number("memory_bytes", kMinMemory, kMaxMemory);
+  ordering.confined = fields.flag("confined").value_or(true);
+  const std::string network = fields.text("network").value_or("none");
+  if (network != "none" && network != "host") fields.refuse("network", "is neither none nor host");
+  ordering.network = network == "host";
+  fields.refuse_others();
+  if (ordering.mountpoint.empty()) return ordering;
+  if (!ordering.confined) fields.refuse("mountpoint", "is for confined commands: where they see the session");
+  checked(fields, "mountpoint", [&] { check_sandbox_mountpoint(ordering.mountpoint); });
+  return ordering;
+}
+
+ServiceSessions::Filter read_filter(api::Query& query) {
+  const auto name = query.take("state");
+  const std::optional<session::State> state = name ? session::state_from_name(*name) : std::nullopt;
+  if (name && !state) {
+    throw Problem(ProblemCode::invalid_value, "there is no state '" + *name + "'", {{"field", "state"}});
+  }
+  ServiceSessions::Filter filter = common_filter(query);
+  filter.state = state;
+  return filter;
+}
+
+ServiceRuns::Filter read_run_filter(api::Query& query) {
+  const auto name = query.take("state");
+  if (name && *name != "running" && *name != "ended") {
+    throw Problem(ProblemCode::invalid_value, "\"state\" is running or ended", {{"field", "state"}});
+  }
+  return {.has_ended = name ? std::optional(*name == "ended") : std::nullopt, .common = common_filter(query)};
 }
 
 ServiceSessions::Ending read_ending(const api::HttpRequest& request) {

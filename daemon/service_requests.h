@@ -4,12 +4,15 @@
 #include <string>
 
 #include "api/router.h"
+#include "daemon/service_runs.h"
 #include "daemon/service_sessions.h"
 
 namespace escrow::daemon {
 
 ServiceSessions::Opening read_opening(const api::HttpRequest& request);
 ServiceSessions::Filter read_filter(api::Query& query);
+ServiceRuns::Ordering read_ordering(const api::HttpRequest& request);
+ServiceRuns::Filter read_run_filter(api::Query& query);
 ServiceSessions::Ending read_ending(const api::HttpRequest& request);
 
 struct Approving {

@@ -114,6 +114,12 @@ class ServiceSessions {
   // What a service that was killed had noted of sessions that then were never opened. Before the first request.
   void forget_unborn();
 
+  // What a session of the caller's is opened with. Throws Problem for what they have no grant to.
+  session::SessionOptions options_of(const Caller& caller, const ServiceRepositories::Entry& repository,
+                                     const Opening& opening) const;
+  // For somebody who asked for another outcome than the session has.
+  [[noreturn]] static void refuse_finished(const session::SessionRecord& record, const std::string& verb);
+
   // What was counted, and the sessions in each state over all repositories.
   api::HttpResponse metrics();
 
@@ -132,8 +138,6 @@ class ServiceSessions {
     const session::SessionId id_;
   };
 
-  // For somebody who asked for another outcome than the session has.
-  [[noreturn]] static void refuse_finished(const session::SessionRecord& record, const std::string& verb);
   Found see(const Caller& caller, const std::string& id);
   Found may_review(const Caller& caller, const std::string& id);
   Found may_end(const Caller& caller, const std::string& id);
@@ -141,8 +145,6 @@ class ServiceSessions {
   api::SessionResource resource(const Found& found, std::string warning = {});
   api::SessionResource open_new(const Caller& caller, const ServiceRepositories::Entry& repository,
                                 const Opening& opening);
-  session::SessionOptions options_of(const Caller& caller, const ServiceRepositories::Entry& repository,
-                                     const Opening& opening) const;
   api::SessionResource commit_now(const Found& found, const Caller& caller, const std::string& message);
   void end(const Found& found, const Caller& caller, const Ending& ending, std::string& warning);
   session::RepoPath inside(const Found& found, const std::string& path) const;

@@ -73,6 +73,7 @@ class Supervisor {
   Terminal terminal_;
   CommandSpec spec_;
   std::optional<Containment> containment_;
+  std::optional<OutputCapture> output_;
   pid_t child_ = -1;
   bool foreground_ = false;  // the command's group has, or is to have, the terminal
   bool running_ = false;
@@ -103,9 +104,16 @@ void Supervisor::serve() {
 
 bool Supervisor::start(const CommandSpec& spec) {
   spec_ = spec;
-  containment_.emplace(spec_.containment);
+  containment_.emplace(spec_.containment, spec_.memory_bytes);
+  output_.emplace(spec_.output);
+  for (const std::string& failure : {containment_->failure(), output_->failure()}) {
+    if (failure.empty()) continue;
+    end_.message = "the command was not started: " + failure;
+    return false;
+  }
   foreground_ = terminal_.is_interactive();
-  const StartedChild started = start_child(spec_, signals_, *containment_, terminal_, foreground_);
+  const StartedChild started = start_child(spec_, signals_, *containment_, *output_, terminal_, foreground_);
+  output_->command_started();
   if (started.pid < 0) {
     end_ = started.failure;
     // The child may have had the terminal already.
@@ -121,14 +129,16 @@ bool Supervisor::start(const CommandSpec& spec) {
 }
 
 bool Supervisor::step() {
-  pollfd descriptors[2] = {{channel_.descriptor(), POLLIN, 0}, {events_.get(), POLLIN, 0}};
-  const int ready = ::poll(descriptors, 2, wait_ms());
+  std::vector<pollfd> descriptors = {{channel_.descriptor(), POLLIN, 0}, {events_.get(), POLLIN, 0}};
+  output_->watch(descriptors);
+  const int ready = ::poll(descriptors.data(), descriptors.size(), wait_ms());
   if (ready > 0 && descriptors[0].revents != 0) {
     const std::optional<Message> message = channel_.receive();
     if (!message) return false;
     take_message(*message);
   }
   if (ready > 0 && descriptors[1].revents != 0) take_events();
+  output_->take();
   if (running_) check_deadlines();
   return true;
 }
@@ -240,6 +250,8 @@ void Supervisor::finish() {
     end_.signal_number = cancel_signal_;
   }
   end_.survivors = containment_->end_all(kPatience);
+  if (!decided_ && containment_->ran_out_of_memory()) end_.cause = EndCause::oom;
+  output_->finish();
   if (foreground_) {
     terminal_.take_back_from(child_);
     terminal_.restore_modes();
@@ -249,6 +261,7 @@ void Supervisor::finish() {
 
 void Supervisor::clean_up_after_host() {
   if (containment_) containment_->end_all(kPatience);
+  if (output_) output_->finish();
   containment_.reset();
   if (foreground_) {
     terminal_.take_back_from(child_);

@@ -15,7 +15,7 @@ constexpr std::array kStates = {State::open,      State::awaiting_approval, Stat
 
 constexpr std::array kReasons = {Reason::none,        Reason::success,   Reason::no_changes, Reason::conflict,
                                  Reason::exit_status, Reason::signal,    Reason::cancelled,  Reason::timed_out,
-                                 Reason::not_started, Reason::requested, Reason::host_lost,
+                                 Reason::oom,         Reason::not_started, Reason::requested, Reason::host_lost,
                                  Reason::rejected,    Reason::expired,   Reason::lease_expired};
 
 template <typename Values>
@@ -68,6 +68,7 @@ const char* name_of(Reason reason) {
     case Reason::signal: return "signal";
     case Reason::cancelled: return "cancelled";
     case Reason::timed_out: return "timed_out";
+    case Reason::oom: return "oom";
     case Reason::not_started: return "not_started";
     case Reason::requested: return "requested";
     case Reason::host_lost: return "host_lost";

@@ -32,6 +32,7 @@ enum class Reason {
   signal,        // the command died of one
   cancelled,     // SIGINT or SIGTERM to the run, or a request
   timed_out,
+  oom,           // the kernel killed in it: the memory it may use was used up
   not_started,   // the command could not be run
   requested,     // rollback by hand
   host_lost,     // the host process of a run died; recovery rolled back

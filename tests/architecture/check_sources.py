@@ -34,8 +34,7 @@ FOREIGN = (  # a pattern of system headers, their name in messages, the only fol
     (r"(linux/)?sched\.h|spawn\.h|sys/wait\.h|termios\.h|pty\.h", "processes and namespaces", "daemon"),
 )
 EXEMPT = {  # (file, header): why it may
-    ("daemon/message_channel.cc", "sys/socket.h"): "frames over the pair below",
-    ("daemon/runner.cc", "sys/socket.h"): "socketpair(2) between a run's host process and its supervisor: no API",
+    ("daemon/message_channel.cc", "sys/socket.h"): "socketpair(2) and frames between processes of one run: no API",
 }
 MAX_LINES = 600
 MAX_COLUMNS = 120

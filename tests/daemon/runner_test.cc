@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "daemon/output_capture.h"
 #include "tests/daemon/process_helpers.h"
 
 namespace escrow::daemon {
@@ -115,6 +116,34 @@ TEST(Runner, RunsAsAnotherUserWithThatUsersGroupsOnly) {
   Runner runner;
   EXPECT_EQ(runner.run(spec).cause, EndCause::exited);
   EXPECT_EQ(tests::read_file(scratch.file("who")), "65534\n65534\n65534\n");
+}
+
+TEST(Runner, KeepsTheFirstBytesOfEachStreamAndHoldsNobodyUp) {
+  const ScratchDirectory scratch;
+  const ScratchDirectory kept;
+  CommandSpec spec = shell("head -c 30000000 /dev/zero | tr '\\0' x; echo why >&2; (sleep 0.1; echo late >&2) & exit 4",
+                           scratch.path());
+  spec.output = {.directory = kept.path(), .most_bytes = 100'000};
+  Runner runner;
+  EXPECT_EQ(runner.run(spec).status, 4);
+  EXPECT_EQ(tests::read_file(kept.file("stdout")), std::string(100'000, 'x'));
+  EXPECT_EQ(tests::read_file(kept.file("stderr")), "why\n");
+  struct stat about {};
+  EXPECT_EQ(::stat(kept.file("stdout").c_str(), &about), 0);
+  EXPECT_EQ(about.st_mode & 0777, kTruncatedOutputMode);
+  EXPECT_EQ(::stat(kept.file("stderr").c_str(), &about), 0);
+  EXPECT_EQ(about.st_mode & 0777, kOutputMode);
+}
+
+TEST(Runner, ACommandWhoseOutputCannotBeKeptIsNotStarted) {
+  const ScratchDirectory scratch;
+  CommandSpec spec = shell("touch started", scratch.path());
+  spec.output = {.directory = scratch.file("missing"), .most_bytes = 10};
+  Runner runner;
+  const CommandEnd end = runner.run(spec);
+  EXPECT_EQ(end.cause, EndCause::failed);
+  EXPECT_NE(end.message.find("could not be kept"), std::string::npos) << end.message;
+  EXPECT_FALSE(tests::exists(scratch.file("started")));
 }
 
 TEST(Runner, ATimeoutEndsTheCommandAndWinsOverItsExitZero) {

@@ -106,8 +106,8 @@ def TheApiDescriptionNamesEveryRouteAndProblem(source):
     routes = set()
     for file in glob.glob(f"{source}/daemon/service_*routes.cc"):
         text = read(os.path.relpath(file, source))
-        for method, route in re.findall(r'^  (get|post|post_long)\("(/[^"]*)"', text, re.MULTILINE):
-            routes.add((method.removesuffix("_long"), route))
+        for method, route in re.findall(r'^  (get|post|post_long|remove)\("(/[^"]*)"', text, re.MULTILINE):
+            routes.add(("delete" if method == "remove" else method.removesuffix("_long"), route))
         for route in re.findall(r'router\.add\(method, "(/[^"]*)"', text):
             routes |= {(method.lower(), route) for method in re.findall(r'^  add\("(\w+)"', text, re.MULTILINE)}
     documented, path = set(), None

@@ -1,0 +1,333 @@
+#include "daemon/service_runs.h"
+
+#include <pwd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+#include <utility>
+
+#include "api/problem.h"
+#include "daemon/cancel_mark.h"
+#include "daemon/output_capture.h"
+
+namespace escrow::daemon {
+
+using api::Problem;
+using api::ProblemCode;
+using session::Errc;
+using session::Error;
+using session::SessionId;
+using session::SessionRecord;
+using session::State;
+
+namespace {
+
+constexpr std::chrono::seconds kPatience{10};  // for a host to notice that its service has gone
+constexpr std::chrono::milliseconds kPause{10};
+constexpr std::string_view kUserPrefix = "user:";
+// Keys are of visible characters, so no request for a session has one like this.
+constexpr const char* kKeyPrefix = "run ";
+
+bool has(const std::vector<std::string>& principals, const std::string& principal) {
+  return std::find(principals.begin(), principals.end(), principal) != principals.end();
+}
+
+// Granted by name: being an operator is not enough to become another user of the machine.
+bool is_granted(const EscrowdConfig& config, const std::string& principal, const std::string& committer) {
+  const auto granted = config.run_as.find(principal);
+  return granted != config.run_as.end() && has(granted->second, committer);
+}
+
+[[noreturn]] void forbid(const std::string& field, const std::string& why) {
+  throw Problem(ProblemCode::forbidden, why, {{"field", field}});
+}
+
+}  // namespace
+
+ServiceRuns::ServiceRuns(const EscrowdConfig& config, ServiceRepositories& repositories, ServiceSessions& sessions,
+                         storage::ServiceStore& store, session::Clock& clock)
+    : config_(config),
+      repositories_(repositories),
+      sessions_(sessions),
+      facts_(store),
+      clock_(clock),
+      directory_(config.state_directory + "/runs"),
+      store_(config.state_directory + "/runs.db") {
+  if (::mkdir(directory_.c_str(), 0700) == 0 || errno == EEXIST) return;
+  throw Error(Errc::unavailable, "cannot make the directory " + directory_ + ": " + std::strerror(errno));
+}
+
+std::string ServiceRuns::directory_of(const SessionId& id) const { return directory_ + "/" + id.text(); }
+
+// ---- Finding.
+
+std::optional<ServiceRuns::Found> ServiceRuns::find(const Run& run) {
+  ServiceRepositories::Entry repository = repositories_.find(run.repository);
+  std::optional<SessionRecord> record = repository.context->repository().catalog().find(run.id);
+  if (!record) return std::nullopt;
+  const bool is_open = record->state == State::open || record->state == State::committing;
+  if (is_open && !repository.context->repository().directories().is_held(run.id)) {
+    // It has ended since, or its host has died: then recovery decides now rather than in a minute.
+    record = repository.context->repository().catalog().find(run.id);
+    if (record && !has_ended({.run = run, .repository = repository, .record = *record})) {
+      repository.context->recover();
+      record = repository.context->repository().catalog().find(run.id);
+    }
+    if (!record) return std::nullopt;
+  }
+  return Found{.run = run, .repository = std::move(repository), .record = *std::move(record)};
+}
+
+std::optional<ServiceRuns::Found> ServiceRuns::find_usable(const Run& run) {
+  try {
+    return find(run);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+// A commit that failed for an outside reason leaves the session open, to be committed by hand: the run has ended.
+bool ServiceRuns::has_ended(const Found& found) {
+  const SessionRecord& record = found.record;
+  return record.state == State::open ? !record.last_error.empty() : record.state != State::committing;
+}
+
+bool ServiceRuns::is_unborn(const Found& found) const {
+  const std::string output = directory_of(found.run.id) + "/" + kOutputNames[0];
+  return has_ended(found) && ::access(output.c_str(), F_OK) != 0;
+}
+
+ServiceRuns::Found ServiceRuns::see(const Caller& caller, const std::string& id) {
+  const std::optional<SessionId> parsed = SessionId::parse(id);
+  const std::optional<Run> run = parsed ? store_.find(*parsed) : std::nullopt;
+  std::optional<Found> found = run ? find(*run) : std::nullopt;
+  if (!found || !caller.may_see(found->record)) {
+    throw Problem(ProblemCode::not_found, "there is no run '" + id + "' that you may see");
+  }
+  return *std::move(found);
+}
+
+ServiceRuns::Found ServiceRuns::may_end(const Caller& caller, const std::string& id) {
+  Found found = see(caller, id);
+  if (!caller.may_end(found.record)) {
+    throw Problem(ProblemCode::forbidden, "run " + id + " is " + found.run.owner +
+                                              "'s; only they and operators may do this");
+  }
+  return found;
+}
+
+// ---- Starting.
+
+// Of a committer who is a user of this machine the command is theirs, of an agent or role it is the caller's.
+ServiceRuns::User ServiceRuns::user_of(const Caller& caller, const std::string& committer) const {
+  User user{.name = caller.principal, .uid = caller.uid, .gid = caller.gid};
+  if (committer != caller.principal && committer.starts_with(kUserPrefix)) {
+    if (caller.uid != 0 && !is_granted(config_, caller.principal, committer)) {
+      forbid("run_as", caller.principal + " has no grant to run commands as " + committer);
+    }
+    std::array<char, 16384> buffer;
+    passwd entry{};
+    passwd* found = nullptr;
+    const std::string name = committer.substr(kUserPrefix.size());
+    ::getpwnam_r(name.c_str(), &entry, buffer.data(), buffer.size(), &found);
+    if (found == nullptr) {
+      throw Problem(ProblemCode::invalid_value, "this machine has no user '" + name + "'", {{"field", "run_as"}});
+    }
+    user = {.name = committer, .uid = found->pw_uid, .gid = found->pw_gid};
+  }
+  if (::geteuid() != 0 && user.uid != ::geteuid()) {
+    forbid("run_as", "this service does not run as root, so it can run commands as its own user only");
+  }
+  return user;
+}
+
+void ServiceRuns::check_grants(const Caller& caller, const Ordering& ordering) const {
+  if (!ordering.confined && !caller.is_operator) forbid("confined", "only operators may run commands unconfined");
+  const bool may_use_network = caller.is_operator || has(config_.host_network, caller.principal);
+  if (ordering.network && !may_use_network) {
+    forbid("network", caller.principal + " has no grant to the machine's network (host_network)");
+  }
+}
+
+RunOrder ServiceRuns::order_of(const Ordering& ordering, const Run& run, const ServiceRepositories::Entry& repository,
+                               const session::SessionOptions& options) const {
+  RunOrder order{.id = run.id};
+  order.repository = repository.path;
+  order.verbose = config_.verbose;
+  order.session = options;
+  order.session.command = ordering.command;
+  order.create_branch = ordering.opening.options.branch.empty();
+  order.directory = directory_of(run.id);
+  order.mountpoint = ordering.mountpoint;
+  order.environment = ordering.environment;
+  order.message = ordering.opening.message;
+  order.who = run.owner;
+  order.opens = ordering.opening.opens;
+  order.data = ordering.opening.data;
+  if (run.timeout_ms) order.timeout_ms = static_cast<std::int64_t>(*run.timeout_ms);
+  order.grace_ms = ordering.grace_ms ? static_cast<std::int64_t>(*ordering.grace_ms) : kDefaultGrace.count();
+  order.memory_bytes = run.memory_bytes;
+  order.output_bytes = run.output_bytes;
+  order.confined = run.confined;
+  order.network = run.network;
+  return order;
+}
+
+// Of those that have ended the oldest go when there are too many.
+void ServiceRuns::make_room(const std::string& owner) {
+  std::size_t running = 0;
+  std::vector<Run> ended;
+  for (const Run& run : store_.list_of(owner)) {
+    const std::optional<Found> found = find_usable(run);
+    if (found && has_ended(*found)) {
+      ended.push_back(run);
+    } else {
+      ++running;
+    }
+  }
+  if (running >= config_.max_runs) {
+    throw Problem(ProblemCode::unavailable, owner + " has " + std::to_string(running) +
+                                                " runs already, and may have no more at once (max_runs)");
+  }
+  for (std::size_t at = 0; at + config_.keep_runs < ended.size(); ++at) drop(ended[at]);
+}
+
+// Noted before anything of it exists: a run that is there is never without an owner.
+void ServiceRuns::admit(const Run& run, const ServiceSessions::Opening& opening) {
+  const auto held = admission_.lock();
+  make_room(run.owner);
+  facts_.add_session({.id = run.id,
+                      .repository = run.repository,
+                      .owner = run.owner,
+                      .external_id = opening.external_id,
+                      .request_key = opening.request_key.empty() ? "" : kKeyPrefix + opening.request_key,
+                      .message = opening.message,
+                      .mountpoint = {},
+                      .labels = opening.labels});
+  store_.add(run);
+  const std::string directory = directory_of(run.id);
+  if (::mkdir(directory.c_str(), 0700) == 0) return;
+  const int error = errno;
+  forget(run);
+  throw Error(error == ENOSPC ? Errc::no_space : Errc::unavailable,
+              "cannot make the directory " + directory + ": " + std::strerror(error));
+}
+
+// The run of a request that came before. While a service that was killed left its host behind, that takes a moment to
+// notice.
+std::optional<api::RunResource> ServiceRuns::find_started(const Caller& caller, const std::string& request_key) {
+  if (request_key.empty()) return std::nullopt;
+  const auto before = facts_.session_by_request(caller.principal, kKeyPrefix + request_key);
+  if (!before) return std::nullopt;
+  const std::optional<Run> run = store_.find(before->id);
+  const std::string output = directory_of(before->id) + "/" + kOutputNames[0];
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (run && ::access(output.c_str(), F_OK) != 0) {
+    const std::optional<Found> found = find(*run);
+    if (!found || is_unborn(*found)) {
+      forget(*run);
+      return std::nullopt;
+    }
+    if (std::chrono::steady_clock::now() > deadline) break;
+    std::this_thread::sleep_for(kPause);
+  }
+  return get(caller, before->id.text());
+}
+
+api::RunResource ServiceRuns::start(const Caller& caller, const Ordering& ordering) {
+  const ServiceSessions::Opening& opening = ordering.opening;
+  if (auto before = find_started(caller, opening.request_key)) return *std::move(before);
+  const ServiceRepositories::Entry repository = repositories_.find(opening.repository);
+  session::SessionOptions options = sessions_.options_of(caller, repository, opening);
+  const User user = user_of(caller, options.audit.committer);
+  check_grants(caller, ordering);
+  options.uid = user.uid;
+  options.gid = user.gid;
+  const Run run{.id = SessionId::generate(),
+                .repository = repository.name,
+                .owner = caller.principal,
+                .user = user.name,
+                .uid = user.uid,
+                .gid = user.gid,
+                .command = ordering.command,
+                .mountpoint = ordering.mountpoint,
+                .timeout_ms = ordering.timeout_ms,
+                .memory_bytes = ordering.memory_bytes,
+                .output_bytes = config_.max_output_bytes,
+                .confined = ordering.confined,
+                .network = ordering.network,
+                .created = clock_.now()};
+  admit(run, opening);
+  try {
+    hosts_.start(order_of(ordering, run, repository, options));
+  } catch (...) {
+    // A run that nobody was told of does not stay behind.
+    find_usable(run);
+    forget(run);
+    throw;
+  }
+  return get(caller, run.id.text());
+}
+
+// ---- Ending.
+
+api::RunResource ServiceRuns::cancel(const Caller& caller, const std::string& id) {
+  const Found found = may_end(caller, id);
+  if (!has_ended(found)) {
+    mark_cancelled(directory_of(found.run.id));
+  } else if (found.record.state != State::rolled_back || found.record.reason != session::Reason::cancelled) {
+    ServiceSessions::refuse_finished(found.record, "cancel the run of");
+  }
+  return get(caller, id);
+}
+
+api::RunResource ServiceRuns::free(const Caller& caller, const std::string& id) {
+  const Found found = may_end(caller, id);
+  if (!has_ended(found)) {
+    throw Problem(ProblemCode::wrong_state, "run " + id + " has not ended; cancel it and wait for its end first");
+  }
+  api::RunResource last = resource(caller, found);
+  drop(found.run);
+  return last;
+}
+
+void ServiceRuns::drop(const Run& run) {
+  store_.forget(run.id);
+  std::error_code ignored;
+  std::filesystem::remove_all(directory_of(run.id), ignored);
+}
+
+void ServiceRuns::forget(const Run& run) {
+  drop(run);
+  facts_.forget_session(run.id);
+}
+
+void ServiceRuns::forget_unborn() {
+  std::vector<std::string> known;
+  for (const Run& run : store_.list()) {
+    try {
+      const std::optional<Found> found = find(run);
+      if (found && !is_unborn(*found)) {
+        known.push_back(run.id.text());
+      } else {
+        forget(run);
+      }
+    } catch (const Error&) {
+      known.push_back(run.id.text());  // of a repository that cannot be used now
+    }
+  }
+  std::error_code failed;
+  for (std::filesystem::directory_iterator at(directory_, failed), end; !failed && at != end; at.increment(failed)) {
+    std::error_code ignored;
+    if (!has(known, at->path().filename().string())) std::filesystem::remove_all(at->path(), ignored);
+  }
+}
+
+}  // namespace escrow::daemon

@@ -1,0 +1,122 @@
+// The runs of escrowd's API: a session, a command in it, and its output, which stays until it is freed. Thread-safe.
+//
+// A run and its session have one id. What was asked for is in the store; whether the run has ended, and how, is never
+// stored twice: the session's record says it, and while a host process (run_host.h) holds the session the command runs.
+// A run whose host was killed is rolled back by whoever looks next. A run that the caller may not see does not exist
+// for them; who may see and end it are those who may see and end its session. Each run has a private directory below
+// the state directory: its output and its cancel mark.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/run_host.h"
+#include "daemon/service_sessions.h"
+#include "session/clock.h"
+#include "storage/run_store.h"
+
+namespace escrow::daemon {
+
+class ServiceRuns {
+ public:
+  // All must outlive this.
+  ServiceRuns(const EscrowdConfig& config, ServiceRepositories& repositories, ServiceSessions& sessions,
+              storage::ServiceStore& store, session::Clock& clock);
+
+  struct Ordering {
+    ServiceSessions::Opening opening;
+    std::vector<std::string> command;
+    std::vector<std::string> environment;  // "NAME=value"
+    std::string mountpoint;                // as the command sees it; empty: the default
+    std::optional<std::uint64_t> timeout_ms, grace_ms, memory_bytes;
+    bool confined = true;
+    bool network = false;
+  };
+  // Returns when the command runs; a second one with the same request key finds the run of the first. Throws Problem
+  // and Error when there is no run; then nothing of it is left.
+  api::RunResource start(const Caller& caller, const Ordering& ordering);
+
+  struct Filter {
+    std::optional<bool> has_ended;
+    ServiceSessions::Filter common;  // without a state
+  };
+  struct Page {
+    std::vector<api::RunResource> runs;
+    std::string next;  // empty: this is the last
+  };
+  // Oldest first.
+  Page list(const Caller& caller, const Filter& filter);
+  api::RunResource get(const Caller& caller, const std::string& id);
+  bool has_ended(const Caller& caller, const std::string& id);
+  // The caller's own that run now.
+  std::vector<std::string> running(const Caller& caller);
+
+  // Marks it: from now on it is rolled back, unless it had ended before. The same for a run that was cancelled is no
+  // change; for one that ended otherwise Problem{session_finished}.
+  api::RunResource cancel(const Caller& caller, const std::string& id);
+  // What is kept for it goes; its session's record stays. Problem{wrong_state} while it runs.
+  api::RunResource free(const Caller& caller, const std::string& id);
+
+  struct Output {
+    std::string bytes;
+    std::uint64_t next = 0;    // where the next ones are
+    bool is_complete = false;  // no more will come after these
+    bool is_truncated = false;  // bytes were dropped after what is kept
+  };
+  // `stream` is one of kOutputNames.
+  Output output(const Caller& caller, const std::string& id, const std::string& stream, std::uint64_t offset,
+                std::size_t most);
+
+  // What a service that was killed left of runs that never came to be. Before the first request.
+  void forget_unborn();
+  void reap() noexcept { hosts_.reap(); }
+
+ private:
+  using Run = storage::RunStore::Run;
+  struct Found {
+    Run run;
+    ServiceRepositories::Entry repository;
+    session::SessionRecord record;
+  };
+  struct User {
+    std::string name;  // "user:NAME"
+    unsigned uid = 0, gid = 0;
+  };
+
+  User user_of(const Caller& caller, const std::string& committer) const;
+  void check_grants(const Caller& caller, const Ordering& ordering) const;
+  RunOrder order_of(const Ordering& ordering, const Run& run, const ServiceRepositories::Entry& repository,
+                    const session::SessionOptions& options) const;
+  void admit(const Run& run, const ServiceSessions::Opening& opening);
+  void make_room(const std::string& owner);
+  void drop(const Run& run);
+
+  std::optional<Found> find(const Run& run);
+  // nullopt also where the repository cannot be used now.
+  std::optional<Found> find_usable(const Run& run);
+  Found see(const Caller& caller, const std::string& id);
+  Found may_end(const Caller& caller, const std::string& id);
+  static bool has_ended(const Found& found);
+  // It has ended before its command was started: the service that was asked for it was killed meanwhile.
+  bool is_unborn(const Found& found) const;
+  std::optional<api::RunResource> find_started(const Caller& caller, const std::string& request_key);
+  // As if it never had been asked for.
+  void forget(const Run& run);
+  api::RunResource resource(const Caller& caller, const Found& found);
+  std::string directory_of(const session::SessionId& id) const;
+
+  const EscrowdConfig& config_;  // constant references; self-locking, as what follows
+  ServiceRepositories& repositories_;
+  ServiceSessions& sessions_;
+  storage::ServiceStore& facts_;
+  session::Clock& clock_;
+  const std::string directory_;
+  storage::RunStore store_;
+  RunHosts hosts_;
+  struct Admission {};
+  session::Synchronized<Admission> admission_;  // held while a new run is counted and noted
+};
+
+}  // namespace escrow::daemon

@@ -1,0 +1,140 @@
+#include "storage/run_store.h"
+
+#include <array>
+#include <utility>
+
+#include "storage/schema.h"
+#include "storage/sqlite.h"
+
+namespace escrow::storage {
+
+using session::Errc;
+using session::Error;
+using session::SessionId;
+
+namespace {
+
+// A command is its words, a NUL after each.
+constexpr std::array<const char*, 1> kMigrations = {R"(
+  CREATE TABLE run (
+    id TEXT PRIMARY KEY NOT NULL,
+    repository TEXT NOT NULL, owner TEXT NOT NULL,
+    user TEXT NOT NULL, uid INTEGER NOT NULL, gid INTEGER NOT NULL,
+    command BLOB NOT NULL, mountpoint BLOB NOT NULL,
+    timeout_ms INTEGER, memory_bytes INTEGER, output_bytes INTEGER NOT NULL,
+    confined INTEGER NOT NULL, network INTEGER NOT NULL,
+    created_s INTEGER NOT NULL, created_ns INTEGER NOT NULL
+  ) WITHOUT ROWID;
+  CREATE INDEX run_by_owner ON run (owner, created_s, created_ns);
+)"};
+
+constexpr std::int32_t kRunStoreId = 0x65736372;  // "escr"
+constexpr std::string_view kRun =
+    "SELECT id, repository, owner, user, uid, gid, command, mountpoint, timeout_ms, memory_bytes, output_bytes, "
+    "confined, network, created_s, created_ns FROM run ";
+constexpr std::string_view kOldestFirst = "ORDER BY created_s, created_ns, id";
+
+Database open_database(const std::string& path) {
+  static const Schema schema{"database of runs", kRunStoreId, kMigrations};
+  Database database(path, {.create = true});
+  database.execute("PRAGMA synchronous = FULL");
+  if (database.text("PRAGMA journal_mode") != "wal") database.execute("PRAGMA journal_mode = WAL");
+  migrate(database, schema);
+  return database;
+}
+
+std::string join(const std::vector<std::string>& words) {
+  std::string joined;
+  for (const std::string& word : words) joined += word + '\0';
+  return joined;
+}
+
+std::vector<std::string> split(const std::string& joined) {
+  std::vector<std::string> words;
+  for (std::size_t start = 0; start < joined.size();) {
+    const std::size_t end = std::min(joined.find('\0', start), joined.size());
+    words.push_back(joined.substr(start, end - start));
+    start = end + 1;
+  }
+  return words;
+}
+
+std::optional<std::uint64_t> number_or_none(const Statement::Run& row, int column) {
+  if (row.is_null(column)) return std::nullopt;
+  return static_cast<std::uint64_t>(row.integer(column));
+}
+
+RunStore::Run run_of(const Database& database, const Statement::Run& row) {
+  const std::optional<SessionId> id = SessionId::parse(row.bytes(0));
+  if (!id) {
+    throw Error(Errc::damaged_repository,
+                "the database " + database.path() + " is damaged: it has a run '" + row.bytes(0) + "'");
+  }
+  return {.id = *id,
+          .repository = row.bytes(1),
+          .owner = row.bytes(2),
+          .user = row.bytes(3),
+          .uid = static_cast<std::uint32_t>(row.integer(4)),
+          .gid = static_cast<std::uint32_t>(row.integer(5)),
+          .command = split(row.bytes(6)),
+          .mountpoint = row.bytes(7),
+          .timeout_ms = number_or_none(row, 8),
+          .memory_bytes = number_or_none(row, 9),
+          .output_bytes = static_cast<std::uint64_t>(row.integer(10)),
+          .confined = row.integer(11) != 0,
+          .network = row.integer(12) != 0,
+          .created = {row.integer(13), static_cast<std::uint32_t>(row.integer(14))}};
+}
+
+}  // namespace
+
+struct RunStore::Connection {
+  explicit Connection(const std::string& path) : database(open_database(path)) {}
+
+  std::vector<Run> read(Statement::Run row) const {
+    std::vector<Run> found;
+    while (row.next()) found.push_back(run_of(database, row));
+    return found;
+  }
+
+  Database database;
+  Statement add{database,
+                "INSERT INTO run (id, repository, owner, user, uid, gid, command, mountpoint, timeout_ms, "
+                "memory_bytes, output_bytes, confined, network, created_s, created_ns) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"};
+  Statement find{database, std::string(kRun) + "WHERE id = ?"};
+  Statement list{database, std::string(kRun) + std::string(kOldestFirst)};
+  Statement list_of{database, std::string(kRun) + "WHERE owner = ? " + std::string(kOldestFirst)};
+  Statement forget{database, "DELETE FROM run WHERE id = ?"};
+};
+
+RunStore::RunStore(const std::string& database_path) : connection_(std::make_unique<Connection>(database_path)) {}
+
+RunStore::~RunStore() = default;
+
+void RunStore::add(const Run& run) {
+  (*connection_.lock())
+      ->add.execute(run.id.text(), run.repository, run.owner, run.user, run.uid, run.gid, Bytes{join(run.command)},
+                    Bytes{run.mountpoint}, run.timeout_ms, run.memory_bytes, run.output_bytes, run.confined,
+                    run.network, run.created.seconds, run.created.nanoseconds);
+}
+
+std::optional<RunStore::Run> RunStore::find(const SessionId& id) const {
+  auto guard = connection_.lock();
+  std::vector<Run> found = (*guard)->read((*guard)->find.run(id.text()));
+  return found.empty() ? std::nullopt : std::optional(std::move(found.front()));
+}
+
+std::vector<RunStore::Run> RunStore::list() const {
+  auto guard = connection_.lock();
+  return (*guard)->read((*guard)->list.run());
+}
+
+std::vector<RunStore::Run> RunStore::list_of(const std::string& owner) const {
+  auto guard = connection_.lock();
+  return (*guard)->read((*guard)->list_of.run(owner));
+}
+
+void RunStore::forget(const SessionId& id) { (*connection_.lock())->forget.execute(id.text()); }
+
+}  // namespace escrow::storage

@@ -1,0 +1,362 @@
+#!/usr/bin/env python3
+"""Runs over the API: a real escrowd, real commands in real mounts, asked by root and by an unprivileged user."""
+import base64
+import http.client
+import os
+import signal
+import threading
+import time
+
+from holes_test import asked
+from service import NOBODY, NOBODY_NAME, UnixConnection, eventually, expect, expect_equal, main, request
+
+USES_MEMORY = 'python3 -c "x = bytearray(400 << 20)"'
+
+
+def ordering(*command, **fields):
+    return {'repository': 'data', 'command': list(command), **fields}
+
+
+def shell(script, **fields):
+    return ordering('sh', '-c', script, **fields)
+
+
+def run(service, body, **keywords):
+    return service.post('/v1/runs', body, **keywords).expect(201)['run']
+
+
+def awaited(service, name):
+    view = service.get(f'/v1/runs/{name}/wait?timeout_ms=60000', timeout=70).expect(200)
+    expect_equal('the state of the run', view['state'], 'ended')
+    return view
+
+
+def outcome(view):
+    session = view['session']
+    return session['state'], session['reason'], session['exit_code']
+
+
+def output(service, name, stream='stdout'):
+    answer = service.get(f'/v1/runs/{name}/output?stream={stream}')
+    expect_equal('the status', answer.status, 200)
+    return answer.body.decode()
+
+
+def eventually_says(service, name, text):
+    eventually(f'the run says {text!r}', lambda: text in output(service, name))
+
+
+def processes(matches):
+    """Pids whose command line or name `matches` accepts."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir('/proc')):
+        try:
+            with open(f'/proc/{pid}/cmdline', 'rb') as file:
+                words = file.read().split(b'\0')
+            with open(f'/proc/{pid}/comm', encoding='utf-8') as file:
+                name = file.read().strip()
+            with open(f'/proc/{pid}/stat', encoding='utf-8') as file:
+                status = file.read().rsplit(')', 1)[1].split()
+        except OSError:
+            continue
+        if status[0] != 'Z' and matches(name, words, int(status[1])):
+            found.append(int(pid))
+    return found
+
+
+def host_of(service):
+    """The host process of the only run that this service has started."""
+    hosts = processes(lambda name, words, parent: name == 'escrow-host' and parent == service.process.pid)
+    expect_equal('the host processes', len(hosts), 1)
+    return hosts[0]
+
+
+def ARunCommitsByItsExitStatusAsItsCaller(start):
+    with start() as service:
+        script = 'id -u; id -g; pwd; cat a.txt; echo hi > new.txt; echo complaint >&2'
+        status, view = asked(service, 'POST', '/v1/runs', shell(script, message='by nobody', image='img:1'))
+        expect_equal('the answer', (status, view['user'], view['uid'], view['confined'], view['network']),
+                     (201, NOBODY_NAME, NOBODY, True, 'none'))
+        name = view['run']
+        status, view = asked(service, 'GET', f'/v1/runs/{name}/wait')
+        expect_equal('the outcome', outcome(view), ('committed', 'success', 0))
+        expect_equal('stdout', output(service, name), f'{NOBODY}\n{NOBODY}\n/sandbox\na.txt\n')
+        expect_equal('stderr', output(service, name, 'stderr'), 'complaint\n')
+        expect_equal('its length', view['stderr'], {'bytes': 10, 'truncated': False})
+        expect_equal('the content', service.git('show', 'main:new.txt'), 'hi')
+        message = service.git('log', '-1', '--format=%B', 'main').split('\n')
+        for line in ('by nobody', f'Escrow-Committer: {NOBODY_NAME}', f'Escrow-Issuer: {NOBODY_NAME}',
+                     'Escrow-Source: sandbox', 'Escrow-Image: img:1', f'Escrow-Session: {name}', 'Escrow-Exit-Code: 0'):
+            expect(line in message, f'{line!r} is not in {message!r}')
+        expect_equal('the session', service.state(name), 'committed')
+        body = shell('cat; echo $FLAVOUR; pwd; ls', env={'FLAVOUR': 'sweet sour'}, mountpoint='/work',
+                     path_prefix='dir')
+        view = awaited(service, run(service, body))
+        expect_equal('without a change', outcome(view), ('committed', 'no_changes', 0))
+        expect_equal('stdout', output(service, view['run']), 'sweet sour\n/work\nb.txt\nsub\n')
+
+
+def EveryOtherEndOfARunRollsBack(start):
+    with start() as service:
+        head = service.git('rev-parse', 'main')
+        deaf = 'trap "" TERM; echo x > new; while :; do sleep 0.1; done'
+        for body, expected in (
+                (shell('echo x > new; exit 3'), ('rolled_back', 'exit_status', 3)),
+                (shell('echo x > new; kill -9 $$'), ('rolled_back', 'exit_status', 137)),
+                (ordering('/no/such/program'), ('rolled_back', 'exit_status', 127)),
+                (ordering('/no/such/program', confined=False, network='host'),
+                 ('rolled_back', 'not_started', None)),
+                (shell('echo x > new; kill -9 $$', confined=False, network='host'),
+                 ('rolled_back', 'signal', 137)),
+                (shell('trap "exit 0" TERM; echo x > new; while :; do sleep 0.1; done', timeout_ms=500),
+                 ('rolled_back', 'timed_out', 0)),
+                (shell(deaf, timeout_ms=300, grace_ms=100), ('rolled_back', 'timed_out', 137)),
+                (shell('head -c 200000 /dev/zero > new', limits={'staged_bytes': 100_000}),
+                 ('rolled_back', 'exit_status', 1)),
+                (shell('echo x > new', read_only=True), ('rolled_back', 'exit_status', 2))):
+            expect_equal(f'the outcome of {body}', outcome(awaited(service, run(service, body))), expected)
+        expect_equal('the branch', service.git('rev-parse', 'main'), head)
+        view = awaited(service, run(service, shell('echo x > new', require_approval=True)))
+        expect_equal('what awaits approval', outcome(view), ('awaiting_approval', 'none', 0))
+        expect_equal('the branch', service.git('rev-parse', 'main'), head)
+
+
+def WhatACommandLeavesRunningIsEnded(start):
+    with start() as service:
+        script = 'setsid sh -c "while :; do date > late 2>/dev/null; sleep 54321.5; done" & sleep 0.3; exit 0'
+        view = awaited(service, run(service, shell(script)))
+        expect_equal('the outcome', outcome(view), ('committed', 'success', 0))
+        expect_equal('what is left', processes(lambda _, words, __: b'54321.5' in words), [])
+
+
+def ARunThatUsesUpItsMemoryIsRolledBackAsOom(start):
+    with start() as service:
+        limit = 100 << 20
+        view = awaited(service, run(service, shell(f'echo x > new; {USES_MEMORY}', memory_bytes=limit)))
+        expect_equal('the outcome', outcome(view)[:2], ('rolled_back', 'oom'))
+        expect_equal('the limit', view['memory_bytes'], limit)
+        # What the kernel killed decides, and not what the command makes of it.
+        view = awaited(service, run(service, shell(f'echo x > new; {USES_MEMORY}; exit 0', memory_bytes=limit)))
+        expect_equal('the outcome', outcome(view)[:2], ('rolled_back', 'oom'))
+        view = awaited(service, run(service, shell('python3 -c "x = bytearray(20 << 20)"; echo x > new',
+                                                   memory_bytes=limit)))
+        expect_equal('within the limit', outcome(view), ('committed', 'success', 0))
+        view = awaited(service, run(service, shell(USES_MEMORY)))
+        expect_equal('without a limit', outcome(view), ('committed', 'no_changes', 0))
+
+
+def AMemoryLimitThatCannotBeHadIsRefused(start):
+    service = start()
+    wrapper = f'{service.directory}/without-cgroups'
+    with open(wrapper, 'w', encoding='utf-8') as file:
+        file.write(f'#!/bin/sh\nexec unshare -m sh -c \'umount -R /sys/fs/cgroup; exec "$@"\' sh '
+                   f'{service.escrowd_binary} "$@"\n')
+    os.chmod(wrapper, 0o755)
+    service.escrowd_binary = wrapper
+    with service:
+        body = shell('echo x > new', memory_bytes=100 << 20)
+        problem = service.post('/v1/runs', body).expect(503, 'unavailable')
+        expect('its memory cannot be limited' in problem['detail'], problem['detail'])
+        expect_equal('the runs', service.get('/v1/runs').json['runs'], [])
+        expect_equal('what is kept of it', os.listdir(f'{service.directory}/state/runs'), [])
+        expect_equal('its session', service.get('/v1/sessions?state=open').json['sessions'], [])
+        expect_equal('without one', outcome(awaited(service, run(service, shell('true')))),
+                     ('committed', 'no_changes', 0))
+
+
+def ACancelWinsOverALaterExitZero(start):
+    with start() as service:
+        name = run(service, shell('trap "echo x > new; exit 0" TERM; echo ready; while :; do sleep 0.05; done'))
+        eventually_says(service, name, 'ready')
+        view = service.post(f'/v1/runs/{name}/cancel').expect(202)
+        expect_equal('the mark', view['cancel_requested'], True)
+        expect_equal('the outcome', outcome(awaited(service, name)), ('rolled_back', 'cancelled', 0))
+        expect_equal('again', outcome(service.post(f'/v1/runs/{name}/cancel').expect(200))[1], 'cancelled')
+        # The command ends by itself, with 0, while its host cannot hear of the cancel that was answered before.
+        name = run(service, shell('echo x > new; echo ready; sleep 1.5; exit 0'))
+        eventually_says(service, name, 'ready')
+        host = host_of(service)
+        os.kill(host, signal.SIGSTOP)
+        service.post(f'/v1/runs/{name}/cancel').expect(202)
+        time.sleep(2)
+        os.kill(host, signal.SIGCONT)
+        expect_equal('the outcome', outcome(awaited(service, name)), ('rolled_back', 'cancelled', 0))
+        name = run(service, shell('echo x > new'))
+        awaited(service, name)
+        problem = service.post(f'/v1/runs/{name}/cancel').expect(409, 'session_finished')
+        expect_equal('the state', problem['state'], 'committed')
+        # By the verbs of its session.
+        name = run(service, shell('sleep 1000'))
+        service.post(f'/v1/sessions/{name}/commit').expect(409, 'wrong_state')
+        service.post(f'/v1/sessions/{name}/finish', {'exit_code': 0}).expect(409, 'attached_elsewhere')
+        service.post(f'/v1/sessions/{name}/rollback').expect(200)
+        expect_equal('the outcome', outcome(awaited(service, name))[:2], ('rolled_back', 'cancelled'))
+
+
+def SeveralRunsAreAwaitedAndTheirOutputGathered(start):
+    with start() as service:
+        names = [run(service, shell(f'sleep 0.{n}; echo says {n}; echo {n} > file-{n}; exit {n // 2}'))
+                 for n in range(3)]
+        answer = service.get(f'/v1/runs/wait?ids={",".join(names)}&output_bytes=3').expect(200)
+        expect_equal('all', (answer['done'], [one['run'] for one in answer['runs']]), (True, names))
+        expect_equal('the ends of their output', [one['stdout']['content'] for one in answer['runs']],
+                     [' 0\n', ' 1\n', ' 2\n'])
+        expect_equal('the outcomes', [outcome(one)[1] for one in answer['runs']],
+                     ['success', 'success', 'exit_status'])
+        expect_equal('none that run', service.get('/v1/runs/wait').expect(200), {'runs': [], 'done': True})
+        slow, quick = run(service, shell('sleep 1000')), run(service, shell(r'printf "\377\n"'))
+        answer = service.get(f'/v1/runs/wait?ids={slow},{quick}&for=any&output_bytes=10').expect(200)
+        expect_equal('one of them', (answer['done'], [one['state'] for one in answer['runs']]),
+                     (True, ['running', 'ended']))
+        expect_equal('its output', base64.b64decode(answer['runs'][1]['stdout']['content_base64']), b'\xff\n')
+        begun = time.monotonic()
+        answer = service.get('/v1/runs/wait?timeout_ms=300').expect(200)
+        expect_equal('those that run', (answer['done'], [one['run'] for one in answer['runs']]), (False, [slow]))
+        expect(time.monotonic() - begun >= 0.3, 'it was answered too early')
+        expect_equal('is-alive', service.get(f'/v1/runs/{slow}').expect(200)['state'], 'running')
+        expect_equal('by state', [one['run'] for one in service.get('/v1/runs?state=running').json['runs']], [slow])
+        service.post(f'/v1/runs/{slow}/cancel').expect(202)
+        expect_equal('all of mine', service.get('/v1/runs/wait').expect(200)['done'], True)
+        first = service.get('/v1/runs?limit=3').expect(200)
+        rest = service.get(f'/v1/runs?limit=3&cursor={first["next"]}').expect(200)
+        expect_equal('the pages', [one['run'] for one in first['runs'] + rest['runs']], names + [slow, quick])
+        expect_equal('the end', rest['next'], None)
+        service.get(f'/v1/runs/wait?ids={quick},0123456789abcdef').expect(404, 'not_found')
+        for query in ('ids=', 'for=some', 'output_bytes=65537', 'timeout_ms=x'):
+            service.get(f'/v1/runs/wait?{query}').expect(400, 'invalid_value')
+
+
+def OutputIsBoundedAndReadWhileTheCommandRuns(start):
+    with start(max_output_bytes=1000) as service:
+        script = 'echo one; sleep 1; echo two; sleep 1; head -c 50000000 /dev/zero | tr "\\0" x; echo err >&2'
+        name = run(service, shell(script + '; echo > new'))
+        eventually_says(service, name, 'one\n')
+        expect_equal('the state', service.get(f'/v1/runs/{name}').json['state'], 'running')
+        parts = []
+        def follow():
+            connection = UnixConnection(service.socket)
+            connection.request('GET', f'/v1/runs/{name}/output?follow=true&offset=1')
+            response = connection.getresponse()
+            while piece := response.read1():
+                parts.append((time.monotonic(), piece))
+        follower = threading.Thread(target=follow)
+        follower.start()
+        view = awaited(service, name)
+        follower.join(20)
+        expect_equal('the outcome', outcome(view), ('committed', 'success', 0))
+        expect_equal('what is kept', view['stdout'], {'bytes': 1000, 'truncated': True})
+        expect_equal('of stderr', view['stderr'], {'bytes': 4, 'truncated': False})
+        whole = 'one\ntwo\n' + 'x' * 992
+        expect_equal('stdout', output(service, name), whole)
+        expect_equal('what was followed', b''.join(piece for _, piece in parts).decode(), whole[1:])
+        expect(parts[-1][0] - parts[0][0] > 0.9, f'it came all at once: {parts}')
+        answer = service.get(f'/v1/runs/{name}/output?offset=4&limit=3')
+        expect_equal('a piece', (answer.body, answer.headers['escrow-next-offset'], answer.headers['escrow-complete'],
+                                 answer.headers['escrow-truncated']), (b'two', '7', 'false', 'true'))
+        answer = service.get(f'/v1/runs/{name}/output?stream=stderr&offset=4')
+        expect_equal('the end', (answer.body, answer.headers['escrow-complete']), (b'', 'true'))
+        for query in ('offset=1001', 'stream=stdin', 'stream=../cancel', 'follow=maybe', 'offset=-1', 'limit=9999999'):
+            service.get(f'/v1/runs/{name}/output?{query}').expect(400, 'invalid_value')
+
+
+def FreeingARunTakesItsOutputAndLeavesItsSession(start):
+    with start(keep_runs=2) as service:
+        kept = f'{service.directory}/state/runs'
+        name = run(service, shell('echo hi; echo ready; sleep 1000'))
+        eventually_says(service, name, 'ready')
+        answer = request(service.socket, 'DELETE', f'/v1/runs/{name}')
+        answer.expect(409, 'wrong_state')
+        service.post(f'/v1/runs/{name}/cancel').expect(202)
+        awaited(service, name)
+        expect_equal('its files', os.listdir(kept), [name])
+        expect_equal('private', os.stat(f'{kept}/{name}').st_mode & 0o777, 0o700)
+        expect_equal('the last view', request(service.socket, 'DELETE', f'/v1/runs/{name}').expect(200)['run'], name)
+        expect_equal('its files', os.listdir(kept), [])
+        request(service.socket, 'DELETE', f'/v1/runs/{name}').expect(404, 'not_found')
+        service.get(f'/v1/runs/{name}/output').expect(404, 'not_found')
+        expect_equal('the session', service.state(name), 'rolled_back')
+        names = []
+        for _ in range(4):
+            names.append(run(service, shell('echo hi')))
+            awaited(service, names[-1])
+        expect_equal('the oldest are freed', sorted(os.listdir(kept)), sorted(names[1:]))
+
+
+def ARunGoesOnWhileTheServiceIsStoppedAndKilled(start):
+    with start() as service:
+        name = run(service, shell('echo one > one; echo begin; sleep 4; echo two > two; echo end'))
+        eventually_says(service, name, 'begin')
+        expect_equal('the exit status', service.stop(), 0)
+        service.start()
+        expect_equal('after a restart', service.get(f'/v1/runs/{name}').expect(200)['state'], 'running')
+        service.stop(signal.SIGKILL)
+        service.start()
+        expect_equal('after a kill', service.get(f'/v1/runs/{name}').expect(200)['state'], 'running')
+        expect_equal('the outcome', outcome(awaited(service, name)), ('committed', 'success', 0))
+        expect_equal('the content', service.git('show', 'main:two'), 'two')
+        expect_equal('the output', output(service, name), 'begin\nend\n')
+        name = run(service, shell('echo x > new; echo ready; sleep 1000'))
+        eventually_says(service, name, 'ready')
+        service.stop(signal.SIGKILL)
+        service.start()
+        service.post(f'/v1/runs/{name}/cancel').expect(202)
+        expect_equal('a cancel after a kill', outcome(awaited(service, name))[:2], ('rolled_back', 'cancelled'))
+        # It ends while there is no service.
+        name = run(service, shell('echo x > third; echo ready; sleep 0.5'))
+        service.stop(signal.SIGKILL)
+        time.sleep(1.5)
+        service.start()
+        expect_equal('the outcome', outcome(service.get(f'/v1/runs/{name}').expect(200)), ('committed', 'success', 0))
+        service.escrow('verify')
+
+
+def ARunWhoseHostIsKilledIsRolledBack(start):
+    with start() as service:
+        for what, how, reason in (('escrow-host', signal.SIGKILL, 'host_lost'),
+                                  ('escrow-run', signal.SIGKILL, 'host_lost'),
+                                  ('escrow-host', signal.SIGTERM, 'cancelled')):
+            name = run(service, shell('echo x > new; echo ready; exec sleep 65432.5'))
+            eventually_says(service, name, 'ready')
+            host = host_of(service)
+            victims = processes(lambda comm, _, parent: comm == 'escrow-run' and parent == host)
+            os.kill(host if what == 'escrow-host' else victims[0], how)
+            expect_equal(f'{what} is killed', outcome(awaited(service, name))[:2], ('rolled_back', reason))
+            eventually('the command is ended', lambda: not processes(lambda _, words, __: b'65432.5' in words))
+            with open('/proc/self/mounts', encoding='utf-8') as table:
+                expect(f'escrow:{name}' not in table.read(), 'the mount is still there')
+        expect_equal('the branch', service.git('rev-list', '--count', 'main'), '1')
+
+
+def ARunWithAKeyIsCarriedOutOnceWhateverIsKilled(start):
+    with start() as service:
+        body = shell('echo x > once', labels={'one': 'only'})
+        key = {'Idempotency-Key': 'key'}
+        first = run(service, body, headers=key)
+        expect_equal('the second answer', run(service, body, headers=key), first)
+        service.post('/v1/runs', shell('true'), headers=key).expect(422, 'idempotency_key_reused')
+        # The same key on another route is another request.
+        service.open(labels={'other': 'one'})
+        service.post('/v1/sessions', {'repository': 'data'}, headers=key).expect(201)
+        for turn in range(10):
+            body = shell(f'echo {turn} > turn-{turn}', labels={'turn': str(turn)})
+            key = {'Idempotency-Key': f'turn-{turn}'}
+            def ask(body=body, key=key):
+                try:
+                    service.post('/v1/runs', body, headers=key)
+                except (OSError, http.client.HTTPException):
+                    pass
+            asker = threading.Thread(target=ask)
+            asker.start()
+            time.sleep(0.008 * turn)
+            service.stop(signal.SIGKILL)
+            asker.join()
+            service.start()
+            name = run(service, body, headers=key)
+            expect_equal(f'turn {turn}', outcome(awaited(service, name)), ('committed', 'success', 0))
+            found = service.get(f'/v1/runs?label=turn:{turn}').expect(200)['runs']
+            expect_equal('the runs of the key', [one['run'] for one in found], [name])
+        expect_equal('the commits', service.git('rev-list', '--count', 'main'), '12')
+
+
+if __name__ == '__main__':
+    main(globals())
