@@ -103,6 +103,7 @@ void HostedSessions::mount(const ServiceRepositories::Entry& repository, std::un
   auto hosted = std::make_shared<Hosted>();
   hosted->context = repository.context;
   hosted->host = std::make_unique<SessionHost>(std::move(session), options, context.repository(), context.log());
+  std::erase(*unmounted_.lock(), record.id);
   store_.set_mountpoint(record.id, mountpoint);
   shared_.lock()->hosts[record.id] = std::move(hosted);
   signal(wake_);
@@ -143,19 +144,18 @@ void HostedSessions::let_go(const SessionId& id) {
     gone = std::move(found->second);
     add(gone->host->mount(), held->past);
     held->hosts.erase(found);
-    if (gone->host->has_ended()) held->ended.push_back(id);
   }
-  if (!gone->host->has_ended()) store_.set_mountpoint(id, "");
+  unmounted_.lock()->push_back(id);
   // Here, or with the request that still uses it, the host is destroyed.
 }
 
 void HostedSessions::tidy() noexcept {
   try {
-    std::vector<SessionId> ended;
-    shared_.lock()->ended.swap(ended);
-    if (!ended.empty()) store_.clear_mountpoints(ended);
+    auto unmounted = unmounted_.lock();
+    if (!unmounted->empty()) store_.clear_mountpoints(*unmounted);
+    unmounted->clear();
   } catch (const std::exception& error) {
-    log_.write(LogLevel::warning, std::string("the mountpoints of sessions that have ended stay noted: ") +
+    log_.write(LogLevel::warning, std::string("the mountpoints of sessions that are unmounted stay noted: ") +
                                       error.what());
   }
 }

@@ -39,8 +39,8 @@ class HostedSessions {
   Traffic traffic();
   // Mounts anew what a service before this one had mounted. What cannot be is logged, and stays open and detached.
   void take_up(ServiceRepositories& repositories);
-  // The store learns which of its sessions have ended and are not to be mounted any more: many at once, now and then,
-  // because a service that dies before finds that out by itself. A failure is logged.
+  // The store learns which sessions are not to be mounted any more: many at once, now and then, because a service that
+  // dies before mounts an open one once more, and finds the others ended. A failure is logged.
   void tidy() noexcept;
   // Until nobody here holds the session any more, at most 10 s.
   void wait_until_gone(const ServiceRepositories::Entry& repository, const session::SessionId& id);
@@ -60,10 +60,11 @@ class HostedSessions {
   struct Shared {
     std::map<session::SessionId, std::shared_ptr<Hosted>> hosts;
     std::map<std::string, fuse::OperationCount> past;  // of mounts that are gone
-    std::vector<session::SessionId> ended;  // and still said to be mounted in the store
     bool stopping = false;
   };
   session::Synchronized<Shared> shared_;  // self-locking
+  // Still said to be mounted in the store; held while it is told, so that a mount that comes then is not forgotten.
+  session::Synchronized<std::vector<session::SessionId>> unmounted_;
   std::thread reaper_;
 };
 

@@ -218,6 +218,7 @@ SessionResource ServiceSessions::unmount(const Caller& caller, const std::string
     host->handle(api::UnmountRequest{}, caller.principal, {});
     host.reset();
     hosts_.wait_until_gone(found.repository, found.record.id);
+    hosts_.tidy();
     return resource(found);
   }
   const session::SessionManager::Listed now = found.repository.context->sessions().status(found.record.id);

@@ -40,7 +40,7 @@ class LocalSessions final : public SessionSource {
   }
   std::vector<session::Omission> diff(const Id& id, api::DiffFormat format,
                                       const std::function<void(std::string_view)>& out) override {
-    return access(id).diff(format, out);
+    return access(id).diff({.format = format, .path = {}}, out);
   }
   std::string unmount(const Id& id) override { return access(id).unmount(); }
 

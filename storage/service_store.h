@@ -47,7 +47,7 @@ class ServiceStore {
   std::optional<SessionFacts> session_by_request(const std::string& owner, const std::string& request_key) const;
   std::vector<SessionFacts> sessions() const;
   void set_mountpoint(const session::SessionId& id, const std::string& mountpoint);
-  // Of sessions that have ended.
+  // Of sessions that are not to be mounted again.
   void clear_mountpoints(const std::vector<session::SessionId>& ids);
   void forget_session(const session::SessionId& id);
 
