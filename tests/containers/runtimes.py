@@ -45,8 +45,8 @@ class Docker:
         self.environment = {'DOCKER_HOST': f'unix://{directory}/docker.sock'}
         self.log = open(f'{directory}/dockerd.log', 'wb')  # pylint: disable=consider-using-with
         self.server = subprocess.Popen(  # pylint: disable=consider-using-with
-            ['dockerd', '--data-root', f'{directory}/data', '--exec-root', f'{directory}/exec', '-p', f'{directory}/pid',
-             '-H', f'unix://{directory}/docker.sock', '--iptables=false', '--ip6tables=false', '--bridge=none',
+            ['dockerd', '--data-root', f'{directory}/data', '--exec-root', f'{directory}/exec',
+             '-p', f'{directory}/pid', '-H', f'unix://{directory}/docker.sock', '--iptables=false', '--ip6tables=false', '--bridge=none',
              '--storage-driver', 'overlay2', '--exec-opt', 'native.cgroupdriver=cgroupfs',
              '--default-ulimit', 'nofile=4096:4096', '--default-ulimit', 'nproc=4096:4096'],
             stdout=self.log, stderr=self.log)
@@ -151,7 +151,7 @@ class Machine:
 
     def last_session(self):
         sessions = json.loads(self.escrow('sessions', '--all', '--json'))
-        return max(sessions, key=lambda one: one['opened'])
+        return max(sessions, key=lambda one: one['created'])
 
     def expect_clean(self):
         """Nothing of a run is left but what it committed."""
