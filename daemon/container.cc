@@ -76,6 +76,7 @@ void Container::wrap(CommandSpec& spec, const View& view) {
   add({"--workdir", options_.mountpoint});
   for (const std::string& variable : view.environment) add({"--env", variable});
   if (options_.uid || options_.gid) add({"--user", std::to_string(uid_) + ":" + std::to_string(gid_)});
+  if (!runtime_.records_stops()) add({"--stop-signal", "SIGKILL"});
   if (!options_.network.empty()) add({"--network", options_.network});
   run.insert(run.end(), options_.runtime_arguments.begin(), options_.runtime_arguments.end());
   run.push_back(image_.id);
@@ -95,7 +96,7 @@ void Container::settle(CommandEnd& end, std::chrono::milliseconds grace) const {
       runtime_.stop(name_, grace);
       if (!is_decided) become(end, EndCause::lost, runtime_.program() + " was killed while its container ran");
     } else if (!is_decided && (!state || !state->has_started)) {
-      const bool is_missing = state && state->exit_code == kNoSuchCommand;
+      const bool is_missing = end.cause == EndCause::exited && end.status == kNoSuchCommand;
       become(end, is_missing ? EndCause::not_found : EndCause::could_not_run,
              runtime_.program() + " could not start the container; it says why above");
     } else if (!is_decided) {

@@ -37,7 +37,11 @@ bool is_ending(int signal_number) {
   return ending.contains(signal_number);
 }
 
-std::string seconds_text(const session::Timestamp& time) { return std::to_string(time.seconds); }
+// With its fraction: what happened within the last second counts.
+std::string seconds_text(const session::Timestamp& time) {
+  std::string fraction = std::to_string(time.nanoseconds);
+  return std::to_string(time.seconds) + "." + std::string(9 - fraction.size(), '0') + fraction;
+}
 
 }  // namespace
 

@@ -19,6 +19,9 @@ class ContainerRuntime {
   explicit ContainerRuntime(const std::string& wanted);
 
   const std::string& program() const noexcept { return program_; }
+  // Podman keeps nothing of `podman stop`: a container that traps the signal and exits with 0 ended by itself. Only a
+  // stop signal that cannot be trapped tells them apart.
+  bool records_stops() const noexcept { return program_ == "docker"; }
 
   struct Image {
     std::string id;      // immutable: what is run

