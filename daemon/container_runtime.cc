@@ -103,13 +103,16 @@ std::optional<ContainerRuntime::State> ContainerRuntime::state(const std::string
 }
 
 int ContainerRuntime::stopped_by(const std::string& container, const session::Timestamp& since) const {
-  session::SystemClock clock;
   const bool is_docker = program_ == "docker";
+  std::vector<std::string> ask = {program_, "events", "--since", seconds_text(since), "--filter",
+                                  "container=" + container};
+  const auto add = [&](std::initializer_list<std::string> more) { ask.insert(ask.end(), more); };
+  // Without an end docker would wait for more; podman 4.3 shows nothing with one.
+  if (is_docker) add({"--until", seconds_text(session::SystemClock().now())});
+  else add({"--stream=false"});
   // Podman does not tell the signal.
-  const ProgramOutput answer = run_program(
-      {program_, "events", "--since", seconds_text(since), "--until", seconds_text(clock.now()), "--filter",
-       "container=" + container, "--format",
-       is_docker ? "{{.Action}} {{index .Actor.Attributes \"signal\"}}" : "{{.Status}}"});
+  add({"--format", is_docker ? "{{.Action}} {{index .Actor.Attributes \"signal\"}}" : "{{.Status}}"});
+  const ProgramOutput answer = run_program(ask);
   if (answer.status != 0) complain(program_, "tell what became of the container " + container, answer);
   std::istringstream lines(answer.out);
   for (std::string text; std::getline(lines, text);) {
