@@ -59,8 +59,7 @@ CommandSpec decode_command_spec(std::string_view bytes) {
   spec.output.most_bytes = static_cast<std::uint64_t>(in.number());
   spec.mountpoint = in.text();
   spec.remove_mountpoint = in.flag();
-  spec.remove_mountpoint = in.number() != 0;
-  spec.cleanup = in.list<std::string>([&] { return in.text(); });
+  spec.cleanup = in.texts();
   return spec;
 }
 

@@ -14,7 +14,6 @@ namespace {
 using session::Errc;
 using session::Error;
 
-constexpr int kOutOfMemory = 137;  // 128 + SIGKILL
 constexpr int kNoSuchCommand = 127;
 
 ContainerRuntime::Pull pull_of(const ContainerOptions& options) {
@@ -106,7 +105,7 @@ void Container::settle(CommandEnd& end, std::chrono::milliseconds grace) const {
         end.cause = EndCause::cancelled;
         end.signal_number = signal_number;
       }
-      if (state->ran_out_of_memory && end.status == 0) end.status = kOutOfMemory;
+      if (state->ran_out_of_memory) end.cause = EndCause::oom;
     }
     if (state && state->has_started && !state->is_running) end.command_status = state->exit_code;
     runtime_.remove(name_);

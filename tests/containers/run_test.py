@@ -157,6 +157,7 @@ def OutOfMemoryRollsBack(machine):
     status, _, err = machine.container(['--runtime-arg=--memory=32m', '--runtime-arg=--memory-swap=32m'],
                                        'echo x > new; exec tail /dev/zero')
     expect_equal(f'status ({err})', status, 137)
+    expect_equal('reason', machine.last_session()['reason'], 'oom')
     expect_equal('the branch', machine.git('rev-parse', 'main'), before)
     machine.expect_clean()
 
