@@ -29,7 +29,7 @@ std::string encode(const CommandSpec& spec) {
   out.number(static_cast<std::int64_t>(spec.output.most_bytes));
   out.text(spec.mountpoint);
   out.number(spec.remove_mountpoint);
-  out.list(spec.cleanup, [&](const std::string& value) { out.text(value); });
+  out.texts(spec.cleanup);
   return out.take();
 }
 
