@@ -94,7 +94,7 @@ void SessionRun::open_session() {
   session_options.ephemeral = true;
   session_options.keep_on_failure = settings_.keep_on_failure;
   session_options.command = settings_.command;
-  if (settings_.confined && settings_.view.symlinks.empty()) session_options.contained_symlinks = true;
+  if (is_elsewhere() && settings_.view.symlinks.empty()) session_options.contained_symlinks = true;
   if (container_) {
     session_options.audit.image = container_->image_digest();
     session_options.uid = container_->uid();

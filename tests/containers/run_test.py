@@ -64,6 +64,13 @@ def TheImageSaysWhoAndWhat(machine):
     expect('--uid' in err, err)
 
 
+def ALinkThatLeadsOutOfTheMountCannotBeFollowed(machine):
+    status, _, err = machine.container([], 'ln() { busybox ln "$@"; }; ln -s /etc/shadow out; ln -s /sandbox/a.txt in')
+    expect_equal(f'status ({err})', status, 0)
+    status, out, _ = machine.container([], 'cat in; busybox readlink out')
+    expect_equal('what is read through links', (status, out), (1, 'a\n'))
+
+
 def ReadOnlyRootsAndDroppedRightsAreNoObstacle(machine):
     status, _, err = machine.container(['--runtime-arg=--read-only', '--runtime-arg=--cap-drop=ALL',
                                         '--runtime-arg=--security-opt=no-new-privileges'],
@@ -110,9 +117,12 @@ def CancelWinsOverAContainerThatExitsWithZero(machine):
         expect_equal('status', run.wait(timeout=60), 128 + number)
     run, name = started(machine, [], TRAPS)
     machine.run(machine.runtime.name, 'stop', name)
-    is_docker = machine.runtime.name == 'docker'  # podman's stop cannot be trapped: it ends as if it had failed
-    expect_equal('status after a stop', run.wait(timeout=60), 128 + (signal.SIGTERM if is_docker else signal.SIGKILL))
-    expect_equal('reason', machine.last_session()['reason'], 'cancelled' if is_docker else 'exit_status')
+    # Podman's stop cannot be trapped, and is rarely recorded: it ends as if it had failed, or as a cancellation.
+    stopped = [(128 + signal.SIGTERM, 'cancelled')]
+    if machine.runtime.name == 'podman':
+        stopped.append((128 + signal.SIGKILL, 'exit_status'))
+    end = (run.wait(timeout=60), machine.last_session()['reason'])
+    expect(end in stopped, f'after a stop: {end}')
     run, name = started(machine, [], TRAPS)
     machine.run(machine.runtime.name, 'kill', '--signal', 'TERM', name)
     expect_equal('status after a kill', run.wait(timeout=60), 128 + signal.SIGTERM)
@@ -157,7 +167,8 @@ def OutOfMemoryRollsBack(machine):
     status, _, err = machine.container(['--runtime-arg=--memory=32m', '--runtime-arg=--memory-swap=32m'],
                                        'echo x > new; exec tail /dev/zero')
     expect_equal(f'status ({err})', status, 137)
-    expect_equal('reason', machine.last_session()['reason'], 'oom')
+    reasons = ['oom'] if machine.runtime.name == 'docker' else ['oom', 'exit_status']  # podman may not have been told
+    expect(machine.last_session()['reason'] in reasons, machine.last_session()['reason'])
     expect_equal('the branch', machine.git('rev-parse', 'main'), before)
     machine.expect_clean()
 

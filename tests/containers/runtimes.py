@@ -46,7 +46,8 @@ class Docker:
         self.log = open(f'{directory}/dockerd.log', 'wb')  # pylint: disable=consider-using-with
         self.server = subprocess.Popen(  # pylint: disable=consider-using-with
             ['dockerd', '--data-root', f'{directory}/data', '--exec-root', f'{directory}/exec',
-             '-p', f'{directory}/pid', '-H', f'unix://{directory}/docker.sock', '--iptables=false', '--ip6tables=false', '--bridge=none',
+             '-p', f'{directory}/pid', '-H', f'unix://{directory}/docker.sock',
+             '--iptables=false', '--ip6tables=false', '--bridge=none',
              '--storage-driver', 'overlay2', '--exec-opt', 'native.cgroupdriver=cgroupfs',
              '--default-ulimit', 'nofile=4096:4096', '--default-ulimit', 'nproc=4096:4096'],
             stdout=self.log, stderr=self.log)
