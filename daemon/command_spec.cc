@@ -29,6 +29,7 @@ std::string encode(const CommandSpec& spec) {
   out.number(static_cast<std::int64_t>(spec.output.most_bytes));
   out.text(spec.mountpoint);
   out.number(spec.remove_mountpoint);
+  out.texts(spec.cleanup);
   return out.take();
 }
 
@@ -58,6 +59,7 @@ CommandSpec decode_command_spec(std::string_view bytes) {
   spec.output.most_bytes = static_cast<std::uint64_t>(in.number());
   spec.mountpoint = in.text();
   spec.remove_mountpoint = in.flag();
+  spec.cleanup = in.texts();
   return spec;
 }
 

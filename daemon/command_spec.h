@@ -47,6 +47,8 @@ struct CommandSpec {
   // What to take down when the host process is killed: its mount, and the directory if it was made for the run.
   std::string mountpoint;
   bool remove_mountpoint = false;
+  // A program that then takes away what is not below the supervisor: a container. Empty: none.
+  std::vector<std::string> cleanup;
 };
 
 // What decided the run; of several the first in time.

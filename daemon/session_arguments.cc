@@ -47,7 +47,7 @@ void add_view_options(CLI::App& command, SessionArguments& arguments) {
   command
       .add_option("--symlinks", arguments.symlinks,
                   "contained: a link that leads out of the mount cannot be read (EACCES); any (default, not with "
-                  "--confine)")
+                  "--confine, nor in a container)")
       ->check(CLI::IsMember({"any", "contained"}));
   command.add_option("--xattr", arguments.xattr, "off, or user: extended attributes user.*, at a message per write(2)")
       ->check(CLI::IsMember({"off", "user"}))

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <utility>
 
 #include "daemon/confinement.h"
@@ -53,13 +54,19 @@ void SessionRun::check() const {
       throw Error(Errc::bad_request, "--env \"" + entry + "\" is not of the form NAME=VALUE");
     }
   }
+  if (settings_.command.empty() && !settings_.container)
+    throw Error(Errc::bad_request, "there is no command to run; give one after --, or an image with --image");
+  if (settings_.confined && settings_.container) {
+    throw Error(Errc::bad_request, "--confine and --image exclude each other: a container has its own view of the "
+                                   "machine; leave one of them out");
+  }
   if (settings_.confined) {
     check_can_confine();
     check_sandbox_mountpoint(visible_mountpoint());
-  } else if (!settings_.network) {
+  } else if (!settings_.network && !settings_.container) {
     check_can_cut_network();
   }
-  if (settings_.identity && ::geteuid() != 0) {
+  if (settings_.identity && !settings_.container && ::geteuid() != 0) {
     throw Error(Errc::bad_request, "--uid and --gid name another user or group than yours; only root may run a "
                                    "command as somebody else");
   }
@@ -71,6 +78,13 @@ void SessionRun::prepare_process() {
   runner_ = std::make_unique<Runner>();
 }
 
+// Before anything is opened: there may be no runtime, or no image.
+void SessionRun::find_container() {
+  ContainerOptions options = *settings_.container;
+  options.mountpoint = visible_mountpoint();
+  container_ = std::make_unique<Container>(options);
+}
+
 void SessionRun::open_session() {
   context_ = std::make_unique<RepositoryContext>(settings_.repository);
   context_->recover();
@@ -80,8 +94,13 @@ void SessionRun::open_session() {
   session_options.ephemeral = true;
   session_options.keep_on_failure = settings_.keep_on_failure;
   session_options.command = settings_.command;
-  if (settings_.confined && settings_.view.symlinks.empty()) session_options.contained_symlinks = true;
-  mountpoint_ = std::make_unique<RunMountpoint>(settings_.confined ? "" : settings_.mountpoint,
+  if (is_elsewhere() && settings_.view.symlinks.empty()) session_options.contained_symlinks = true;
+  if (container_) {
+    session_options.audit.image = container_->image_digest();
+    session_options.uid = container_->uid();
+    session_options.gid = container_->gid();
+  }
+  mountpoint_ = std::make_unique<RunMountpoint>(is_elsewhere() ? "" : settings_.mountpoint,
                                                 context_->repository().git_directory(), session_options.uid);
   std::unique_ptr<session::Session> session = context_->sessions().open(
       session_options, settings_.create_branch, settings_.id.value_or(session::SessionId::generate()));
@@ -115,16 +134,34 @@ std::vector<std::string> SessionRun::command_environment() const {
   }
   std::erase_if(environment, [](const std::string& entry) { return names(entry, "OLDPWD"); });
   set_variable(environment, "PWD", visible_mountpoint());
+  set_command_variables(environment);
+  return environment;
+}
+
+void SessionRun::set_command_variables(std::vector<std::string>& environment) const {
   for (const std::string& entry : settings_.environment) {
     const std::size_t equals = entry.find('=');
     set_variable(environment, entry.substr(0, equals), entry.substr(equals + 1));
   }
   set_variable(environment, "ESCROW_SESSION", id_->text());
   set_variable(environment, "ESCROW_MOUNT", visible_mountpoint());
-  return environment;
 }
 
-CommandSpec SessionRun::command_spec() const {
+// The runtime's program runs as who we are, where we are.
+void SessionRun::put_into_container(CommandSpec& spec) {
+  std::vector<std::string> environment;
+  set_command_variables(environment);
+  spec.environment.clear();
+  for (char** entry = environ; *entry; ++entry) spec.environment.emplace_back(*entry);
+  spec.working_directory = std::filesystem::current_path().string();
+  spec.identity.reset();
+  container_->wrap(spec, {.session = id_->text(),
+                          .host_mountpoint = mountpoint_->path(),
+                          .read_only = host_->session().record().options.read_only,
+                          .environment = environment});
+}
+
+CommandSpec SessionRun::command_spec() {
   CommandSpec spec;
   spec.arguments = settings_.command;
   spec.environment = command_environment();
@@ -137,7 +174,9 @@ CommandSpec SessionRun::command_spec() const {
   spec.output = settings_.output;
   spec.mountpoint = mountpoint_->path();
   spec.remove_mountpoint = mountpoint_->is_fresh();
-  if (settings_.confined) {
+  if (container_) {
+    put_into_container(spec);
+  } else if (settings_.confined) {
     confine(spec, {.mountpoint = visible_mountpoint(), .network = settings_.network});
   } else if (!settings_.network) {
     cut_network(spec);
@@ -147,13 +186,14 @@ CommandSpec SessionRun::command_spec() const {
 
 // As the command sees it.
 std::string SessionRun::visible_mountpoint() const {
-  if (!settings_.confined) return mountpoint_ ? mountpoint_->path() : settings_.mountpoint;
+  if (!is_elsewhere()) return mountpoint_ ? mountpoint_->path() : settings_.mountpoint;
   return settings_.mountpoint.empty() ? kSandboxMountpoint : settings_.mountpoint;
 }
 
 void SessionRun::run_command() {
   if (settings_.before_start) settings_.before_start();
   end_ = runner_->run(command_spec(), settings_.started);
+  if (container_) container_->settle(end_, settings_.grace);
   std::string pids;
   for (const pid_t pid : end_.survivors) pids += (pids.empty() ? "" : ", ") + std::to_string(pid);
   if (!pids.empty()) settings_.say("processes of the command could not be ended: " + pids + "; they can write no more");
@@ -216,6 +256,7 @@ void SessionRun::execute() {
   try {
     check();
     prepare_process();
+    if (settings_.container) find_container();
     open_session();
     run_command();
     end_session();

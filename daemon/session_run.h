@@ -15,6 +15,7 @@
 #include "api/result_json.h"
 #include "daemon/ballast.h"
 #include "daemon/commands/commands.h"
+#include "daemon/container.h"
 #include "daemon/repository_context.h"
 #include "daemon/run_mountpoint.h"
 #include "daemon/runner.h"
@@ -47,6 +48,8 @@ class SessionRun {
     bool keep_on_failure = false;
     bool confined = false;
     bool network = true;  // the machine's
+    // Its mountpoint and, where they were asked for, uid and gid are filled in: the command runs in a container.
+    std::optional<ContainerOptions> container;
     // The session is open and mounted; what it throws rolls it back.
     std::function<void()> before_start;
     std::function<void()> started;
@@ -69,9 +72,13 @@ class SessionRun {
   void check() const;
   void prepare_process();
   void open_session();
-  CommandSpec command_spec() const;
+  CommandSpec command_spec();
   std::vector<std::string> command_environment() const;
+  void set_command_variables(std::vector<std::string>& environment) const;
   std::string visible_mountpoint() const;
+  bool is_elsewhere() const { return settings_.confined || settings_.container; }
+  void find_container();
+  void put_into_container(CommandSpec& spec);
   void run_command();
   void end_session();
   void commit();
@@ -80,6 +87,7 @@ class SessionRun {
 
   const Settings settings_;
   std::unique_ptr<Runner> runner_;
+  std::unique_ptr<Container> container_;  // null: the command runs on this machine
   std::unique_ptr<RepositoryContext> context_;
   std::unique_ptr<RunMountpoint> mountpoint_;
   std::optional<session::SessionId> id_;

@@ -30,14 +30,21 @@ FileDescriptor watch_signals() {
   return FileDescriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
-void detach_dead_mount(const std::string& mountpoint) {
-  if (::umount2(mountpoint.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) == 0) return;
+void run_to_its_end(const std::vector<std::string>& program) {
   const pid_t helper = ::fork();
   if (helper == 0) {
-    ::execlp("fusermount3", "fusermount3", "-u", "-z", "-q", mountpoint.c_str(), static_cast<char*>(nullptr));
+    std::vector<char*> words;
+    for (const std::string& word : program) words.push_back(const_cast<char*>(word.c_str()));
+    words.push_back(nullptr);
+    ::execvp(words[0], words.data());
     ::_exit(127);
   }
   if (helper > 0) ::waitpid(helper, nullptr, 0);
+}
+
+void detach_dead_mount(const std::string& mountpoint) {
+  if (::umount2(mountpoint.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) == 0) return;
+  run_to_its_end({"fusermount3", "-u", "-z", "-q", mountpoint});
 }
 
 class Supervisor {
@@ -263,6 +270,7 @@ void Supervisor::clean_up_after_host() {
   if (containment_) containment_->end_all(kPatience);
   if (output_) output_->finish();
   containment_.reset();
+  if (!spec_.cleanup.empty()) run_to_its_end(spec_.cleanup);
   if (foreground_) {
     terminal_.take_back_from(child_);
     terminal_.restore_modes();

@@ -16,7 +16,7 @@ packages=(
   fuse3 git bubblewrap
   # test and measure: the tools that run inside mounts, and the file systems compared with
   sqlite3 rsync attr python3 fuse-overlayfs man-db procps util-linux tar strace curl python3-yaml
-  python3-jsonschema openssl clang libclang-rt-dev
+  python3-jsonschema openssl clang libclang-rt-dev docker.io podman runc busybox-static
 )
 
 missing=()

@@ -9,6 +9,7 @@
 #include "daemon/commands/commands.h"
 #include "daemon/config.h"
 #include "daemon/confinement.h"
+#include "daemon/container.h"
 #include "daemon/exit_status.h"
 #include "daemon/run_result.h"
 #include "daemon/session_arguments.h"
@@ -28,6 +29,8 @@ constexpr const char* kHelp =
     "What was written is what is committed: .gitignore is not applied, --exclude is.\n"
     "SIGINT and SIGTERM to `escrow run` go to the command's process group, after --grace SIGKILL follows, and the\n"
     "session is rolled back. On a terminal the command is in the foreground, and Ctrl-C is the command's own.\n"
+    "With --image the command runs in a container of that image, or the image's own command does; what the container\n"
+    "exits with decides, and one that was stopped is rolled back whatever it made of the signal.\n"
     "\n"
     "Exit status: 0 committed or nothing changed; the command's own (128+n for signal n) when that rolled it back;\n"
     "122 conflict; 123 the result awaits approval; 124 timeout; 125 Escrow failed; 126 the command could not be run;\n"
@@ -40,7 +43,8 @@ struct RunArguments {
   bool keep_on_failure = false;
   bool has_umask = false;
   bool confined = false;
-  std::string network;  // "none", "host"; empty: host, but none for a confined command
+  std::string network;  // "none", "host"; empty: host, but none for a confined command, and the runtime's default
+  ContainerOptions container;
   std::vector<std::string> command;
 };
 
@@ -92,6 +96,13 @@ SessionRun::Settings Run::settings() const {
   settings.keep_on_failure = arguments_.keep_on_failure;
   settings.confined = arguments_.confined;
   settings.network = arguments_.network.empty() ? !arguments_.confined : arguments_.network == "host";
+  if (!session.image.empty()) {
+    settings.container = arguments_.container;
+    settings.container->image = session.image;
+    settings.container->network = arguments_.network;
+    settings.container->uid = session.uid;
+    settings.container->gid = session.gid;
+  }
   settings.say = say;
   return settings;
 }
@@ -148,12 +159,24 @@ void register_run(CLI::App& app, const GlobalOptions& options, Action& chosen) {
   auto arguments = std::make_shared<RunArguments>();
   CLI::App* command = app.add_subcommand("run", "Run a command over a session; commit or roll back by its exit status");
   add_audit_options(*command, arguments->session);
+  command->get_option("--image")->description("Run the command in a container of this image; recorded by its digest");
   add_view_options(*command, arguments->session);
   command
       ->add_option("--mountpoint", arguments->mountpoint,
-                   "An empty directory to mount on (default: a fresh one); with --confine, where the command sees the "
-                   "mount (default: /sandbox)")
+                   "An empty directory to mount on (default: a fresh one); with --confine and --image, where the "
+                   "command sees the mount (default: /sandbox)")
       ->type_name("D");
+  command->add_option("--runtime", arguments->container.runtime, "What starts the container of --image")
+      ->check(CLI::IsMember({"docker", "podman", "auto"}))
+      ->capture_default_str();
+  command->add_option("--pull", arguments->container.pull, "Whether an image that is missing is pulled")
+      ->check(CLI::IsMember({"never", "missing"}))
+      ->capture_default_str();
+  command
+      ->add_option("--runtime-arg", arguments->container.runtime_arguments,
+                   "Goes to `docker run` or `podman run` as it is (may be repeated): --runtime-arg=--memory=1g")
+      ->type_name("ARG")
+      ->allow_extra_args(false);
   command->add_flag("--confine", arguments->confined,
                     "Leave the command only the mount and what a program needs to start; listed below");
   command
@@ -172,9 +195,7 @@ void register_run(CLI::App& app, const GlobalOptions& options, Action& chosen) {
   command->add_option("--result", arguments->result, "Write what became of the session to FILE, as JSON")
       ->type_name("FILE");
   command->add_option("-m,--message", arguments->message, "The commit message")->type_name("MESSAGE");
-  command->add_option("command", arguments->command, "The command and its arguments, after --")
-      ->required()
-      ->type_name("CMD...");
+  command->add_option("command", arguments->command, "The command and its arguments, after --")->type_name("CMD...");
   command->positionals_at_end();
   command->footer(std::string(kHelp) + "\n" + kConfinementHelp);
   command->callback([&options, &chosen, command, arguments] {

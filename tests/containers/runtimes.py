@@ -1,0 +1,192 @@
+"""Real docker and podman for the tests beside it: started here, with everything of theirs in a directory of its own.
+
+The image has one program, busybox. Both runtimes have no network: nothing is pulled from anywhere.
+"""
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+SKIPPED = 77
+IMAGE = 'escrow-test'
+
+
+def fail(message):
+    sys.exit(message)
+
+
+def expect(condition, what):
+    if not condition:
+        fail(what)
+
+
+def expect_equal(what, actual, expected):
+    if actual != expected:
+        fail(f'{what}: got {actual!r}, expected {expected!r}')
+
+
+def eventually(what, condition, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            fail(f'not within {seconds} s: {what}')
+        time.sleep(0.02)
+
+
+class Docker:
+    name = 'docker'
+
+    def __init__(self, directory):
+        self.environment = {'DOCKER_HOST': f'unix://{directory}/docker.sock'}
+        self.log = open(f'{directory}/dockerd.log', 'wb')  # pylint: disable=consider-using-with
+        self.server = subprocess.Popen(  # pylint: disable=consider-using-with
+            ['dockerd', '--data-root', f'{directory}/data', '--exec-root', f'{directory}/exec',
+             '-p', f'{directory}/pid', '-H', f'unix://{directory}/docker.sock',
+             '--iptables=false', '--ip6tables=false', '--bridge=none',
+             '--storage-driver', 'overlay2', '--exec-opt', 'native.cgroupdriver=cgroupfs',
+             '--default-ulimit', 'nofile=4096:4096', '--default-ulimit', 'nproc=4096:4096'],
+            stdout=self.log, stderr=self.log)
+        eventually('dockerd answers', lambda: os.path.exists(f'{directory}/docker.sock'))
+
+    def stop(self):
+        self.server.terminate()
+        self.server.wait(timeout=30)
+
+
+class Podman:
+    name = 'podman'
+
+    def __init__(self, directory):
+        with open(f'{directory}/containers.conf', 'w', encoding='utf-8') as file:
+            file.write('[containers]\nnetns = "none"\ncgroups = "enabled"\n'
+                       'default_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]\n'
+                       '[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n'
+                       f'tmp_dir = "{directory}/tmp"\n')
+        with open(f'{directory}/storage.conf', 'w', encoding='utf-8') as file:
+            file.write(f'[storage]\ndriver = "overlay"\ngraphroot = "{directory}/data"\nrunroot = "{directory}/run"\n')
+        self.environment = {'CONTAINERS_CONF': f'{directory}/containers.conf',
+                            'CONTAINERS_STORAGE_CONF': f'{directory}/storage.conf'}
+
+    def stop(self):
+        pass
+
+
+class Machine:
+    """One runtime, one image, one repository; `escrow` talks to them."""
+
+    def __init__(self, arguments, runtime_class):
+        self.escrow_program = arguments.escrow
+        # Short: the paths of docker's sockets have a bound.
+        self.directory = tempfile.mkdtemp(prefix='esc.', dir='/var/tmp')
+        self.repository = f'{self.directory}/data.git'
+        os.mkdir(f'{self.directory}/runtime')
+        self.runtime = runtime_class(f'{self.directory}/runtime')
+        self.environment = {**os.environ, **self.runtime.environment}
+        self.make_image(IMAGE)
+        self.escrow('init')
+        os.makedirs(f'{self.directory}/tree/sub')
+        for name, text in (('a.txt', 'a\n'), ('sub/b.txt', 'b\n')):
+            with open(f'{self.directory}/tree/{name}', 'w', encoding='ascii') as file:
+                file.write(text)
+        self.escrow('import', f'{self.directory}/tree', '--message', 'first')
+        self.imported = json.loads(self.escrow('audit', '--json'))
+
+    def make_image(self, name, *changes):
+        root = f'{self.directory}/image'
+        os.makedirs(f'{root}/bin', exist_ok=True)
+        os.makedirs(f'{root}/tmp', exist_ok=True)
+        shutil.copy('/bin/busybox', f'{root}/bin/busybox')
+        for program in ('sh', 'cat', 'id', 'ls', 'sleep', 'tail', 'touch', 'rm', 'echo', 'head'):
+            if not os.path.lexists(f'{root}/bin/{program}'):
+                os.symlink('busybox', f'{root}/bin/{program}')
+        archive = f'{self.directory}/image.tar'
+        subprocess.run(['tar', '-C', root, '-cf', archive, '.'], check=True)
+        options = [word for change in changes for word in ('--change', change)]
+        self.run(self.runtime.name, 'import', *options, archive, name)
+
+    def close(self):
+        with contextlib.suppress(Exception, SystemExit):
+            for name in self.containers():
+                subprocess.run([self.runtime.name, 'rm', '-f', name], env=self.environment, check=False,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.runtime.stop()
+        # What a killed dockerd leaves: its containerd, and the shims of containers.
+        subprocess.run(['pkill', '-KILL', '-f', self.directory], check=False)
+        with open('/proc/mounts', encoding='utf-8') as mounts:
+            for line in reversed(mounts.readlines()):
+                if line.split()[1].startswith(self.directory):
+                    subprocess.run(['umount', '-l', line.split()[1]], check=False)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def run(self, *command):
+        result = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False, timeout=60)
+        if result.returncode != 0:
+            fail(f'{command} exited with {result.returncode}: {result.stderr}')
+        return result.stdout.strip()
+
+    def escrow(self, *command):
+        return self.run(self.escrow_program, '--repo', self.repository, *command)
+
+    def git(self, *command):
+        return self.run('git', '--git-dir', self.repository, *command)
+
+    def container_command(self, options, script, image=IMAGE):
+        command = [self.escrow_program, '--repo', self.repository, 'run', '--runtime', self.runtime.name,
+                   '--image', image, '--pull', 'never', '--network', 'none', *options]
+        return command + (['--', 'sh', '-c', script] if script is not None else [])
+
+    def container(self, options, script, image=IMAGE, environment=None):
+        """(status, standard output, standard error) of `escrow run --image`."""
+        result = subprocess.run(self.container_command(options, script, image), capture_output=True, text=True,
+                                check=False, timeout=100, env={**self.environment, **(environment or {})})
+        return result.returncode, result.stdout, result.stderr
+
+    def start_container(self, options, script):
+        return subprocess.Popen(self.container_command(options, script), env=self.environment, text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def containers(self):
+        return self.run(self.runtime.name, 'ps', '--all', '--format', '{{.Names}}').split()
+
+    def last_session(self):
+        """As the audit has it: it ended, or waits for approval."""
+        return max(json.loads(self.escrow('audit', '--json')), key=lambda one: one['created'])
+
+    def expect_clean(self):
+        """Nothing of a run is left but what it committed."""
+        expect_equal('containers', self.containers(), [])
+        with open('/proc/mounts', encoding='utf-8') as mounts:
+            left = [line for line in mounts if line.startswith('escrow:') and self.directory in line]
+        expect_equal('mounts', left, [])
+        self.git('fsck', '--strict')
+
+
+def obstacle():
+    if os.geteuid() != 0:
+        return 'only root can start containers'
+    for program in ('dockerd', 'docker', 'podman', 'runc', 'busybox'):
+        if not shutil.which(program):
+            return f'{program} is not installed'
+    return None if os.path.exists('/dev/fuse') else 'there is no /dev/fuse'
+
+
+def main(cases):
+    parser = argparse.ArgumentParser()
+    parser.add_argument('--escrow', required=True)
+    parser.add_argument('--runtime', required=True, choices=['docker', 'podman'])
+    parser.add_argument('case')
+    arguments = parser.parse_args()
+    why = obstacle()
+    if why:
+        print(why, file=sys.stderr)
+        sys.exit(1 if os.environ.get('REQUIRE_FUSE') else SKIPPED)
+    machine = Machine(arguments, Docker if arguments.runtime == 'docker' else Podman)
+    try:
+        cases[arguments.case](machine)
+    finally:
+        machine.close()
