@@ -70,7 +70,8 @@ class RemoteSessions final : public SessionSource {
       if (!cursor.empty()) target += "&cursor=" + api::percent_encoded(cursor);
       api::RemoteSessions page = api::sessions_from_json(get(target));
       for (api::RemoteSession& one : page.sessions) {
-        one.view.denials.reset();  // a list here does not count them
+        one.view.denials.reset();  // a list here does not count them, nor ask each host how its mount works
+        one.view.io.reset();
         views.push_back(std::move(one.view));
       }
       cursor = std::move(page.next);
