@@ -173,16 +173,19 @@ TEST_F(EscrowRun, KeepOnFailureKeepsTheResult) {
 
 TEST_F(EscrowRun, TheAuditRecordIsInTheCommit) {
   const ProcessResult result =
-      run({"--committer", "agent:builder", "--issuer", "user:alice", "--image", "debian:12", "--trigger", "nightly",
-           "--trigger-id", "42", "-m", "the message"},
+      run({"--committer", "agent:builder", "--issuer", "user:alice", "--trigger", "nightly", "--trigger-id", "42", "-m",
+           "the message"},
           "echo new > new.txt");
   EXPECT_EQ(result.status, 0) << result.err;
   const std::string message = git("log -1 --format=%B main");
   for (const char* line : {"the message", "Escrow-Committer: agent:builder", "Escrow-Issuer: user:alice",
-                           "Escrow-Image: debian:12", "Escrow-Source: sandbox", "Escrow-Trigger: nightly",
-                           "Escrow-Trigger-Id: 42", "Escrow-Exit-Code: 0"}) {
+                           "Escrow-Source: sandbox", "Escrow-Trigger: nightly", "Escrow-Trigger-Id: 42",
+                           "Escrow-Exit-Code: 0"}) {
     EXPECT_NE(message.find(line), std::string::npos) << line << " in " << message;
   }
+  const ProcessResult imported = escrow({"import", file("in"), "--path-prefix", "more", "--image", "debian:12"});
+  EXPECT_EQ(imported.status, 0) << imported.err;
+  EXPECT_NE(git("log -1 --format=%B main").find("Escrow-Image: debian:12"), std::string::npos);
 }
 
 }  // namespace
