@@ -38,6 +38,7 @@ class Context:
         self.opens = 500 if arguments.quick else 20000
         self.random_operations = 500 if arguments.quick else 20000
         self.big_bytes = (8 if arguments.quick else 1024 if arguments.full else 128) << 20
+        self.patience = 0 if arguments.quick else 20  # seconds, for a quiet disk
         self.ops = program(arguments.build, "tests/bench/bench_ops", required=True)
         self.floor = program(arguments.build, "tests/bench/bench_floor", required=True)
         self.escrow = arguments.escrow or program(arguments.build, "daemon/escrow", required=False)

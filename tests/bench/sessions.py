@@ -138,7 +138,7 @@ def measure(context, sizes, counts, rounds, say):
             for changed in counts:
                 for side in sides[turn % len(sides):] + sides[:turn % len(sides)]:
                     say(f"{files} files, round {turn + 1}: {side.name}, {changed} changed")
-                    drop_caches(context.work)
+                    drop_caches(context)
                     opened = side.open()
                     change(side.root, files, changed, f"round {turn}")
                     rows.append({"files": files, "changed": changed, "side": side.name, "round": turn,

@@ -28,22 +28,22 @@ def disk_activity(directory):
     return {"busy": numbers[8], "written": numbers[6], "discarded": numbers[13] if len(numbers) > 13 else 0}
 
 
-def wait_for_quiet_disk(directory):
-    """Until nothing was written or discarded for 0.3 s, at most 20 s: what was deleted before is discarded late, and
-    would be charged to whoever reads next."""
-    deadline = time.monotonic() + 20
-    before = disk_activity(directory)
+def wait_for_quiet_disk(context):
+    """Until nothing was written or discarded for 0.3 s: what was deleted before is discarded late, and would be charged
+    to whoever reads next. With a bound: others may never leave the disk alone."""
+    deadline = time.monotonic() + context.patience
+    before = disk_activity(context.work)
     while before and time.monotonic() < deadline:
         time.sleep(0.3)
-        now = disk_activity(directory)
+        now = disk_activity(context.work)
         if now == before and now["busy"] == 0:
             return
         before = now
 
 
-def drop_caches(directory):
+def drop_caches(context):
     os.sync()
-    wait_for_quiet_disk(directory)
+    wait_for_quiet_disk(context)
     with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as file:
         file.write("3\n")
 
@@ -63,7 +63,7 @@ class Native:
 
     def cold(self, keep=False):
         """Nothing of the tree is in memory, neither the kernel's nor a server's; `keep` what was written."""
-        drop_caches(self.context.work)
+        drop_caches(self.context)
 
     def remove(self):
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -94,7 +94,7 @@ class Overlay(Native):
 
     def cold(self, keep=False):
         self.unmount()
-        drop_caches(self.context.work)
+        drop_caches(self.context)
         self.mount()
 
     def remove(self):
@@ -136,7 +136,7 @@ class Escrow(Overlay):
         self.unmount()
         if not keep:
             self.end_session()
-        drop_caches(self.context.work)
+        drop_caches(self.context)
         self.mount(*(["--session", self.session] if keep else []))
 
     def end_session(self):
@@ -165,7 +165,7 @@ class Floor(Overlay):
         run("cp", "-r", f"{self.context.base_tree}/.", self.root)
 
     def cold(self, keep=False):
-        drop_caches(self.context.work)
+        drop_caches(self.context)
 
     def unmount(self):
         if os.path.ismount(self.root):

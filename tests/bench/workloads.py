@@ -36,7 +36,7 @@ class Workloads:
     def quietly(self, workload):
         """What the disk still has to do for others is not charged to this."""
         os.sync()
-        wait_for_quiet_disk(self.context.work)
+        wait_for_quiet_disk(self.context)
         return workload()
 
     def find(self):
