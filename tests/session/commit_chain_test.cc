@@ -48,15 +48,17 @@ TEST_F(CommitChain, EachIsMadeOnTheOneBeforeAndThoseThatAreReadyLandInOneSwap) {
   EXPECT_EQ(second->before(), commit_number(1));
   EXPECT_EQ(third->before(), commit_number(2));
   EXPECT_EQ(third->unlanded().size(), 2u);
-  std::promise<void> go;
+  std::promise<void> begun, go;
   std::vector<std::size_t> swaps;
   const auto slow = [&](const Moves& moves) {
     swaps.push_back(moves.size());
-    if (swaps.size() == 1) go.get_future().wait();
+    if (swaps.size() > 1) return true;
+    begun.set_value();
+    go.get_future().wait();
     return true;
   };
   std::future<bool> one = land(*first, slow);
-  while (swaps.empty()) std::this_thread::yield();
+  begun.get_future().wait();
   std::future<bool> two = land(*second, slow), three = land(*third, slow);
   EXPECT_FALSE(is_ready(two));
   go.set_value();
