@@ -186,7 +186,7 @@ def LargeContentsNeedLittleMemory(start):
             expect_equal('the content', seen.hexdigest(), digest)
             expect(resident() - before < 40_000, f'the memory grew by {resident() - before} KiB')
             if mounted:
-                with open(f'{service.mounts}/work/large', 'rb') as file:
+                with open(fields['mountpoint'] + '/large', 'rb') as file:
                     expect_equal('in the mount', hashlib.sha256(file.read()).hexdigest(), digest)
             service.finish(session, {'exit_code': 0}).expect(200)
             after = service.open()['session']
