@@ -87,7 +87,9 @@ void Container::wrap(CommandSpec& spec, const View& view) {
 void Container::settle(CommandEnd& end, std::chrono::milliseconds grace) const {
   const bool never_began = end.cause == EndCause::not_found || end.cause == EndCause::failed;
   if (name_.empty() || never_began) return;
-  const bool is_decided = end.cause == EndCause::cancelled || end.cause == EndCause::timed_out;
+  // Nobody watched the one whose supervisor was killed: what it exited with then decides nothing.
+  const bool is_decided =
+      end.cause == EndCause::cancelled || end.cause == EndCause::timed_out || end.cause == EndCause::lost;
   try {
     std::optional<ContainerRuntime::State> state = runtime_.state(name_);
     if (state && state->is_running) {
