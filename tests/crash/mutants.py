@@ -21,9 +21,11 @@ POLICED, MOVES, REPLY = 'session/policed_file_system.cc', 'session/policed_moves
 INTENT = '''    transition(services_, record_, std::move(intent), who_, "committing");
     tell(services_, CommitStep::intent_recorded);
 '''
-PUBLISH = '''    const auto published = quarantine_.publish(commit);
-    tell(services_, CommitStep::objects_durable);
+PUBLISH = '    const auto published = quarantine_.publish(commit);\n'
+JOIN = '''    quarantine_.read_through({});
+    if (!link.published()) return false;
 '''
+OBJECTS_DURABLE = '    tell(services_, CommitStep::objects_durable);\n'
 OUTCOME = '''  transition(services, record, std::move(next), who, why);
   tell(services, CommitStep::outcome_recorded);
 '''
@@ -87,8 +89,8 @@ MUTANTS = {
         (COMMIT, BRANCH_MOVED, BRANCH_MOVED + INTENT),
     ], [DURABILITY, SESSION, CRASH]),
     'objects-late': ('the objects are published after the branch moved', [
-        (COMMIT, PUBLISH, ''),
-        (COMMIT, BRANCH_MOVED, BRANCH_MOVED + PUBLISH),
+        (COMMIT, PUBLISH + JOIN + OBJECTS_DURABLE, JOIN),
+        (COMMIT, BRANCH_MOVED, BRANCH_MOVED + PUBLISH + OBJECTS_DURABLE),
     ], [DURABILITY, SESSION, CRASH]),
     'outcome-late': ('the session is cleaned up before its outcome is recorded', [
         (COMMIT, OUTCOME + CLEAN_UP, CLEAN_UP + OUTCOME),
