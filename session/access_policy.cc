@@ -45,6 +45,11 @@ bool has_closed_classes(std::string_view glob) {
   return true;
 }
 
+bool ends_escaping(std::string_view glob) {
+  const std::size_t last = glob.find_last_not_of('\\');
+  return (glob.size() - (last == std::string_view::npos ? 0 : last + 1)) % 2 == 1;
+}
+
 }  // namespace
 
 const char* name_of(Action action) {
@@ -74,16 +79,19 @@ void check_policy_pattern(const std::string& pattern) {
   if (pattern.size() > kMaxPattern_bytes) refuse(pattern.substr(0, 40) + "...", "is longer than 4096 bytes");
   if (pattern.find('\0') != std::string::npos) refuse(pattern, "has a NUL byte, which no path can have");
   if (pattern.front() == '!') refuse(pattern, "begins with '!': write a rule with the other effect instead");
-  if (pattern.back() == '\\') refuse(pattern, "ends with a backslash that escapes nothing");
-  if (!has_closed_classes(pattern)) refuse(pattern, "has a '[' without its ']'; escape it with a backslash");
   std::string_view glob = pattern;
   if (glob.front() == '/') glob.remove_prefix(1);
   if (!glob.empty() && glob.back() == '/') glob.remove_suffix(1);
   if (glob.empty() || glob.front() == '/' || glob.back() == '/' || glob.find("//") != std::string_view::npos)
     refuse(pattern, "has an empty component: no path matches it");
-  for (const std::string& component : components_of(glob))
+  for (const std::string& component : components_of(glob)) {
     if (component == "." || component == "..")
       refuse(pattern, "has the component \"" + component + "\": paths are those of the repository, without it");
+    if (ends_escaping(component))
+      refuse(pattern, "has a component that ends with a backslash, which escapes no character of a name");
+    if (!has_closed_classes(component))
+      refuse(pattern, "has a '[' without its ']' in the same component; escape it with a backslash");
+  }
 }
 
 AccessPolicy::AccessPolicy(const std::vector<PolicyDocument>& documents) {

@@ -7,6 +7,12 @@
 namespace escrow::session {
 namespace {
 
+// The character at glob[at], or the one that a backslash there escapes; sets `at` behind it.
+char literal(std::string_view glob, std::size_t& at) {
+  if (glob[at] == '\\' && at + 1 < glob.size()) ++at;
+  return glob[at++];
+}
+
 // Matches `[...]` at glob[at]; sets `at` behind it. nullopt: not a class, '[' is literal.
 std::optional<bool> match_class(std::string_view glob, std::size_t& at, char c) {
   std::size_t i = at + 1;
@@ -14,13 +20,9 @@ std::optional<bool> match_class(std::string_view glob, std::size_t& at, char c) 
   if (negated) ++i;
   bool matched = false;
   for (bool first = true; i < glob.size() && (first || glob[i] != ']'); first = false) {
-    char low = glob[i++];
-    if (low == '\\' && i < glob.size()) low = glob[i++];
+    const char low = literal(glob, i);
     char high = low;
-    if (i + 1 < glob.size() && glob[i] == '-' && glob[i + 1] != ']') {
-      high = glob[i + 1];
-      i += 2;
-    }
+    if (i + 1 < glob.size() && glob[i] == '-' && glob[i + 1] != ']') high = literal(glob, ++i);
     const auto value = static_cast<unsigned char>(c);
     matched = matched || (static_cast<unsigned char>(low) <= value && value <= static_cast<unsigned char>(high));
   }
@@ -37,8 +39,7 @@ bool match_one(std::string_view glob, std::size_t& at, char c) {
   }
   if (glob[at] == '[')
     if (const auto matched = match_class(glob, at, c)) return *matched;
-  if (glob[at] == '\\' && at + 1 < glob.size()) ++at;
-  return glob[at++] == c;
+  return literal(glob, at) == c;
 }
 
 // Where a star was tried last: what follows it in the glob, and where in the text that is to match.

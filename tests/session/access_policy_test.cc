@@ -80,11 +80,13 @@ TEST(AccessPolicy, TheRuleThatDecidedIsNamed) {
 }
 
 TEST(AccessPolicy, PatternsThatMatchNothingAreRefused) {
-  for (const char* pattern : {"", "//", "!a", "a//b", "./a", "a/../b", "..", "a\\", "[ab", "a/[", "/a//"})
+  for (const char* pattern : {"", "//", "!a", "a//b", "./a", "a/../b", "..", "a\\", "a\\/b", "[ab", "a/[",
+                              "[a/b]", "/a//"})
     EXPECT_THROW(check_policy_pattern(pattern), Error) << pattern;
   EXPECT_THROW(check_policy_pattern(std::string("a\0b", 3)), Error);
   EXPECT_THROW(check_policy_pattern(std::string(5000, 'a')), Error);
-  for (const char* pattern : {"/", "a", "/a/", "**", "**/a", "a/**", "[]a]", "\\[", "*.key", "a b", "..a"})
+  for (const char* pattern : {"/", "a", "/a/", "**", "**/a", "a/**", "[]a]", "[a\\]]", "\\[", "a\\\\",
+                              "*.key", "a b", "..a"})
     EXPECT_NO_THROW(check_policy_pattern(pattern)) << pattern;
 }
 
@@ -160,6 +162,23 @@ TEST(AccessPolicy, WhatIsSaidOfAllBelowADirectoryIsNeverTooLittle) {
   }
   EXPECT_GT(uniform, 0) << "the walk is never spared";
   EXPECT_GT(closed, 0) << "nothing is ever hidden";
+}
+
+TEST(AccessPolicy, AClassTakesWhatItsRangesAndEscapesSay) {
+  const auto taken = [](const char* glob) {
+    std::string characters;
+    for (int c = 1; c < 128; ++c)
+      if (glob_match(glob, std::string(1, static_cast<char>(c)))) characters += static_cast<char>(c);
+    return characters;
+  };
+  EXPECT_EQ(taken("[a-c]"), "abc");
+  EXPECT_EQ(taken("[\\a-\\c]"), "abc");
+  EXPECT_EQ(taken("[Z-\\]]"), "Z[\\]");
+  EXPECT_EQ(taken("[]a]"), "]a");
+  EXPECT_EQ(taken("[a\\]]"), "]a");
+  EXPECT_EQ(taken("[a-]"), "-a");
+  EXPECT_EQ(taken("[c-a]"), "");
+  EXPECT_EQ(taken("[^!-.0-~]"), taken("[!!-.0-~]"));
 }
 
 TEST(AccessPolicy, NoPathMakesAPatternSlow) {

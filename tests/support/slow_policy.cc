@@ -1,7 +1,6 @@
 #include "tests/support/slow_policy.h"
 
-#include <map>
-#include <regex>
+#include <bitset>
 #include <sstream>
 
 namespace escrow::support {
@@ -20,46 +19,84 @@ std::vector<std::string> split(const std::string& text) {
   return parts;
 }
 
-bool component_matches(const std::string& glob, const std::string& name) {
-  static std::map<std::pair<std::string, std::string>, bool> known;
-  const auto before = known.find({glob, name});
-  if (before != known.end()) return before->second;
-  std::string expression;
-  bool in_class = false;
-  for (std::size_t i = 0; i < glob.size(); ++i) {
-    const char c = glob[i];
-    if (in_class) {
-      expression += c == '!' && glob[i - 1] == '[' ? '^' : c;
-      in_class = c != ']';
-    } else if (c == '[') {
-      expression += c;
-      in_class = true;
-    } else if (c == '*') {
-      expression += ".*";
-    } else if (c == '?') {
-      expression += '.';
-    } else if (c == '\\') {
-      expression += std::string("\\") + glob[++i];
-    } else {
-      if (std::string("^$.+(){}|").find(c) != std::string::npos) expression += '\\';
-      expression += c;
-    }
-  }
-  return known[{glob, name}] = std::regex_match(name, std::regex(expression));
+// What one element of a glob stands for: any number of characters, or one out of a set.
+struct Element {
+  bool is_star = false;
+  std::bitset<256> characters;
+};
+
+unsigned char taken(const std::string& glob, std::size_t& at) {
+  if (glob[at] == '\\') ++at;
+  return static_cast<unsigned char>(glob[at++]);
 }
 
-// Every way to lay the pattern's components over the path's.
-bool lies_over(const std::vector<std::string>& globs, std::size_t g, const std::vector<std::string>& names,
-               std::size_t n) {
-  if (g == globs.size()) return n == names.size();
-  if (globs[g] == "**") {
-    // At the end it is everything inside, so not nothing; elsewhere any number of directories.
-    if (g + 1 == globs.size()) return n < names.size() || globs.size() == 1;
-    for (std::size_t next = n; next <= names.size(); ++next)
-      if (lies_over(globs, g + 1, names, next)) return true;
-    return false;
+// `[` with its `]`, at glob[at]; a `]` that comes first stands for itself.
+std::bitset<256> class_at(const std::string& glob, std::size_t& at) {
+  std::bitset<256> characters;
+  const bool is_negated = glob[++at] == '!' || glob[at] == '^';
+  if (is_negated) ++at;
+  do {
+    const unsigned char low = taken(glob, at);
+    unsigned char high = low;
+    if (glob[at] == '-' && glob[at + 1] != ']') high = taken(glob, ++at);
+    for (unsigned c = low; c <= high; ++c) characters.set(c);
+  } while (glob[at] != ']');
+  ++at;
+  return is_negated ? ~characters : characters;
+}
+
+std::vector<Element> elements_of(const std::string& glob) {
+  std::vector<Element> elements;
+  for (std::size_t at = 0; at < glob.size();) {
+    Element element;
+    if (glob[at] == '*') {
+      element.is_star = true;
+      ++at;
+    } else if (glob[at] == '?') {
+      element.characters.set();
+      ++at;
+    } else if (glob[at] == '[') {
+      element.characters = class_at(glob, at);
+    } else {
+      element.characters.set(taken(glob, at));
+    }
+    elements.push_back(element);
   }
-  return n < names.size() && component_matches(globs[g], names[n]) && lies_over(globs, g + 1, names, n + 1);
+  return elements;
+}
+
+// Row by row over the pattern: at how many of the text's things it can end so far. `matches(p, t)` is one of each;
+// `repeats(p)` says that p stands for any number of them.
+bool lies_over(std::size_t patterns, std::size_t things, const auto& repeats, const auto& matches) {
+  std::vector<bool> ends(things + 1);
+  ends[0] = true;
+  for (std::size_t p = 0; p < patterns; ++p) {
+    std::vector<bool> next(things + 1);
+    for (std::size_t t = 0; t <= things; ++t) {
+      if (repeats(p))
+        next[t] = ends[t] || (t > 0 && next[t - 1]);
+      else
+        next[t] = t > 0 && ends[t - 1] && matches(p, t - 1);
+    }
+    ends = next;
+  }
+  return ends[things];
+}
+
+bool component_matches(const std::string& glob, const std::string& name) {
+  const std::vector<Element> elements = elements_of(glob);
+  return lies_over(
+      elements.size(), name.size(), [&](std::size_t e) { return elements[e].is_star; },
+      [&](std::size_t e, std::size_t c) { return elements[e].characters[static_cast<unsigned char>(name[c])]; });
+}
+
+bool lies_over_path(const std::vector<std::string>& globs, const std::vector<std::string>& names) {
+  // `**` at the end is everything inside, so not nothing; elsewhere it is any number of directories.
+  std::vector<std::string> all = globs;
+  if (all.size() > 1 && all.back() == "**") all.emplace_back("*");
+  return lies_over(
+      all.size(), names.size(), [&](std::size_t g) { return all[g] == "**"; },
+      [&](std::size_t g, std::size_t n) { return component_matches(all[g], names[n]); });
 }
 
 // The pattern says this very path.
@@ -72,7 +109,7 @@ bool names_it(std::string pattern, const std::vector<std::string>& names, bool i
   }
   const bool anchored = pattern.find('/') != std::string::npos;
   const std::vector<std::string> globs = split(pattern);
-  if (anchored) return lies_over(globs, 0, names, 0);
+  if (anchored) return lies_over_path(globs, names);
   return component_matches(globs[0], names.back());
 }
 
