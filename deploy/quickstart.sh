@@ -14,7 +14,7 @@ tree=${1:-/usr/include/linux}
 step "Installing what is needed and building (preset release)"
 deploy/setup.sh
 cmake --preset release -Wno-dev -DESCROW_TESTS=OFF >/dev/null
-cmake --build --preset release --parallel "$(nproc)"
+cmake --build --preset release --parallel "$(nproc)" --target escrow
 PATH=$PWD/build/release/daemon:$PATH
 
 demo=$(mktemp -d "${TMPDIR:-/tmp}/escrow-demo.XXXXXX")

@@ -37,7 +37,7 @@ if(ESCROW_SANITIZE)
 endif()
 
 # Half of a small file's compile time goes into these headers; every file still names what it uses, and the preset
-# `release` builds without them.
+# `tsan` builds without them.
 set(ESCROW_COMMON_HEADERS <algorithm> <array> <atomic> <cerrno> <chrono> <condition_variable> <cstdint> <cstring>
   <filesystem> <fstream> <functional> <map> <memory> <mutex> <optional> <set> <span> <sstream> <string> <string_view>
   <system_error> <thread> <unordered_map> <utility> <variant> <vector>)
