@@ -1,6 +1,7 @@
 #include "storage/git_references.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -28,8 +29,15 @@ using session::ObjectId;
 using session::SessionId;
 
 constexpr std::string_view kHeads = "refs/heads/";
+constexpr std::size_t kMostNamed = 1000;
 constexpr auto kLockPatience = std::chrono::seconds(10);
 constexpr auto kLongestPause = std::chrono::milliseconds(100);
+
+// false: it is not there, or cannot be synced.
+bool sync_there(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  return fd && ::fsync(fd.get()) == 0;
+}
 
 std::string branch_reference(const std::string& branch) { return std::string(kHeads) + branch; }
 std::string pins_of(const SessionId& session) { return "refs/escrow/base/" + session.text() + "/"; }
@@ -194,23 +202,26 @@ bool GitReferences::move_through(const std::string& branch, const std::optional<
     append_reflog(pool_.git_directory(), name, from, moves[at].to, *identities[at], moves[at].reflog_message);
     from = moves[at].to;
   }
-  sync_names(name);
+  // Readers of the reflog, recovery among them, trust what it says; git syncs neither it nor the directories.
+  sync_there(pool_.git_directory() + "/logs/" + name);
+  sync_there(pool_.git_directory() + "/" + parent_of(name));
+  sync_names_above(parent_of(name));
   return true;
 }
 
-// The reflog and the directories on the way to the reference: libgit2 syncs only the reference's own file. Nobody
-// removes refs/heads and its like (git neither), so that refs/ itself is synced once for each.
-void GitReferences::sync_names(const std::string& name) {
-  const std::string& git_directory = pool_.git_directory();
-  const std::string log = git_directory + "/logs/" + name;
-  if (const UniqueFd fd(::open(log.c_str(), O_RDONLY | O_CLOEXEC)); fd) ::fsync(fd.get());
-  std::string kind;
-  for (std::string path = parent_of(name); path != "."; path = parent_of(path)) {
-    if (path == "refs" && synced_kinds_.lock()->contains(kind)) return;
-    const UniqueFd fd(::open((git_directory + "/" + path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (fd) ::fsync(fd.get());
-    if (path == "refs" && fd) synced_kinds_.lock()->insert(kind);
-    kind = path;
+// The directories on the way to what is in `directory`, which is on disk itself. One whose name was put on disk before
+// is known by its inode and birth: another in its place is another.
+void GitReferences::sync_names_above(std::string directory) {
+  for (; directory != "refs"; directory = parent_of(directory)) {
+    struct statx status {};
+    if (::statx(AT_FDCWD, (pool_.git_directory() + "/" + directory).c_str(), 0, STATX_INO | STATX_BTIME, &status) != 0)
+      return;  // gone with its last reference: nothing is left to be named
+    const NamedDirectory named{status.stx_ino, status.stx_btime.tv_sec, status.stx_btime.tv_nsec};
+    if ((status.stx_mask & STATX_BTIME) != 0 && named_.lock()->contains(named)) return;
+    if (!sync_there(pool_.git_directory() + "/" + parent_of(directory))) return;
+    auto known = named_.lock();
+    if (known->size() >= kMostNamed) known->clear();
+    known->insert(named);
   }
 }
 
@@ -230,6 +241,7 @@ bool GitReferences::reflog_has(const std::string& branch, const ObjectId& commit
   return false;
 }
 
+// libgit2 syncs the file and its directory (GIT_OPT_ENABLE_FSYNC_GITDIR).
 void GitReferences::set(const std::string& name, const ObjectId& id) {
   const auto repository = pool_.borrow();
   const git_oid oid = to_git(id);
@@ -240,7 +252,7 @@ void GitReferences::set(const std::string& name, const ObjectId& id) {
     return result;
   });
   if (code < 0) throw_reference_error(code, "writing the reference " + name, pool_.git_directory() + "/" + name);
-  sync_names(name);
+  sync_names_above(parent_of(name));
 }
 
 void GitReferences::remove(const std::string& name) {

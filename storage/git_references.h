@@ -4,8 +4,10 @@
 // compare_and_swap() and keep_result() report is on disk. Sources: gitrepository-layout(5), git-update-ref(1).
 #pragma once
 
+#include <cstdint>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "session/object_store.h"
@@ -43,10 +45,13 @@ class GitReferences final : public session::ReferenceStore {
   void set(const std::string& name, const session::ObjectId& id);
   void sweep_locks(const session::SessionId& session);
   void remove(const std::string& name);
-  void sync_names(const std::string& name);
+  void sync_names_above(std::string directory);
 
-  GitRepositoryPool& pool_;                                    // self-locking, as the next
-  session::Synchronized<std::set<std::string>> synced_kinds_;  // "refs/heads" and the like: their names are on disk
+  // Inode, and birth in seconds and nanoseconds.
+  using NamedDirectory = std::tuple<std::uint64_t, std::int64_t, std::uint32_t>;
+
+  GitRepositoryPool& pool_;                                // self-locking, as the next
+  session::Synchronized<std::set<NamedDirectory>> named_;  // below refs/: those whose names are on disk
 };
 
 }  // namespace escrow::storage
