@@ -1,5 +1,5 @@
-// <state>/gc.lock: whoever publishes objects shares it, gc() has it alone. An OFD lock (fcntl(2)): it ends with the
-// process, however that ends, and works between threads as between processes.
+// <state>/gc.lock: whoever publishes objects shares it, gc() and the folding of packs have it alone. OFD locks
+// (fcntl(2)): they end with the process, however that ends, and work between threads as between processes.
 #pragma once
 
 #include <string>
@@ -8,11 +8,14 @@
 
 namespace escrow::storage {
 
-enum class GcLockKind { shared, exclusive };
+enum class LockKind { shared, exclusive };
 
-// Waits. The lock is held until the descriptor is closed.
-UniqueFd take_gc_lock(const std::string& path, GcLockKind kind);
-// Does not wait: nothing when somebody is in the way.
-UniqueFd try_gc_lock(const std::string& path, GcLockKind kind);
+// Any file, made if it is not there. Waits. The lock is held until the descriptor is closed.
+UniqueFd lock_file(const std::string& path, LockKind kind);
+
+// Waits. Whoever wants it alone is next: publishers that follow one another closely do not keep it waiting for good.
+UniqueFd take_gc_lock(const std::string& path, LockKind kind);
+// Alone, or nothing when another has it alone or wants it. Waits for those who share it.
+UniqueFd try_gc_lock_alone(const std::string& path);
 
 }  // namespace escrow::storage

@@ -37,7 +37,7 @@ class GitQuarantine::Guard final : public session::Quarantine::Published {
 };
 
 std::unique_ptr<session::Quarantine::Published> GitQuarantine::publish(const ObjectId& root) {
-  UniqueFd gc_lock = take_gc_lock(gc_lock_path_, GcLockKind::shared);
+  UniqueFd gc_lock = take_gc_lock(gc_lock_path_, LockKind::shared);
   const std::vector<ObjectId> wanted = collect(root);
   // Apart: what the repository has already must stay when the session takes its own back.
   std::vector<ObjectId> own, copies;

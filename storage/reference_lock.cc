@@ -42,7 +42,7 @@ std::string candidate_in(const std::string& state) { return state + "/reference.
 ReferenceLock::ReferenceLock(const std::string& git_directory, const std::string& name, const session::ObjectId& value)
     : state_(git_directory + "/escrow"),
       path_(git_directory + "/" + name),
-      turn_(take_gc_lock(made(state_) + "/reference.lock", GcLockKind::exclusive)) {
+      turn_(lock_file(made(state_) + "/reference.lock", LockKind::exclusive)) {
   sweep();
   prepare(value);
   link_or_wait();

@@ -156,7 +156,7 @@ std::vector<std::pair<std::string, ObjectId>> Repository::branches() const {
 
 std::size_t Repository::fold_packs() {
   if (!has_many_packs(impl_->objects)) return 0;
-  const UniqueFd alone = try_gc_lock(impl_->gc_lock_path(), GcLockKind::exclusive);
+  const UniqueFd alone = try_gc_lock_alone(impl_->gc_lock_path());
   if (!alone) return 0;
   const GitRepository repository = open_git_repository(git_directory());
   const std::size_t folded = fold_small_packs(repository.get(), impl_->objects, impl_->state);
@@ -167,7 +167,7 @@ std::size_t Repository::fold_packs() {
 void Repository::renew_handles() { impl_->pool.renew(); }
 
 GcReport Repository::gc() {
-  const UniqueFd alone = take_gc_lock(impl_->gc_lock_path(), GcLockKind::exclusive);
+  const UniqueFd alone = take_gc_lock(impl_->gc_lock_path(), LockKind::exclusive);
   release_abandoned_packs(git_directory(), impl_->state + "/sessions");
   std::set<session::SessionId> forgotten;  // with a result but without a record: it was pruned
   for (const session::SessionId& id : impl_->references.results()) forgotten.insert(id);
