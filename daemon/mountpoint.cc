@@ -1,7 +1,9 @@
 #include "daemon/mountpoint.h"
 
+#include <linux/magic.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -70,6 +72,12 @@ std::vector<MountedSession> mounted_sessions() {
   return found;
 }
 
+// Only then does it lie in a session's mount, and the table of the mounts, long where there are many, need be read.
+bool is_on_fuse(const std::string& path) {
+  struct statfs status {};
+  return ::statfs(path.c_str(), &status) != 0 || status.f_type == FUSE_SUPER_MAGIC;
+}
+
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
   throw Error(Errc::bad_request, "cannot mount on " + session::quote_path(path) + ": " + why);
 }
@@ -109,7 +117,8 @@ std::string check_mountpoint(const std::string& text, const std::string& git_dir
   std::string path = fs::canonical(wanted, failed).string();
   if (failed) refuse(wanted, failed.message());
   if (is_below(path, git_directory)) refuse(path, "it is inside the repository itself; choose a directory elsewhere");
-  for (const MountedSession& mounted : mounted_sessions()) {
+  const std::vector<MountedSession> sessions = is_on_fuse(path) ? mounted_sessions() : std::vector<MountedSession>();
+  for (const MountedSession& mounted : sessions) {
     if (path == mounted.mountpoint) refuse(path, "session " + mounted.source + " is mounted there already");
     if (is_below(path, mounted.mountpoint)) {
       refuse(path, "it is inside the mount of session " + mounted.source + "; choose a directory outside");

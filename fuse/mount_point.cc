@@ -2,9 +2,11 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -90,8 +92,11 @@ bool contains(const std::string& directory, const std::string& path) {
   return path == directory || path.starts_with(directory.ends_with('/') ? directory : directory + "/");
 }
 
-// The Escrow mount that `path` lies in, if any.
+// The Escrow mount that `path` lies in, if any. The table of the mounts, long where there are many sessions, is read
+// only for a path on FUSE.
 std::optional<std::string> enclosing_escrow_mount(const std::string& path) {
+  struct statfs status {};
+  if (statfs(path.c_str(), &status) == 0 && status.f_type != FUSE_SUPER_MAGIC) return std::nullopt;
   std::ifstream mounts("/proc/self/mountinfo");
   std::string line;
   while (std::getline(mounts, line)) {
