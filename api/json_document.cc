@@ -4,6 +4,8 @@
 
 #include "api/json_values.h"
 #include "api/session_json.h"
+#include "session/error.h"
+#include "session/repo_path.h"
 
 namespace escrow::api {
 
@@ -18,6 +20,24 @@ JsonObject& JsonObject::operator=(JsonObject&&) noexcept = default;
 
 JsonObject& JsonObject::text(const std::string& name, std::string_view bytes) {
   set_bytes(impl_->json, name, bytes);
+  return *this;
+}
+
+JsonObject& JsonObject::texts(const std::string& name, const std::vector<std::string>& values) {
+  Json array = Json::array();
+  for (const std::string& value : values) {
+    if (!is_utf8(value)) {
+      throw session::Error(session::Errc::bad_request,
+                           session::quote_path(value) + " is not UTF-8, and cannot be sent");
+    }
+    array.push_back(value);
+  }
+  impl_->json[name] = std::move(array);
+  return *this;
+}
+
+JsonObject& JsonObject::document(const std::string& name, std::string_view json) {
+  impl_->json[name] = parse_object(json);
   return *this;
 }
 

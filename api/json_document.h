@@ -27,6 +27,10 @@ class JsonObject {
   JsonObject& operator=(JsonObject&&) noexcept;
 
   JsonObject& text(const std::string& name, std::string_view bytes);
+  // Throws Error{bad_request} for one that is not UTF-8: an array has no word for it.
+  JsonObject& texts(const std::string& name, const std::vector<std::string>& values);
+  // What `json` is, an object. Throws Error{bad_request} for what is none.
+  JsonObject& document(const std::string& name, std::string_view json);
   JsonObject& number(const std::string& name, std::uint64_t value);
   JsonObject& flag(const std::string& name, bool value);
   JsonObject& id(const std::string& name, const std::optional<session::ObjectId>& value);

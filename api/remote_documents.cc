@@ -71,6 +71,20 @@ RemoteSessions sessions_from_json(std::string_view text) {
   return page;
 }
 
+RemoteRun run_from_json(std::string_view text) {
+  const Json json = parse_object(text);
+  const auto truncated = [&json](const char* stream) {
+    const auto found = json.find(stream);
+    return found != json.end() && found->is_object() && found->value("truncated", Json(false)) == Json(true);
+  };
+  const auto session = json.find("session");
+  if (session == json.end()) throw Error(Errc::bad_request, "the service's answer has no \"session\"");
+  return {.id = get_bytes(json, "run"),
+          .has_ended = get_bytes(json, "state") == "ended",
+          .is_truncated = {truncated("stdout"), truncated("stderr")},
+          .session = session_from(*session)};
+}
+
 RemoteCommits commits_from_json(std::string_view text) {
   const Json json = parse_object(text);
   RemoteCommits page{.commits = {}, .next = text_or_none(json, "next")};

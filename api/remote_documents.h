@@ -3,6 +3,7 @@
 // Pure functions. Throw Error{bad_request} for what is not such a document; members that are not known are ignored.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,6 +26,14 @@ struct RemoteSessions {
   std::string next;  // empty: this is the last page
 };
 RemoteSessions sessions_from_json(std::string_view text);
+
+struct RemoteRun {
+  std::string id;
+  bool has_ended = false;
+  std::array<bool, 2> is_truncated{};  // stdout, stderr: more was written than is kept
+  RemoteSession session;
+};
+RemoteRun run_from_json(std::string_view text);
 
 struct RemoteCommits {
   std::vector<CommitResource> commits;  // of the trailers those of the audit record

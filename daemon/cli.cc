@@ -72,7 +72,7 @@ void complain(const std::string& sentence) {
 // What works on a repository of this machine alone does not pretend to have asked the service.
 void refuse_host_of_local_command(const std::string& command, const GlobalOptions& options) {
   static const std::set<std::string> kAskService = {"sessions", "status", "diff", "commit", "rollback",
-                                                    "approve", "reject", "log", "unmount"};
+                                                    "approve", "reject", "log", "unmount", "run", "mount"};
   static const std::set<std::string> kNeedNoRepository = {"policy", "doctor", "version"};
   if (service_host(options).empty() || kAskService.contains(command) || kNeedNoRepository.contains(command)) return;
   throw session::Error(Errc::bad_request, "`escrow " + command + "` works on a repository of this machine alone; leave "

@@ -3,10 +3,9 @@
 #include <cstdlib>
 #include <utility>
 
-#include "api/http_client.h"
 #include "api/json_document.h"
 #include "api/remote_documents.h"
-#include "daemon/exit_status.h"
+#include "daemon/service_client.h"
 #include "session/error.h"
 
 namespace escrow::daemon {
@@ -18,27 +17,6 @@ using session::Error;
 namespace {
 
 constexpr std::size_t kPage = 1000;
-constexpr unsigned kFirstRefusal = 300;
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
-// An Error that the command line leaves with as the service says.
-Errc errc_of(const api::RemoteProblem& problem) {
-  switch (problem.exit_code) {
-    case kExitRefused:
-      return Errc::wrong_state;
-    case kExitUsage:
-      return Errc::bad_request;
-    case kExitConflict:
-      return Errc::conflict;
-    default:
-      return Errc::unavailable;
-  }
-}
-
 const char* name_of(api::DiffFormat format) {
   switch (format) {
     case api::DiffFormat::name_status:
@@ -53,22 +31,17 @@ const char* name_of(api::DiffFormat format) {
 
 class RemoteSessions final : public SessionSource {
  public:
-  RemoteSessions(const std::string& host, std::string repository)
-      : client_(host, environment("ESCROW_TOKEN")), host_(host), repository_(std::move(repository)) {
-    if (repository_.find('/') != std::string::npos) {
-      throw Error(Errc::bad_request, "with --host, --repo (or ESCROW_REPO) is the name under which the repository is "
-                                     "registered there, not a path: '" + repository_ + "'");
-    }
-  }
+  RemoteSessions(const std::string& host, const GlobalOptions& options) : client_(host, options) {}
 
   std::vector<api::SessionView> list() override {
     std::vector<api::SessionView> views;
     std::string cursor;
     do {
       std::string target = "/v1/sessions?limit=" + std::to_string(kPage);
-      if (!repository_.empty()) target += "&repository=" + api::percent_encoded(repository_);
+      if (const std::string& name = client_.named_repository(); !name.empty())
+        target += "&repository=" + api::percent_encoded(name);
       if (!cursor.empty()) target += "&cursor=" + api::percent_encoded(cursor);
-      api::RemoteSessions page = api::sessions_from_json(get(target));
+      api::RemoteSessions page = api::sessions_from_json(client_.get(target));
       for (api::RemoteSession& one : page.sessions) {
         one.view.denials.reset();  // a list here does not count them, nor ask each host how its mount works
         one.view.io.reset();
@@ -87,7 +60,7 @@ class RemoteSessions final : public SessionSource {
     }
     if (found.size() == 1) return found.front();
     if (found.empty()) {
-      throw Error(Errc::no_session, "there is no session '" + text + "' that you may see at " + host_ +
+      throw Error(Errc::no_session, "there is no session '" + text + "' that you may see at " + client_.host() +
                                         "; escrow sessions lists those there are");
     }
     std::string names;
@@ -97,19 +70,19 @@ class RemoteSessions final : public SessionSource {
   }
 
   api::SessionView status(const Id& id) override {
-    return api::session_from_json(get(path_of(id) + "?with_changes=true")).view;
+    return api::session_from_json(client_.get(path_of(id) + "?with_changes=true")).view;
   }
 
   api::CommitAnswer commit(const Id& id, const std::string& message) override {
     api::JsonObject body;
     if (!message.empty()) body.text("message", message);
     const HttpClient::Answer answer = client_.ask("POST", path_of(id) + "/commit", body.text());
-    if (answer.status >= kFirstRefusal) return refused_commit(answer, session::State::open);
+    if (ServiceClient::is_refused(answer)) return refused_commit(answer, session::State::open);
     return committed(answer.body);
   }
 
   api::RollbackAnswer rollback(const Id& id, bool keep_result) override {
-    return rolled_back(post(path_of(id) + "/rollback", api::JsonObject().flag("keep_result", keep_result)));
+    return rolled_back(client_.post(path_of(id) + "/rollback", api::JsonObject().flag("keep_result", keep_result)));
   }
 
   api::CommitAnswer approve(const Id& id, const session::Approval& approval) override {
@@ -118,40 +91,40 @@ class RemoteSessions final : public SessionSource {
     if (!approval.review.comment.empty()) body.text("comment", approval.review.comment);
     if (!approval.message.empty()) body.text("message", approval.message);
     const HttpClient::Answer answer = client_.ask("POST", path_of(id) + "/approve", body.text());
-    if (answer.status >= kFirstRefusal) return refused_commit(answer, session::State::awaiting_approval);
+    if (ServiceClient::is_refused(answer)) return refused_commit(answer, session::State::awaiting_approval);
     return committed(answer.body);
   }
 
   api::RollbackAnswer reject(const Id& id, const std::string& comment) override {
     api::JsonObject body;
     if (!comment.empty()) body.text("comment", comment);
-    return rolled_back(post(path_of(id) + "/reject", body));
+    return rolled_back(client_.post(path_of(id) + "/reject", body));
   }
 
   std::vector<session::Omission> diff(const Id& id, api::DiffFormat format,
                                       const std::function<void(std::string_view)>& out) override {
-    out(get(path_of(id) + "/diff?format=" + name_of(format)));
-    return api::omitted_from_json(get(path_of(id) + "/changes"));
+    out(client_.get(path_of(id) + "/diff?format=" + name_of(format)));
+    return api::omitted_from_json(client_.get(path_of(id) + "/changes"));
   }
 
   std::string unmount(const Id& id) override {
-    const api::SessionView before = api::session_from_json(get(path_of(id))).view;
+    const api::SessionView before = api::session_from_json(client_.get(path_of(id))).view;
     if (before.attachment == session::Attachment::none) {
       throw Error(Errc::wrong_state, "session " + id.text() + " is not mounted");
     }
-    post(path_of(id) + "/unmount", api::JsonObject());
+    client_.post(path_of(id) + "/unmount", api::JsonObject());
     return before.record.mountpoint;
   }
 
   void log(const std::string& branch, const std::string& path,
            const std::function<bool(const storage::LogEntry&)>& visit) override {
-    const std::string base = "/v1/repositories/" + api::percent_encoded(repository()) + "/log?limit=100";
+    const std::string base = "/v1/repositories/" + api::percent_encoded(client_.repository()) + "/log?limit=100";
     std::string cursor;
     do {
       std::string target = base + (branch.empty() ? "" : "&branch=" + api::percent_encoded(branch)) +
                            (path.empty() ? "" : "&path=" + api::percent_encoded(path));
       if (!cursor.empty()) target += "&cursor=" + api::percent_encoded(cursor);
-      api::RemoteCommits page = api::commits_from_json(get(target));
+      api::RemoteCommits page = api::commits_from_json(client_.get(target));
       for (api::CommitResource& one : page.commits) {
         if (!visit({.id = one.id, .commit = std::move(one.commit), .trailers = std::move(one.trailers)})) return;
       }
@@ -164,26 +137,6 @@ class RemoteSessions final : public SessionSource {
 
  private:
   static std::string path_of(const Id& id) { return "/v1/sessions/" + id.text(); }
-
-  [[noreturn]] static void refuse(const HttpClient::Answer& answer) {
-    const api::RemoteProblem problem = problem_of(answer);
-    throw Error(errc_of(problem), problem.detail);
-  }
-  static api::RemoteProblem problem_of(const HttpClient::Answer& answer) {
-    if (answer.content_type == "application/problem+json") return api::problem_from_json(answer.body);
-    throw Error(Errc::unavailable, "what answers there is no escrowd: it said " + std::to_string(answer.status));
-  }
-
-  std::string get(const std::string& target) {
-    HttpClient::Answer answer = client_.ask("GET", target);
-    if (answer.status >= kFirstRefusal) refuse(answer);
-    return std::move(answer.body);
-  }
-  std::string post(const std::string& target, const api::JsonObject& body) {
-    HttpClient::Answer answer = client_.ask("POST", target, body.text());
-    if (answer.status >= kFirstRefusal) refuse(answer);
-    return std::move(answer.body);
-  }
 
   static api::CommitAnswer committed(const std::string& body) {
     api::RemoteSession session = api::session_from_json(body);
@@ -207,8 +160,8 @@ class RemoteSessions final : public SessionSource {
   }
   // A conflict, or a result that has another id now, is an answer; everything else is thrown.
   static api::CommitAnswer refused_commit(const HttpClient::Answer& refused, session::State state) {
-    api::RemoteProblem problem = problem_of(refused);
-    if (problem.conflicts.empty() && !problem.result) throw Error(errc_of(problem), problem.detail);
+    api::RemoteProblem problem = ServiceClient::problem_of(refused);
+    if (problem.conflicts.empty() && !problem.result) ServiceClient::refuse(problem);
     api::CommitAnswer answer;
     answer.state = state;
     answer.result = problem.result;
@@ -223,36 +176,25 @@ class RemoteSessions final : public SessionSource {
                                          id.text() + "` shows it");
     }
     if (session::ObjectId::from_hex(named)) return named;
-    const std::optional<session::ObjectId> result = api::session_from_json(get(path_of(id))).view.record.result;
+    const std::optional<session::ObjectId> result = api::session_from_json(client_.get(path_of(id))).view.record.result;
     if (named.size() >= session::kShortestResultId && result && result->hex().starts_with(named)) return result->hex();
     throw Error(Errc::wrong_state, "cannot approve " + named + ": the result of session " + id.text() + " is " +
                                        (result ? result->hex() : "none"));
   }
 
-  std::string repository() {
-    if (!repository_.empty()) return repository_;
-    const std::vector<std::string> names = api::repositories_from_json(get("/v1/repositories"));
-    if (names.size() == 1) return names.front();
-    std::string all;
-    for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
-    throw Error(Errc::bad_request, names.empty() ? "no repository is registered at " + host_
-                                                 : "several repositories are registered at " + host_ + ": " + all +
-                                                       "; name one with --repo");
-  }
-
-  HttpClient client_;
-  const std::string host_, repository_;
+  ServiceClient client_;
 };
 
 }  // namespace
 
 std::string service_host(const GlobalOptions& options) {
-  return options.host.empty() ? environment("ESCROW_HOST") : options.host;
+  if (!options.host.empty()) return options.host;
+  const char* value = std::getenv("ESCROW_HOST");
+  return value == nullptr ? "" : value;
 }
 
 std::unique_ptr<SessionSource> remote_sessions(const std::string& host, const GlobalOptions& options) {
-  return std::make_unique<RemoteSessions>(
-      host, options.repository.empty() ? environment("ESCROW_REPO") : options.repository);
+  return std::make_unique<RemoteSessions>(host, options);
 }
 
 }  // namespace escrow::daemon

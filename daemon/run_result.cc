@@ -135,6 +135,12 @@ std::optional<Reason> rollback_reason(const CommandEnd& end) {
   return Reason::not_started;
 }
 
+std::optional<int> recorded_status(const CommandEnd& end) {
+  if (end.cause == EndCause::not_found) return kExitNotFound;
+  if (end.cause == EndCause::could_not_run) return kExitCannotRun;
+  return end.command_status;
+}
+
 int exit_code_of_run(const session::SessionRecord& record, const CommandEnd& end) {
   if (record.state == State::committed) return kExitSuccess;
   if (record.state == State::commit_failed) return kExitConflict;

@@ -14,6 +14,9 @@ namespace escrow::daemon {
 // Why the session of a command that ended like this is rolled back; nullopt: it is to be committed.
 std::optional<session::Reason> rollback_reason(const CommandEnd& end);
 
+// The status that the session's record keeps: the command's own, 126 or 127 of one that could not be started.
+std::optional<int> recorded_status(const CommandEnd& end);
+
 // Of `escrow run`, by the final record: 0, the command's status, 122 to 127.
 int exit_code_of_run(const session::SessionRecord& record, const CommandEnd& end);
 

@@ -208,7 +208,7 @@ void SessionRun::end_session() {
     end_.signal_number = SIGTERM;
   }
   if (const auto reason = rollback_reason(end_)) {
-    host_->finish_rollback(*reason, end_.command_status, settings_.who, settings_.keep_on_failure);
+    host_->finish_rollback(*reason, recorded_status(end_), settings_.who, settings_.keep_on_failure);
   } else {
     commit();
   }
@@ -235,7 +235,7 @@ void SessionRun::abandon() {
     if (result_.record->state != session::State::open || !result_.record->last_error.empty()) return;
     if (!rollback_reason(end_)) return keep_open();
     const std::unique_ptr<session::Session> session = context_->sessions().attach(*id_);
-    session->rollback(rollback_reason(end_).value_or(session::Reason::not_started), end_.command_status,
+    session->rollback(rollback_reason(end_).value_or(session::Reason::not_started), recorded_status(end_),
                       settings_.who, settings_.keep_on_failure);
     result_.record = session->record();
   } catch (const Error& error) {

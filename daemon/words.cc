@@ -32,4 +32,11 @@ std::vector<std::string> words_as_given(const std::vector<std::string>& argument
   return given;
 }
 
+std::vector<std::string> given_options(const CLI::App& command, const std::vector<std::string>& names) {
+  std::vector<std::string> given;
+  for (const std::string& name : names)
+    if (command.get_option(name)->count() > 0) given.push_back(name);
+  return given;
+}
+
 }  // namespace escrow::daemon

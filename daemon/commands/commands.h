@@ -35,6 +35,9 @@ struct GlobalOptions {
 std::vector<std::string> words_as_given(const std::vector<std::string>& arguments,
                                         const std::vector<std::string>& words);
 
+// Those of the options, "--name", that stand in the command's line.
+std::vector<std::string> given_options(const CLI::App& command, const std::vector<std::string>& names);
+
 using Action = std::function<int()>;
 
 void register_init(CLI::App& app, const GlobalOptions& options, Action& chosen);

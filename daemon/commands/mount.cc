@@ -18,8 +18,12 @@
 #include "daemon/io_choice.h"
 #include "daemon/mount_options.h"
 #include "daemon/mountpoint.h"
+#include "daemon/remote_opening.h"
+#include "daemon/remote_sessions.h"
 #include "daemon/repository_context.h"
+#include "daemon/service_client.h"
 #include "daemon/session_host.h"
+#include "daemon/session_source.h"
 #include "daemon/text_output.h"
 #include "session/error.h"
 #include "session/repo_path.h"
@@ -35,6 +39,7 @@ struct Arguments {
   std::vector<std::string> option_lists;
   bool foreground = false;
   bool json = false;
+  std::vector<std::string> of_this_machine;  // the given options for which a service has no word
 };
 
 // SIGINT, SIGTERM and SIGHUP as a descriptor, blocked in every thread that is started from here on.
@@ -143,8 +148,30 @@ void check_arguments(const Arguments& arguments) {
   }
 }
 
+// The service mounts it, where it is.
+int mount_there(const GlobalOptions& options, const Arguments& arguments) {
+  refuse_options_of_this_machine(arguments.of_this_machine);
+  ServiceClient client(service_host(options), options);
+  const std::string mountpoint = absolute_path(arguments.mount.mountpoint);
+  std::string session = arguments.mount.session;
+  if (session.empty()) {
+    api::JsonObject body = remote_opening(client.repository(), arguments.mount.opened);
+    body.text("mountpoint", mountpoint);
+    if (const auto uid = arguments.mount.opened.uid) body.number("uid", *uid);
+    if (const auto gid = arguments.mount.opened.gid) body.number("gid", *gid);
+    session = api::session_from_json(client.post("/v1/sessions", body)).view.record.id.text();
+  } else {
+    session = session_source(options)->resolve(session).text();
+    client.post("/v1/sessions/" + session + "/mount", api::JsonObject().text("mountpoint", mountpoint));
+  }
+  print_line(arguments.json ? api::JsonObject().text("session", session).text("mountpoint", mountpoint).text()
+                            : session);
+  return kExitSuccess;
+}
+
 int mount(const GlobalOptions& given, Arguments arguments) {
   for (const std::string& list : arguments.option_lists) apply_mount_options(list, arguments.mount);
+  if (!service_host(given).empty()) return mount_there(given, arguments);
   check_arguments(arguments);
   // The background process changes its directory: every path is made absolute first.
   GlobalOptions options = given;
@@ -182,14 +209,18 @@ void register_mount(CLI::App& app, const GlobalOptions& options, Action& chosen)
   command->footer(
       "`umount`, `fusermount3 -u` or `escrow unmount` leaves the session open and detached; `escrow commit` and\n"
       "`escrow rollback` end it from anywhere. .gitignore is not applied: what was written is what is committed,\n"
-      "but for --exclude.\n"
+      "but for --exclude. With --host the escrowd there mounts it, on a directory of its machine.\n"
       "\n"
       "Examples:\n"
       "  id=$(escrow --repo data.git mount /mnt/data)\n"
       "  escrow mount /mnt/data --session 3f9c\n"
       "  mount -t fuse.escrow /srv/data.git /mnt/data -o branch=main,path_prefix=models\n");
-  command->callback(
-      [&options, &chosen, arguments] { chosen = [&options, arguments] { return mount(options, *arguments); }; });
+  command->callback([&options, &chosen, command, arguments] {
+    arguments->of_this_machine =
+        given_options(*command, {"--issuer", "--symlinks", "--xattr", "--io-uring", "--exclude", "--trace",
+                                 "--allow-other", "--foreground", "-o"});
+    chosen = [&options, arguments] { return mount(options, *arguments); };
+  });
 }
 
 }  // namespace escrow::daemon

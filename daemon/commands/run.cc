@@ -11,6 +11,9 @@
 #include "daemon/confinement.h"
 #include "daemon/container.h"
 #include "daemon/exit_status.h"
+#include "daemon/remote_opening.h"
+#include "daemon/remote_run.h"
+#include "daemon/remote_sessions.h"
 #include "daemon/run_result.h"
 #include "daemon/session_arguments.h"
 #include "daemon/session_run.h"
@@ -20,6 +23,7 @@
 namespace escrow::daemon {
 namespace {
 
+using session::Errc;
 using session::Error;
 using session::parse_duration;
 
@@ -31,6 +35,8 @@ constexpr const char* kHelp =
     "session is rolled back. On a terminal the command is in the foreground, and Ctrl-C is the command's own.\n"
     "With --image the command runs in a container of that image, or the image's own command does; what the container\n"
     "exits with decides, and one that was stopped is rolled back whatever it made of the signal.\n"
+    "With --host the command runs where that escrowd is, with an empty standard input, as this user or whom\n"
+    "--committer names there; Ctrl-C cancels it.\n"
     "\n"
     "Exit status: 0 committed or nothing changed; the command's own (128+n for signal n) when that rolled it back;\n"
     "122 conflict; 123 the result awaits approval; 124 timeout; 125 Escrow failed; 126 the command could not be run;\n"
@@ -46,11 +52,16 @@ struct RunArguments {
   std::string network;  // "none", "host"; empty: host, but none for a confined command, and the runtime's default
   ContainerOptions container;
   std::vector<std::string> command;
+  std::vector<std::string> of_this_machine;  // the given options for which a service has no word
 };
 
 void say(const std::string& sentence) {
   const std::string line = "escrow: " + sentence + "\n";
   std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+std::uint64_t milliseconds(const std::string& text, const std::string& option) {
+  return static_cast<std::uint64_t>(parse_duration(text, option).count());
 }
 
 mode_t current_umask() {
@@ -68,7 +79,9 @@ class Run {
 
  private:
   SessionRun::Settings settings() const;
-  int report(SessionRun& run) const;
+  api::JsonObject order(const std::string& repository) const;
+  int execute_there() const;
+  int report(api::RunResult& result) const;
   [[noreturn]] void report_failure(api::RunResult result, const Error& error) const;
 
   const GlobalOptions& options_;
@@ -107,10 +120,47 @@ SessionRun::Settings Run::settings() const {
   return settings;
 }
 
-int Run::report(SessionRun& run) const {
-  api::RunResult& result = run.result();
-  result.exit_code = exit_code_of_run(*result.record, run.end());
-  result.summary = summary_of({result, run.end(), run.settings().timeout});
+// The body of POST /v1/runs.
+api::JsonObject Run::order(const std::string& repository) const {
+  api::JsonObject body = remote_opening(repository, arguments_.session);
+  body.texts("command", arguments_.command);
+  api::JsonObject variables;
+  for (const std::string& variable : arguments_.environment) {
+    const std::size_t equals = variable.find('=');
+    if (equals == std::string::npos || equals == 0)
+      throw Error(Errc::bad_request, "--env '" + variable + "' is not NAME=VALUE");
+    variables.text(variable.substr(0, equals), variable.substr(equals + 1));
+  }
+  body.object("env", std::move(variables));
+  if (!arguments_.mountpoint.empty()) body.text("mountpoint", arguments_.mountpoint);
+  if (!arguments_.timeout.empty()) body.number("timeout_ms", milliseconds(arguments_.timeout, "--timeout"));
+  if (!arguments_.grace.empty()) body.number("grace_ms", milliseconds(arguments_.grace, "--grace"));
+  if (!arguments_.message.empty()) body.text("message", arguments_.message);
+  body.flag("confined", arguments_.confined);
+  const bool has_network = arguments_.network.empty() ? !arguments_.confined : arguments_.network == "host";
+  body.text("network", has_network ? "host" : "none");
+  return body;
+}
+
+int Run::execute_there() const {
+  refuse_options_of_this_machine(arguments_.of_this_machine);
+  if (arguments_.command.empty())
+    throw Error(Errc::bad_request, "there is no command to run; give one after --");
+  if (!arguments_.result.empty()) check_result_path(arguments_.result);
+  std::optional<std::chrono::milliseconds> timeout;
+  if (!arguments_.timeout.empty()) timeout = parse_duration(arguments_.timeout, "--timeout");
+  RemoteRunEnd end;
+  try {
+    ServiceClient client(service_host(options_), options_);
+    end = run_remotely(client, order(client.repository()), arguments_.command.front(), timeout);
+  } catch (const Error& error) {
+    report_failure({}, error);
+  }
+  if (!end.warning.empty()) say(end.warning);
+  return report(end.result);
+}
+
+int Run::report(api::RunResult& result) const {
   if (const std::string omitted = omissions_sentence(result.omitted); !omitted.empty()) say(omitted);
   if (!arguments_.result.empty()) {
     try {
@@ -140,6 +190,7 @@ void Run::report_failure(api::RunResult result, const Error& error) const {
 }
 
 int Run::execute() {
+  if (!service_host(options_).empty()) return execute_there();
   if (!arguments_.result.empty()) check_result_path(arguments_.result);
   std::optional<SessionRun> run;
   try {
@@ -148,7 +199,10 @@ int Run::execute() {
   } catch (const Error& error) {
     report_failure(run ? run->result() : api::RunResult(), error);
   }
-  const int status = report(*run);
+  api::RunResult& result = run->result();
+  result.exit_code = exit_code_of_run(*result.record, run->end());
+  result.summary = summary_of({result, run->end(), run->settings().timeout});
+  const int status = report(result);
   run->tidy();
   return status;
 }
@@ -200,6 +254,9 @@ void register_run(CLI::App& app, const GlobalOptions& options, Action& chosen) {
   command->footer(std::string(kHelp) + "\n" + kConfinementHelp);
   command->callback([&options, &chosen, command, arguments] {
     arguments->command = words_as_given(options.arguments, arguments->command);
+    arguments->of_this_machine =
+        given_options(*command, {"--issuer", "--image", "--runtime", "--pull", "--runtime-arg", "--uid", "--gid",
+                                 "--symlinks", "--xattr", "--io-uring", "--exclude", "--trace", "--keep-on-failure"});
     arguments->has_umask = command->get_option("--umask")->count() > 0;
     chosen = [&options, arguments] { return Run(options, *arguments).execute(); };
   });

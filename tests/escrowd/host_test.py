@@ -3,10 +3,11 @@
 import json
 import os
 import re
+import signal
 import subprocess
 
 from remote_test import AGENT, Remote
-from service import expect, expect_equal, main, write
+from service import expect, expect_equal, main, read, write
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith('ESCROW_')}
 
@@ -124,6 +125,63 @@ def AConflictAndAReviewSayTheSame(start):
         expect_equal('the state', service.state(session), 'rolled_back')
 
 
+def ARunThereEndsAsARunHere(start):
+    def said(result):
+        lines = [line for line in result.stderr.split('\n') if not line.startswith('escrow: warning:')]
+        return result.returncode, result.stdout, re.sub(r'\b[0-9a-f]{12,40}\b', 'ID', '\n'.join(lines))
+
+    with start() as service:
+        policy = f'{service.directory}/policy.json'
+        with open(policy, 'w', encoding='ascii') as file:
+            json.dump({'default': 'allow',
+                       'rules': [{'effect': 'deny', 'actions': ['write'], 'paths': ['a.txt']}]}, file)
+        for number, words in enumerate((
+                ('--', 'sh', '-c', 'echo out; echo err >&2; echo "$WORD" > new-$ESCROW_SESSION'),
+                ('--', 'sh', '-c', 'seq 100000; exit 3'), ('--', 'sh', '-c', 'kill -KILL $$'),
+                ('--', 'no-such-program'),
+                ('--timeout', '300ms', '--', 'sleep', '30'), ('--', 'true'), ('--confine', '--', 'pwd'),
+                ('--require-approval', '--', 'sh', '-c', 'echo new > sealed'),
+                ('--policy', policy, '--', 'sh', '-c', 'echo mine > a.txt'), ('--path-prefix', 'dir', '--', 'ls'))):
+            options = ('--message', f'run {number}', '--env', 'WORD=a b')
+            both = [run(service, *where, 'run', *options, *words)
+                    for where in (('--host', f'unix://{service.socket}'), ('--repo', service.repository))]
+            expect_equal(f'escrow run {words}', said(both[0]), said(both[1]))
+        expect_equal('the message', service.git('log', '-2', '--format=%s', 'main'), 'run 0\nrun 0')
+        expect_equal('the variable', service.git('log', '-1', '--format=', '-p', 'main').split('\n')[-1], '+a b')
+        result = f'{service.directory}/result.json'
+        there(service, 'run', '--result', result, '--', 'sh', '-c', 'exit 7', expect_status=7)
+        with open(result, encoding='ascii') as file:
+            ended = json.load(file)
+        expect_equal('the result', (ended['run_exit_code'], ended['state']), (7, 'rolled_back'))
+
+
+def CtrlCCancelsARunThere(start):
+    with start() as service:
+        command = 'trap "exit 0" TERM; echo new > new; echo ready; while :; do sleep 0.1; done'
+        process = subprocess.Popen(
+            [service.escrow_binary, '--host', f'unix://{service.socket}', 'run', '--', 'sh', '-c', command],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, cwd='/')
+        expect_equal('the first line', process.stdout.readline(), 'ready\n')
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        expect_equal(f'exit status: {errors}', process.returncode, 128 + signal.SIGINT)
+        expect('was cancelled by SIGINT' in errors, errors)
+        expect_equal('commits', service.git('rev-list', '--count', 'main'), '1')
+
+
+def AMountThereIsASessionOfTheService(start):
+    with start() as service:
+        point = f'{service.mounts}/there'
+        session = there(service, 'mount', point, '--read-only').stdout.strip()
+        expect_equal('a file', read(f'{point}/a.txt'), service.git('show', 'main:a.txt') + '\n')
+        expect_equal('where', service.get(f'/v1/sessions/{session}').json['mountpoint'], point)
+        there(service, 'unmount', point)
+        expect_equal('again', there(service, 'mount', point, '--session', session[:8]).stdout.strip(), session)
+        there(service, 'rollback', session)
+        refused = there(service, 'mount', '/nowhere/else', expect_status=1)
+        expect('mount_roots' in refused.stderr or 'allowed' in refused.stderr, refused.stderr)
+
+
 def WhatIsRefusedIsRefusedAlike(start):
     with start() as service:
         session = service.open()['session']
@@ -134,7 +192,12 @@ def WhatIsRefusedIsRefusedAlike(start):
         for arguments in (('import', '/etc'), ('gc',), ('verify',), ('update', session), ('init',)):
             said = there(service, *arguments, expect_status=2).stderr
             expect('works on a repository of this machine alone' in said, said)
-        there(service, 'run', '--', 'true', expect_status=125)
+        there(service, 'run', expect_status=125)
+        for command in ('run', 'mount'):
+            words = ('--', 'true') if command == 'run' else ('/nowhere',)
+            refused = run(service, '--host', f'unix://{service.socket}', command, '--exclude', 'x', *words)
+            expect('--exclude works on a repository of this machine alone' in refused.stderr, refused.stderr)
+            expect(refused.returncode != 0, command)
         for host, status in (('unix:///nowhere/x.sock', 125), ('unix://relative', 2), ('ftp://x', 2), ('x', 2),
                              ('http://example.org:80', 2), ('https://', 2), ('https://127.0.0.1:1', 125)):
             result = run(service, '--host', host, 'sessions')

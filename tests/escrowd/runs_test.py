@@ -105,7 +105,7 @@ def EveryOtherEndOfARunRollsBack(start):
                 (shell('echo x > new; kill -9 $$'), ('rolled_back', 'exit_status', 137)),
                 (ordering('/no/such/program'), ('rolled_back', 'exit_status', 127)),
                 (ordering('/no/such/program', confined=False, network='host'),
-                 ('rolled_back', 'not_started', None)),
+                 ('rolled_back', 'not_started', 127)),
                 (shell('echo x > new; kill -9 $$', confined=False, network='host'),
                  ('rolled_back', 'signal', 137)),
                 (shell('trap "exit 0" TERM; echo x > new; while :; do sleep 0.1; done', timeout_ms=500),

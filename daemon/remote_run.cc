@@ -1,0 +1,160 @@
+#include "daemon/remote_run.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdint>
+
+#include "daemon/command_spec.h"
+#include "daemon/exit_status.h"
+#include "daemon/run_result.h"
+#include "session/error.h"
+
+namespace escrow::daemon {
+namespace {
+
+using session::Reason;
+
+constexpr int kPaceMs = 100;  // of what the command writes
+constexpr int kSignalled = 128;
+
+volatile sig_atomic_t asked_to_end = 0;
+
+// While it lives SIGINT and SIGTERM are only noted.
+class NotedSignals {
+ public:
+  NotedSignals() {
+    asked_to_end = 0;
+    struct sigaction note {};
+    note.sa_handler = [](int number) { asked_to_end = number; };
+    note.sa_flags = SA_RESTART;
+    for (std::size_t at = 0; at < kNumbers.size(); ++at) ::sigaction(kNumbers[at], &note, &before_[at]);
+  }
+  ~NotedSignals() {
+    for (std::size_t at = 0; at < kNumbers.size(); ++at) ::sigaction(kNumbers[at], &before_[at], nullptr);
+  }
+  NotedSignals(const NotedSignals&) = delete;
+  NotedSignals& operator=(const NotedSignals&) = delete;
+
+ private:
+  static constexpr std::array<int, 2> kNumbers = {SIGINT, SIGTERM};
+  std::array<struct sigaction, 2> before_{};
+};
+
+// Who reads our output may be gone: the run goes on, as that of a command that ignores it.
+void pass_on(int descriptor, const std::string& bytes) {
+  for (std::size_t done = 0; done < bytes.size();) {
+    const ssize_t count = ::write(descriptor, bytes.data() + done, bytes.size() - done);
+    if (count < 0 && errno != EINTR) return;
+    if (count > 0) done += static_cast<std::size_t>(count);
+  }
+}
+
+// What one stream of the run has written since the last time.
+class Follower {
+ public:
+  Follower(ServiceClient& client, const std::string& run, const char* stream, int descriptor)
+      : client_(client),
+        target_("/v1/runs/" + run + "/output?stream=" + stream + "&offset="),
+        descriptor_(descriptor) {}
+
+  void take() {
+    for (;;) {
+      const std::string bytes = client_.get(target_ + std::to_string(offset_));
+      if (bytes.empty()) return;
+      offset_ += bytes.size();
+      pass_on(descriptor_, bytes);
+    }
+  }
+
+ private:
+  ServiceClient& client_;
+  const std::string target_;
+  const int descriptor_;
+  std::uint64_t offset_ = 0;
+};
+
+CommandEnd not_started(int status, const std::string& program) {
+  CommandEnd end{.cause = EndCause::failed, .command_status = std::nullopt, .message = {}, .survivors = {}};
+  const std::string command = "the command \"" + program + "\" ";
+  if (status == kExitNotFound) {
+    end.cause = EndCause::not_found;
+    end.message = command + "was not found";
+  } else if (status == kExitCannotRun) {
+    end.cause = EndCause::could_not_run;
+    end.message = command + "could not be run";
+  } else {
+    end.message = command + "could not be started";
+  }
+  return end;
+}
+
+// As the record of its session tells how the command ended.
+CommandEnd end_of(const session::SessionRecord& record, const std::string& program, int sent_signal) {
+  CommandEnd end{.cause = EndCause::exited, .command_status = record.exit_code, .message = {}, .survivors = {}};
+  const int status = record.exit_code.value_or(0);
+  switch (record.reason) {
+    case Reason::signal:
+      end.cause = EndCause::signalled;
+      end.signal_number = status - kSignalled;
+      break;
+    case Reason::cancelled:
+      end.cause = EndCause::cancelled;
+      end.signal_number = sent_signal != 0 ? sent_signal : SIGTERM;
+      break;
+    case Reason::timed_out:
+      end.cause = EndCause::timed_out;
+      break;
+    case Reason::oom:
+      end.cause = EndCause::oom;
+      break;
+    case Reason::not_started:
+      end = not_started(status, program);
+      break;
+    case Reason::host_lost:
+      end.cause = EndCause::lost;
+      end.message = "the process that hosted it was killed";
+      break;
+    default:
+      end.status = status;
+      break;
+  }
+  return end;
+}
+
+}  // namespace
+
+RemoteRunEnd run_remotely(ServiceClient& client, const api::JsonObject& order, const std::string& program,
+                          std::optional<std::chrono::milliseconds> timeout) {
+  const NotedSignals signals;
+  api::RemoteRun run = api::run_from_json(client.post("/v1/runs", order));
+  Follower out(client, run.id, "stdout", STDOUT_FILENO), err(client, run.id, "stderr", STDERR_FILENO);
+  int sent_signal = 0;
+  const std::string path = "/v1/runs/" + run.id;
+  while (!run.has_ended) {
+    if (asked_to_end != 0 && sent_signal == 0) {
+      sent_signal = asked_to_end;
+      client.post(path + "/cancel", api::JsonObject());
+    }
+    run = api::run_from_json(client.get(path + "/wait?timeout_ms=" + std::to_string(kPaceMs)));
+    out.take();
+    err.take();
+  }
+  const session::SessionRecord& record = run.session.view.record;
+  RemoteRunEnd end;
+  end.result.record = record;
+  end.result.command_status = record.exit_code;
+  end.result.counts = record.counts.value_or(session::ChangeCounts{});
+  end.result.omitted = run.session.view.omitted;
+  for (const std::string& path_of_conflict : record.conflicts)
+    end.result.conflicts.push_back({.path = path_of_conflict, .ours = {}, .theirs = {}});
+  const CommandEnd how = end_of(record, program, sent_signal);
+  end.result.exit_code = exit_code_of_run(record, how);
+  end.result.summary = summary_of({end.result, how, timeout});
+  if (run.is_truncated[0] || run.is_truncated[1]) end.warning = "the command wrote more than the service keeps";
+  return end;
+}
+
+}  // namespace escrow::daemon

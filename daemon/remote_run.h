@@ -1,0 +1,28 @@
+// `escrow --host ... run`: the command runs where the escrowd is (POST /v1/runs); its output comes here as it is
+// written, and the exit status and the last line are those of a run on this machine.
+//
+// SIGINT and SIGTERM cancel the run; the way it then ended is waited for. The command's standard input is empty.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "api/json_document.h"
+#include "api/result_json.h"
+#include "daemon/service_client.h"
+
+namespace escrow::daemon {
+
+struct RemoteRunEnd {
+  api::RunResult result;      // with its exit code and summary
+  std::string warning;        // of output that was not kept; empty: none
+};
+
+// `order` is the body of POST /v1/runs, `program` what its command begins with. Throws what the service refuses, and
+// Error{unavailable} when it goes away: the run goes on there.
+RemoteRunEnd run_remotely(ServiceClient& client, const api::JsonObject& order, const std::string& program,
+                          std::optional<std::chrono::milliseconds> timeout);
+
+}  // namespace escrow::daemon
