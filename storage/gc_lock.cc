@@ -3,6 +3,8 @@
 #include <fcntl.h>
 
 #include <cerrno>
+#include <chrono>
+#include <thread>
 
 #include "storage/durable_file.h"
 
@@ -21,21 +23,37 @@ UniqueFd lock(const std::string& path, LockKind kind, int command) {
   return fd;
 }
 
-// Everybody passes through it; whoever waits for the lock alone stands in it meanwhile.
+// Everybody passes through it; whoever wants the lock alone stands in it meanwhile, but not longer than this: somebody
+// may be publishing gigabytes, and the small commits of others do not wait for those.
 std::string turnstile_of(const std::string& path) { return path + ".turn"; }
+constexpr auto kLongestTurn = std::chrono::milliseconds(500);
+constexpr auto kLookEvery = std::chrono::milliseconds(2);
+constexpr auto kBetweenTurns = std::chrono::milliseconds(100);
 
 }  // namespace
 
 UniqueFd lock_file(const std::string& path, LockKind kind) { return lock(path, kind, F_OFD_SETLKW); }
 
 UniqueFd take_gc_lock(const std::string& path, LockKind kind) {
-  const UniqueFd turn = lock_file(turnstile_of(path), kind);
-  return lock_file(path, kind);
+  if (kind == LockKind::shared) {
+    const UniqueFd turn = lock_file(turnstile_of(path), LockKind::shared);
+    return lock_file(path, LockKind::shared);
+  }
+  for (;;) {
+    if (UniqueFd alone = try_gc_lock_alone(path)) return alone;
+    std::this_thread::sleep_for(kBetweenTurns);
+  }
 }
 
 UniqueFd try_gc_lock_alone(const std::string& path) {
   const UniqueFd turn = lock(turnstile_of(path), LockKind::exclusive, F_OFD_SETLK);
-  return turn ? lock_file(path, LockKind::exclusive) : UniqueFd();
+  if (!turn) return UniqueFd();
+  const auto deadline = std::chrono::steady_clock::now() + kLongestTurn;
+  for (;;) {
+    if (UniqueFd alone = lock(path, LockKind::exclusive, F_OFD_SETLK)) return alone;
+    if (std::chrono::steady_clock::now() > deadline) return UniqueFd();
+    std::this_thread::sleep_for(kLookEvery);
+  }
 }
 
 }  // namespace escrow::storage

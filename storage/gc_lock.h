@@ -13,9 +13,10 @@ enum class LockKind { shared, exclusive };
 // Any file, made if it is not there. Waits. The lock is held until the descriptor is closed.
 UniqueFd lock_file(const std::string& path, LockKind kind);
 
-// Waits. Whoever wants it alone is next: publishers that follow one another closely do not keep it waiting for good.
+// Waits. Whoever wants it alone is next, so that publishers that follow one another closely do not keep it out for
+// good; and nobody waits long behind one who waits for a long publication.
 UniqueFd take_gc_lock(const std::string& path, LockKind kind);
-// Alone, or nothing when another has it alone or wants it. Waits for those who share it.
+// Alone; nothing when another has it alone or wants it, or when those who share it do not let go in half a second.
 UniqueFd try_gc_lock_alone(const std::string& path);
 
 }  // namespace escrow::storage

@@ -42,6 +42,16 @@ TEST_F(GcLock, ManyShareItAndOneHasItAlone) {
   EXPECT_TRUE(shared);
 }
 
+TEST_F(GcLock, NobodyWaitsForALongPublicationBehindWhoWantsItAlone) {
+  UniqueFd publication = take_gc_lock(path(), LockKind::shared);
+  std::thread collector([&] { take_gc_lock(path(), LockKind::exclusive); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  for (int number = 0; number < 3; ++number) EXPECT_TRUE(take_gc_lock(path(), LockKind::shared));
+  EXPECT_FALSE(try_gc_lock_alone(path()));
+  publication = UniqueFd();
+  collector.join();
+}
+
 TEST_F(GcLock, PublishersThatNeverPauseDoNotKeepOutWhoWantsItAlone) {
   using namespace std::chrono_literals;
   std::atomic<bool> done = false;
