@@ -66,7 +66,10 @@ struct HttpServer::Impl {
     if (!options.tcp.address.empty()) {
       doors.push_back({listen_on_tcp(io, options.tcp.address), asio::steady_timer(io), true});
     }
-    doors.push_back({listen_on_unix(io, options.socket, options.group), asio::steady_timer(io)});
+    doors.push_back({options.given_socket >= 0
+                         ? listen_on_given(io, options.given_socket, options.socket, options.group)
+                         : listen_on_unix(io, options.socket, options.group),
+                     asio::steady_timer(io)});
     for (Door& door : doors) accept(door);
     thread = std::thread([this] { io.run(); });
   }
@@ -80,7 +83,7 @@ struct HttpServer::Impl {
     workers.join();
     io.stop();
     thread.join();
-    ::unlink(options.socket.c_str());
+    if (options.given_socket < 0) ::unlink(options.socket.c_str());
   }
 
   void accept(Door& door);

@@ -31,6 +31,7 @@ class HttpServer {
   };
   struct Options {
     std::string socket;  // absolute
+    int given_socket = -1;  // that listens there already, and goes on when the server has gone; -1: it makes its own
     std::string group;   // that may connect; empty: this process's
     std::size_t max_body_bytes = std::size_t{1} << 20;
     // Where the bodies of PUT requests are kept while they come, and what is too large for one.
@@ -49,7 +50,7 @@ class HttpServer {
   // Listens from here on. A socket that a dead server left behind is replaced, one that answers is not.
   HttpServer(const Options& options, Handler handler, session::Log& log);
   // Accepts and reads nothing more, lets every request that was read be answered and every stream say its last part,
-  // removes the socket.
+  // removes the socket if it made it.
   ~HttpServer();
 
  private:

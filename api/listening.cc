@@ -61,6 +61,22 @@ void give_to_group(const std::string& path, const std::string& group) {
   }
 }
 
+void let_in(const std::string& path, const std::string& group) {
+  if (!group.empty()) give_to_group(path, group);
+  if (::chmod(path.c_str(), 0660) != 0) cannot_listen(path, std::strerror(errno));
+}
+
+bool listens_at(int socket, const std::string& path) {
+  sockaddr_un address{};
+  socklen_t size = sizeof address;
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return false;
+  int listens = 0;
+  socklen_t length = sizeof listens;
+  if (::getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0 || listens == 0) return false;
+  const std::string there(address.sun_path, ::strnlen(address.sun_path, sizeof address.sun_path));
+  return address.sun_family == AF_UNIX && there == path;
+}
+
 // nullopt: it is no ADDRESS:PORT.
 std::optional<TcpEndpoint> parse_address(const std::string& text) {
   const std::size_t colon = text.rfind(':');
@@ -101,9 +117,21 @@ Acceptor listen_on_unix(asio::io_context& io, const std::string& path, const std
   if (!failed) acceptor.bind(stream_protocol::endpoint(UnixEndpoint(path)), failed);
   ::umask(before);
   if (failed) cannot_listen(path, failed.message());
-  if (!group.empty()) give_to_group(path, group);
-  if (::chmod(path.c_str(), 0660) != 0) cannot_listen(path, std::strerror(errno));
+  let_in(path, group);
   acceptor.listen(asio::socket_base::max_listen_connections, failed);
+  if (failed) cannot_listen(path, failed.message());
+  return acceptor;
+}
+
+Acceptor listen_on_given(asio::io_context& io, int socket, const std::string& path, const std::string& group) {
+  if (!listens_at(socket, path)) {
+    cannot_listen(path, "the service manager listens elsewhere; give ListenStream= of escrowd.socket and \"socket\" of "
+                        "the configuration the same path");
+  }
+  let_in(path, group);
+  Acceptor acceptor(io);
+  error_code failed;
+  acceptor.assign(stream_protocol(AF_UNIX, 0), socket, failed);
   if (failed) cannot_listen(path, failed.message());
   return acceptor;
 }

@@ -15,6 +15,8 @@ namespace escrow::api {
 
 // Mode 0660; `group` empty: this process's. A socket that a dead server left is replaced, one that answers is not.
 Acceptor listen_on_unix(boost::asio::io_context& io, const std::string& path, const std::string& group);
+// A socket that listens at `path` already, made by the service manager: takes it over, with the same mode and group.
+Acceptor listen_on_given(boost::asio::io_context& io, int socket, const std::string& path, const std::string& group);
 // `address` is a numeric ADDRESS:PORT, IPv6 in brackets.
 Acceptor listen_on_tcp(boost::asio::io_context& io, const std::string& address);
 // TLS 1.2 or later, with a certificate (or chain) and its key in PEM files.

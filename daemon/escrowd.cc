@@ -14,7 +14,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "api/service_notice.h"
+#include "api/service_manager.h"
 #include "daemon/exit_status.h"
 #include "daemon/idempotency.h"
 #include "daemon/service_routes.h"
@@ -61,9 +61,10 @@ FileDescriptor lock_state(const std::string& directory) {
   return lock;
 }
 
-api::HttpServer::Options server_options(const EscrowdConfig& config) {
+api::HttpServer::Options server_options(const EscrowdConfig& config, int given_socket) {
   api::HttpServer::Options options;
   options.socket = config.socket;
+  options.given_socket = given_socket;
   options.group = config.socket_group;
   options.max_body_bytes = config.max_body_bytes;
   options.content_directory = config.state_directory;
@@ -82,6 +83,7 @@ api::HttpServer::Options server_options(const EscrowdConfig& config) {
 
 Escrowd::Escrowd(const EscrowdConfig& config)
     : config_(config),
+      given_socket_(api::take_service_manager_socket()),
       log_(make_log(config.verbose)),
       signals_(take_signals()),
       repository_roots_(config_.repository_roots, "repository_roots"),
@@ -108,7 +110,8 @@ Escrowd::Escrowd(const EscrowdConfig& config)
     metrics_.add_request(method, route, status, seconds);
   });
   server_ = std::make_unique<api::HttpServer>(
-      server_options(config_), [this](const api::HttpRequest& request) { return router_.answer(request); }, *log_);
+      server_options(config_, given_socket_),
+      [this](const api::HttpRequest& request) { return router_.answer(request); }, *log_);
 }
 
 Escrowd::~Escrowd() { api::tell_service_manager("STOPPING=1"); }

@@ -35,6 +35,7 @@ class Escrowd {
 
  private:
   const EscrowdConfig config_;
+  const int given_socket_;  // on which the service manager listens for it; -1: none
   std::unique_ptr<session::Log> log_;
   FileDescriptor signals_;  // blocked in every thread, read here
   AllowedRoots repository_roots_, mount_roots_;

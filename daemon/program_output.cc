@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <sstream>
 
 #include "daemon/file_descriptor.h"
 #include "session/error.h"
@@ -77,8 +78,14 @@ class SpawnAttributes {
 }  // namespace
 
 std::string ProgramOutput::complaint() const {
-  const std::string& text = err.empty() ? out : err;
-  return text.substr(0, text.find('\n'));
+  std::istringstream lines(err.empty() ? out : err);
+  std::string first, line;
+  while (std::getline(lines, line)) {
+    if (first.empty()) first = line;
+    // Both runtimes warn of other things before they say why.
+    if (!line.starts_with("WARNING") && line.find("level=warning") == std::string::npos) return line;
+  }
+  return first;
 }
 
 ProgramOutput run_program(const std::vector<std::string>& arguments) {

@@ -17,6 +17,8 @@ packages=(
   # test and measure: the tools that run inside mounts, and the file systems compared with
   sqlite3 rsync attr python3 fuse-overlayfs man-db procps util-linux tar strace curl python3-yaml
   python3-jsonschema openssl clang libclang-rt-dev docker.io podman runc busybox-static
+  # try the package (deploy/try-package.sh)
+  debootstrap
 )
 
 missing=()

@@ -101,7 +101,7 @@ class Machine:
         os.makedirs(f'{root}/bin', exist_ok=True)
         os.makedirs(f'{root}/tmp', exist_ok=True)
         shutil.copy('/bin/busybox', f'{root}/bin/busybox')
-        for program in ('sh', 'cat', 'id', 'ls', 'sleep', 'tail', 'touch', 'rm', 'echo', 'head'):
+        for program in ('sh', 'cat', 'id', 'ls', 'sleep', 'tail', 'touch', 'rm', 'echo', 'head', 'date'):
             if not os.path.lexists(f'{root}/bin/{program}'):
                 os.symlink('busybox', f'{root}/bin/{program}')
         archive = f'{self.directory}/image.tar'

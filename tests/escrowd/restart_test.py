@@ -188,5 +188,44 @@ def TheServiceManagerIsToldWhenItIsReady(start):
             expect_equal('then', notify.recv(100), b'STOPPING=1')
 
 
+def start_with_given_socket(service, listener, count='1'):
+    """As a service manager starts it: the listening socket is descriptor 3."""
+    def give():
+        os.dup2(listener.fileno(), 3)
+        os.set_inheritable(3, True)
+    script = f'LISTEN_PID=$$ LISTEN_FDS={count} exec "$0" --config "$1"'
+    return subprocess.Popen(['sh', '-c', script, service.escrowd_binary, service.config_path], stdin=subprocess.DEVNULL,
+                            stderr=subprocess.PIPE, text=True, preexec_fn=give, close_fds=False)
+
+
+def ASocketOfTheServiceManagerOutlivesTheService(start):
+    with start() as service:
+        service.stop()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            listener.bind(service.socket)
+            listener.listen(16)
+            for _ in range(2):
+                answers = []
+                # Asked while nobody is there: answered by the one that comes.
+                asker = threading.Thread(target=lambda: answers.append(service.get('/v1/health').status))
+                asker.start()
+                service.process = start_with_given_socket(service, listener)
+                asker.join()
+                expect_equal('the answer', answers, [200])
+                about = os.stat(service.socket)
+                expect_equal('mode and group', (about.st_mode & 0o777, about.st_gid), (0o660, 65534))
+                expect_equal('the exit status', service.stop(), 0)
+                expect(os.path.exists(service.socket), 'the service has removed the socket that it was given')
+            for path, count, words in (('elsewhere', '1', 'the service manager listens elsewhere'),
+                                       ('both', '2', 'handed over 2 sockets')):
+                with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+                    other.bind(f'{service.directory}/{path}')
+                    other.listen(1)
+                    refused = start_with_given_socket(service, other, count)
+                    _, said = refused.communicate(timeout=20)
+                    expect_equal('the exit status', refused.returncode, 125)
+                    expect(words in said and said.count('\n') == 1, said)
+
+
 if __name__ == '__main__':
     main(globals())

@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""`escrow run --image` where it cannot work: each time one sentence, no commit, and nothing left running or mounted."""
+import json
+import os
+import signal
+import stat
+import subprocess
+import tempfile
+
+from run_test import TRAPS, started
+from runtimes import IMAGE, eventually, expect, expect_equal, main
+
+NOBODY = 65534
+WHAT_TO_DO = 'install and start docker or podman, or get the right to use it'
+
+
+def refused(machine, words, *options, image=IMAGE, prefix=(), **keywords):
+    """Before anything is opened: one sentence that has all of `words`, and no trace."""
+    result = subprocess.run([*prefix, machine.escrow_program, '--repo', machine.repository, 'run', '--image', image, *options,
+                             '--', 'true'], capture_output=True, text=True, check=False, timeout=60,
+                            **{'env': machine.environment, **keywords})
+    expect(result.returncode == 125 or result.returncode == 2, f'{options}: status {result.returncode}')
+    expect(result.stderr.startswith('escrow: ') and result.stderr.count('\n') == 1, f'no sentence: {result.stderr}')
+    for word in words:
+        expect(word in result.stderr, f'{word!r} is not said: {result.stderr}')
+    expect_equal('sessions', json.loads(machine.escrow('audit', '--json')), machine.imported)
+    still_open = [one for one in json.loads(machine.escrow('sessions', '--json')) if one['state'] == 'open']
+    expect_equal('open sessions', still_open, [])
+
+
+def WithoutARuntimeItSaysWhatToInstall(machine):
+    name = machine.runtime.name
+    nowhere = {**machine.environment, 'PATH': '/nowhere'}
+    refused(machine, [f'{name} is not installed', WHAT_TO_DO], '--runtime', name, env=nowhere)
+    refused(machine, ['docker is not installed', 'podman is not installed', WHAT_TO_DO], env=nowhere)
+
+
+def AServerThatDoesNotRunIsNamed(machine):
+    socket = f'{machine.directory}/nobody-listens.sock'
+    refused(machine, [socket, WHAT_TO_DO], '--runtime', 'docker',
+            env={**machine.environment, 'DOCKER_HOST': f'unix://{socket}'})
+
+
+def WithoutARightToTheSocketItIsNamed(machine):
+    socket = machine.runtime.environment['DOCKER_HOST'].removeprefix('unix://')
+    for directory in (machine.directory, os.path.dirname(socket)):
+        os.chmod(directory, 0o711)
+    # Nothing else is in its way: the repository is its own, and it may mount.
+    subprocess.run(['chown', '-R', f'{NOBODY}:{NOBODY}', machine.repository], check=True)
+    device = f'{machine.directory}/fuse'
+    os.mknod(device, 0o666 | stat.S_IFCHR, os.stat('/dev/fuse').st_rdev)
+    os.chmod(device, 0o666)
+    as_nobody = ['unshare', '--mount', 'sh', '-c', f'mount --bind {device} /dev/fuse && exec setpriv --reuid {NOBODY} '
+                 f'--regid {NOBODY} --clear-groups "$@"', 'sh']
+    refused(machine, [socket, 'permission denied', WHAT_TO_DO], '--runtime', 'docker', prefix=as_nobody)
+
+
+def AnImageThatCannotBeHadIsNamed(machine):
+    name = machine.runtime.name
+    refused(machine, [f'{name} has no image no-such-image', 'pull it'], '--runtime', name, '--pull', 'never',
+            image='no-such-image')
+    # Nobody listens there.
+    nowhere = '127.0.0.1:1/nowhere'
+    refused(machine, [f'{name} could not pull the image {nowhere}', 'refused'], '--runtime', name, image=nowhere)
+    refused(machine, ['a b'], '--runtime', name, '--pull', 'never', image='a b')
+
+
+def AnOptionThatTheRuntimeRefusesRollsBack(machine):
+    before = machine.git('rev-parse', 'main')
+    status, _, err = machine.container(['--runtime-arg=--no-such-option'], 'echo x > new')
+    expect(status not in (0, 127), f'status {status}')
+    expect('no-such-option' in err and 'could not start the container' in err, err)
+    expect_equal('state', machine.last_session()['state'], 'rolled_back')
+    expect_equal('the branch', machine.git('rev-parse', 'main'), before)
+    machine.expect_clean()
+
+
+def processes_with(word, program):
+    """Of those that say `word` on their command line, the ones of this program."""
+    found = []
+    for process in filter(str.isdigit, os.listdir('/proc')):
+        try:
+            with open(f'/proc/{process}/cmdline', 'rb') as file:
+                words = file.read().decode(errors='replace').split('\0')
+        except OSError:
+            continue
+        if os.path.basename(words[0]).startswith(program) and any(word in one for one in words):
+            found.append(int(process))
+    return found
+
+
+def WhenWhatWatchesTheContainerDiesItIsRolledBack(machine):
+    """Between the runtime and the container there is one more process: docker's shim, podman's conmon."""
+    before = machine.git('rev-parse', 'main')
+    run, name = started(machine, ['--grace', '1s'], TRAPS)
+    number = machine.run(machine.runtime.name, 'container', 'inspect', '--format', '{{.Id}}', name)
+    container = machine.run(machine.runtime.name, 'container', 'inspect', '--format', '{{.State.Pid}}', name)
+    watchers = processes_with(number, {'docker': 'containerd-shim', 'podman': 'conmon'}[machine.runtime.name])
+    expect_equal('its watchers', len(watchers), 1)
+    os.kill(watchers[0], signal.SIGKILL)
+    status = run.wait(timeout=60)
+    _, err = run.communicate()
+    expect(status != 0, f'status {status} ({err})')
+    expect_equal(f'state ({err})', machine.last_session()['state'], 'rolled_back')
+    expect_equal('the branch', machine.git('rev-parse', 'main'), before)
+    eventually('the container is gone', lambda: not os.path.exists(f'/proc/{container}'))
+    machine.expect_clean()
+
+
+def ARepositoryThatIsNotThereIsSaidFirst(machine):
+    with tempfile.TemporaryDirectory(prefix='esc.', dir='/var/tmp') as directory:
+        result = subprocess.run([machine.escrow_program, '--repo', f'{directory}/no.git', 'run', '--image', IMAGE,
+                                 '--runtime', machine.runtime.name, '--', 'true'], env=machine.environment,
+                                capture_output=True, text=True, check=False, timeout=60)
+        expect(result.returncode not in (0, 127), f'status {result.returncode}')
+        expect('no.git' in result.stderr and result.stderr.count('\n') == 1, result.stderr)
+    expect_equal('containers', machine.containers(), [])
+
+
+if __name__ == '__main__':
+    os.umask(0o022)
+    main(globals())

@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""deploy/kubernetes and deploy/docker as far as they can be checked without either: every member is one that the API of
+its kind knows, every name that one part uses another part defines, and escrowd takes the configuration.
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+import yaml
+
+TEXT, FLAG, NUMBER = str, bool, int
+ANY_TEXTS = {'*': TEXT}  # an object of texts
+META = {'name': TEXT, 'generateName': TEXT, 'namespace': TEXT, 'labels': ANY_TEXTS}
+VOLUME = {'name': TEXT, 'configMap': {'name': TEXT}, 'hostPath': {'path': TEXT, 'type': TEXT}, 'emptyDir': {}}
+CONTAINER = {
+    'name': TEXT, 'image': TEXT, 'imagePullPolicy': TEXT, 'command': [TEXT], 'args': [TEXT],
+    'env': [{'name': TEXT, 'value': TEXT}],
+    'securityContext': {'privileged': FLAG, 'readOnlyRootFilesystem': FLAG},
+    'readinessProbe': {'exec': {'command': [TEXT]}},
+    'volumeMounts': [{'name': TEXT, 'mountPath': TEXT, 'mountPropagation': TEXT, 'readOnly': FLAG}]}
+POD = {'metadata': META, 'spec': {
+    'serviceAccountName': TEXT, 'automountServiceAccountToken': FLAG, 'nodeSelector': ANY_TEXTS, 'restartPolicy': TEXT,
+    'terminationGracePeriodSeconds': NUMBER, 'initContainers': [CONTAINER], 'containers': [CONTAINER],
+    'volumes': [VOLUME]}}
+KINDS = {  # of the API's reference, version 1.28, what is used here
+    ('v1', 'Namespace'): {},
+    ('v1', 'ServiceAccount'): {'automountServiceAccountToken': FLAG},
+    ('v1', 'ConfigMap'): {'data': ANY_TEXTS},
+    ('networking.k8s.io/v1', 'NetworkPolicy'): {'spec': {'podSelector': {}, 'policyTypes': [TEXT]}},
+    ('apps/v1', 'DaemonSet'): {'spec': {
+        'selector': {'matchLabels': ANY_TEXTS}, 'template': POD,
+        'updateStrategy': {'type': TEXT, 'rollingUpdate': {'maxSurge': NUMBER, 'maxUnavailable': NUMBER}}}},
+    ('batch/v1', 'Job'): {'spec': {'backoffLimit': NUMBER, 'template': POD}},
+}
+
+
+def expect(condition, what):
+    if not condition:
+        sys.exit(what)
+
+
+def check_shape(where, value, shape):
+    if isinstance(shape, dict):
+        expect(isinstance(value, dict), f'{where} is not an object')
+        for name, member in value.items():
+            expect(name in shape or '*' in shape, f'{where}.{name} is not known')
+            check_shape(f'{where}.{name}', member, shape.get(name, shape.get('*')))
+    elif isinstance(shape, list):
+        expect(isinstance(value, list), f'{where} is not a list')
+        for item in value:
+            check_shape(f'{where}[]', item, shape[0])
+    else:
+        expect(type(value) is shape, f'{where} is {value!r}, not of type {shape.__name__}')  # a bool is no int
+
+
+def check_pod(where, template, defined):
+    spec = template['spec']
+    volumes = {volume['name']: volume for volume in spec['volumes']}
+    used = set()
+    for container in spec.get('initContainers', []) + spec['containers']:
+        for mount in container['volumeMounts']:
+            expect(mount['name'] in volumes, f'{where}: {container["name"]} mounts {mount["name"]}, which is no volume')
+            used.add(mount['name'])
+            expect(mount.get('mountPropagation') != 'Bidirectional' or container['securityContext']['privileged'],
+                   f'{where}: Kubernetes refuses Bidirectional without privileged')
+    expect(used == set(volumes), f'{where}: nobody mounts {set(volumes) - used}')
+    for volume in volumes.values():
+        config = volume.get('configMap', {}).get('name')
+        expect(config is None or ('ConfigMap', config) in defined, f'{where}: there is no ConfigMap {config}')
+    account = spec.get('serviceAccountName')
+    expect(account is None or ('ServiceAccount', account) in defined, f'{where}: there is no ServiceAccount {account}')
+    return {name: volume['hostPath']['path'] for name, volume in volumes.items() if 'hostPath' in volume}
+
+
+def check_configuration(escrowd, text):
+    config = json.loads(text)
+    with tempfile.TemporaryDirectory(prefix='escrow-manifests.') as directory:
+        for member in ('repository_roots', 'mount_roots'):
+            for path in config[member]:
+                os.makedirs(directory + path, exist_ok=True)
+            config[member] = [os.path.realpath(directory) + path for path in config[member]]
+        with open(f'{directory}/escrowd.json', 'w', encoding='utf-8') as file:
+            json.dump(config, file)
+        result = subprocess.run([escrowd, '--config', f'{directory}/escrowd.json', '--check-config'],
+                                capture_output=True, text=True, check=False, timeout=20)
+    expect(result.returncode == 0, f'escrowd does not take the configuration: {result.stderr}')
+
+
+def documents(directory):
+    for name in sorted(os.listdir(directory)):
+        if name.endswith('.yaml'):
+            with open(f'{directory}/{name}', encoding='utf-8') as file:
+                for document in yaml.safe_load_all(file):
+                    yield name, document
+
+
+def check_kubernetes(source, escrowd):
+    directory = f'{source}/deploy/kubernetes'
+    found = list(documents(directory))
+    defined = {(document['kind'], document['metadata'].get('name')) for _, document in found}
+    host_paths = []
+    for name, document in found:
+        where = f'{name}: {document["kind"]}'
+        kind = (document['apiVersion'], document['kind'])
+        expect(kind in KINDS, f'{where} of {kind[0]} is not known')
+        check_shape(where, document, {'apiVersion': TEXT, 'kind': TEXT, 'metadata': META, **KINDS[kind]})
+        expect(kind[1] == 'Namespace' or document['metadata']['namespace'] == 'escrow', f'{where}: which namespace?')
+        template = document.get('spec', {}).get('template')
+        if template is None:
+            continue
+        host_paths.append(check_pod(where, template, defined))
+        selector = document['spec'].get('selector', {}).get('matchLabels', {})
+        labels = template.get('metadata', {}).get('labels', {})
+        expect(selector.items() <= labels.items(), f'{where}: its selector {selector} does not match {labels}')
+    expect(len(host_paths) == 2, f'{len(host_paths)} kinds of pods')
+    for name in ('sessions', 'run'):
+        expect(host_paths[0][name] == host_paths[1][name], f'service and job do not meet: {name} is elsewhere')
+    config, = [document for _, document in found if document['kind'] == 'ConfigMap']
+    check_configuration(escrowd, config['data']['escrowd.json'])
+    with open(f'{directory}/README.md', encoding='utf-8') as file:
+        for name in re.findall(r'-f (\S+\.yaml)', file.read()):
+            expect(os.path.exists(f'{directory}/{name}'), f'README.md applies {name}, which is not there')
+
+
+def check_docker(source, escrowd):
+    with open(f'{source}/deploy/packaging/escrowd.json', encoding='utf-8') as file:
+        text = file.read()
+    check_configuration(escrowd, text)
+    with open(f'{source}/deploy/docker/compose.yaml', encoding='utf-8') as file:
+        service = yaml.safe_load(file)['services']['escrowd']
+    targets = {volume['target'] for volume in service['volumes']}
+    config = json.loads(text)
+    for path in config['repository_roots'] + config['mount_roots'] + ['/var/lib/escrowd', '/run/escrowd']:
+        expect(path in targets, f'{path} of the service goes with its container')
+    with open(f'{source}/deploy/docker/Dockerfile', encoding='utf-8') as file:
+        lines = file.read().replace('\\\n', '').splitlines()
+    words = [line.split(None, 1) for line in lines if line and not line.startswith('#')]
+    expect([word for word, _ in words] == ['FROM', 'COPY', 'RUN', 'COPY', 'ENTRYPOINT', 'CMD'], f'{words}')
+    for word, rest in words:
+        if word == 'COPY' and '*' not in rest:
+            expect(os.path.exists(f'{source}/deploy/docker/{rest.split()[0]}'), f'nothing to copy: {rest}')
+        if word == 'RUN':
+            subprocess.run(['sh', '-n', '-c', rest], check=True)
+        if word in ('ENTRYPOINT', 'CMD'):
+            json.loads(rest)
+
+
+if __name__ == '__main__':
+    check_kubernetes(*sys.argv[1:3])
+    check_docker(*sys.argv[1:3])

@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""The Debian package of this build: what is in it, and what dpkg is told. deploy/try-package.sh installs it."""
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+# Everything but libraries of the system; modes as `ls` shows them.
+CONTENTS = {
+    "./etc/escrow/escrowd.json": "-rw-r--r--",
+    "./sbin/mount.fuse.escrow": "-rwxr-xr-x",
+    "./usr/bin/escrow": "-rwxr-xr-x",
+    "./usr/bin/escrowd": "-rwxr-xr-x",
+    "./usr/lib/systemd/system/escrow-mount@.service": "-rw-r--r--",
+    "./usr/lib/systemd/system/escrowd.service": "-rw-r--r--",
+    "./usr/lib/systemd/system/escrowd.socket": "-rw-r--r--",
+    "./usr/share/bash-completion/completions/escrow": "-rw-r--r--",
+    "./usr/share/doc/escrow/README.md": "-rw-r--r--",
+    "./usr/share/doc/escrow/changelog.gz": "-rw-r--r--",
+    "./usr/share/doc/escrow/copyright": "-rw-r--r--",
+    "./usr/share/doc/escrow/openapi.yaml": "-rw-r--r--",
+    "./usr/share/fish/vendor_completions.d/escrow.fish": "-rw-r--r--",
+    "./usr/share/man/man1/escrow.1.gz": "-rw-r--r--",
+    "./usr/share/man/man8/escrowd.8.gz": "-rw-r--r--",
+    "./usr/share/zsh/site-functions/_escrow": "-rw-r--r--",
+}
+EMPTY_DIRECTORIES = {"./var/lib/escrow/repositories/", "./var/lib/escrow/sessions/"}
+
+
+def run(*command, **keywords):
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=90, **keywords)
+    if result.returncode != 0:
+        sys.exit(f"{' '.join(command)}: exit status {result.returncode}\n{result.stdout}{result.stderr}")
+    return result.stdout
+
+
+def expect(condition, what):
+    if not condition:
+        sys.exit(what)
+
+
+def expect_equal(what, actual, expected):
+    expect(actual == expected, f"{what}: got {actual!r}, expected {expected!r}")
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def check_contents(package):
+    files, directories = {}, {}
+    for line in run("dpkg-deb", "--contents", package).splitlines():
+        mode, owner, _, _, _, name = line.split(None, 5)
+        expect_equal(f"the owner of {name}", owner, "root/root")
+        (directories if mode.startswith("d") else files)[name] = mode
+    expect_equal("the files", files, CONTENTS)
+    expect_equal("modes of directories", set(directories.values()), {"drwxr-xr-x"})
+    full = {name for name in directories if any(other != name and other.startswith(name) for other in
+                                                [*files, *directories])}
+    expect_equal("empty directories", set(directories) - full, EMPTY_DIRECTORIES)
+
+
+def check_control(package, control, source):
+    fields = dict(line.split(": ", 1) for line in run("dpkg-deb", "--field", package).splitlines()
+                  if not line.startswith(" "))
+    version = re.search(r"^project\(escrow VERSION ([\d.]+)", read(f"{source}/CMakeLists.txt"), re.MULTILINE).group(1)
+    expect_equal("name and version", (fields["Package"], fields["Version"]), ("escrow", f"{version}-1"))
+    depends = {word.split()[0].split(":")[0] for word in fields["Depends"].split(", ")}
+    for needed in ("libc6", "libgit2-1.5", "libsqlite3-0", "libssl3", "fuse3", "passwd"):
+        expect(needed in depends, f"{needed} is not in Depends: {fields['Depends']}")
+    expect_equal("control files", sorted(os.listdir(control)),
+                 ["conffiles", "control", "md5sums", "postinst", "postrm", "prerm"])
+    expect_equal("conffiles", read(f"{control}/conffiles"), "/etc/escrow/escrowd.json\n")
+    for script in ("postinst", "postrm", "prerm"):
+        run("sh", "-n", f"{control}/{script}")
+        expect(os.stat(f"{control}/{script}").st_mode & 0o777 == 0o755, f"{script} is not executable")
+        expect(re.match(r"#!/bin/sh\n(#.*\n)+set -e\n", read(f"{control}/{script}")), f"{script} goes on after errors")
+
+
+def check_purge(control, directory):
+    """postrm, with the directories of a machine below `directory`: what it does not name it does not touch."""
+    script = read(f"{control}/postrm")
+    for place in ("/var/lib/", "/etc/", "/run/", "/usr/bin/"):
+        script = script.replace(f" {place}", f" {directory}{place}").replace(f"={place}", f"={directory}{place}")
+    for name in ("var/lib/escrowd/mine.git/refs", "var/lib/escrowd/runs/1", "var/lib/escrow/sessions",
+                 "var/lib/escrow/repositories/data.git/objects", "etc/escrow"):
+        os.makedirs(f"{directory}/{name}")
+    for name in ("escrowd.db", "runs.db-wal", "lock", "runs/1/output"):
+        with open(f"{directory}/var/lib/escrowd/{name}", "w", encoding="ascii"):
+            pass
+    said = run("sh", "-c", script.replace("getent group escrow", "false"), "postrm", "purge")
+    left = sorted(f"{at}/{name}"[len(directory) + 1:] for at, folders, _ in os.walk(directory) for name in folders)
+    expect_equal("what a purge leaves", left, [
+        "etc", "var", "var/lib", "var/lib/escrow", "var/lib/escrow/repositories",
+        "var/lib/escrow/repositories/data.git", "var/lib/escrow/repositories/data.git/objects", "var/lib/escrowd",
+        "var/lib/escrowd/mine.git", "var/lib/escrowd/mine.git/refs"])
+    for name in ("var/lib/escrowd is not empty", "repositories/data.git is left"):
+        expect(name in said, f"a purge does not say '{name}': {said}")
+
+
+def check_units(root):
+    units = f"{root}/usr/lib/systemd/system"
+    for unit in os.listdir(units):
+        text = read(f"{units}/{unit}")
+        for program in re.findall(r"^Exec\w+=(/usr/bin/\S+)", text, re.MULTILINE):
+            expect(os.access(f"{root}{program}", os.X_OK), f"{unit} starts {program}, which is not in the package")
+        expect("@program" not in text and "/usr/local" not in text, f"{unit} was not finished:\n{text}")
+    if not shutil.which("systemd-analyze"):
+        return
+    # With only what it needs to know of the system: it looks for the programs below the root, too.
+    for target in ("sockets", "multi-user", "basic", "sysinit", "shutdown", "local-fs"):
+        with open(f"{units}/{target}.target", "w", encoding="ascii") as file:
+            file.write("[Unit]\nDescription=for this test\n")
+    os.makedirs(f"{root}/bin", exist_ok=True)
+    shutil.copy("/bin/true", f"{root}/bin/umount")
+    for unit in ("escrowd.service", "escrowd.socket", "escrow-mount@srv-data.service"):
+        result = subprocess.run(["systemd-analyze", "verify", "--man=no", f"--root={root}", unit], capture_output=True,
+                                text=True, check=False, timeout=30)
+        expect_equal(f"what systemd-analyze says of {unit}", (result.returncode, result.stderr), (0, ""))
+
+
+def check_configuration(root, directory):
+    """escrowd takes the configuration as it comes, its directories being where the package puts them."""
+    config = json.loads(read(f"{root}/etc/escrow/escrowd.json"))
+    for roots in ("repository_roots", "mount_roots"):
+        config[roots] = [root + path for path in config[roots]]
+    with open(f"{directory}/escrowd.json", "w", encoding="utf-8") as file:
+        json.dump(config, file)
+    run(f"{root}/usr/bin/escrowd", "--config", f"{directory}/escrowd.json", "--check-config")
+
+
+def main():
+    source, build = sys.argv[1:3]
+    with tempfile.TemporaryDirectory(prefix="escrow-package.") as directory:
+        directory = os.path.realpath(directory)
+        umask = os.umask(0o077)
+        run("cpack", "--config", f"{build}/CPackConfig.cmake", "-B", f"{directory}/made")
+        os.umask(umask)
+        packages = [name for name in os.listdir(f"{directory}/made") if name.endswith(".deb")]
+        expect_equal("packages", len(packages), 1)
+        package = f"{directory}/made/{packages[0]}"
+        root, control = f"{directory}/root", f"{directory}/control"
+        run("dpkg-deb", "--extract", package, root)
+        run("dpkg-deb", "--control", package, control)
+        check_contents(package)
+        check_control(package, control, source)
+        check_configuration(root, directory)
+        check_units(root)
+        os.mkdir(f"{directory}/purged")
+        check_purge(control, f"{directory}/purged")
+
+
+if __name__ == "__main__":
+    main()
