@@ -13,7 +13,7 @@ struct ProgramOutput {
   int status = 0;  // as a shell has it: 127 where there is no such program, 128+n for signal n
   std::string out, err;
 
-  // The first line of what it complained of, or of what it said.
+  // The first line of what it complained of (or else said), but for warnings.
   std::string complaint() const;
 };
 
