@@ -7,9 +7,7 @@ macro(do)
   execute_process(COMMAND ${ARGV} COMMAND_ERROR_IS_FATAL ANY)
 endmacro()
 
-# Modes are said, lest the umask of who builds it decides.
-do(install -d -m 755 ${root}/etc ${root}/etc/escrow ${root}/var ${root}/var/lib ${root}/var/lib/escrow
-  ${root}/var/lib/escrow/repositories ${root}/var/lib/escrow/sessions)
+file(MAKE_DIRECTORY ${root}/etc/escrow ${root}/var/lib/escrow/repositories ${root}/var/lib/escrow/sessions)
 # `cmake --install` would put it over an administrator's own.
 do(install -m 644 ${CMAKE_CURRENT_LIST_DIR}/escrowd.json ${root}/etc/escrow/escrowd.json)
 do(install -m 644 ${CMAKE_CURRENT_LIST_DIR}/copyright ${documents}/copyright)
@@ -17,3 +15,5 @@ file(REMOVE ${documents}/LICENSE)
 file(RENAME ${documents}/CHANGELOG.md ${documents}/changelog)
 do(gzip --best --no-name ${documents}/changelog ${root}/usr/share/man/man1/escrow.1
   ${root}/usr/share/man/man8/escrowd.8)
+# Else the umask of who builds it decides.
+do(find ${root} -type d -exec chmod 755 {} +)
