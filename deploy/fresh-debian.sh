@@ -27,5 +27,6 @@ for device in null:1:3 zero:1:5 random:1:8 urandom:1:9 tty:5:0 fuse:10:229; do
   IFS=: read -r name major minor <<<"$device"
   mknod --mode=666 "$root/dev/$name" c "$major" "$minor"
 done
+ln -s ../proc/self/mounts "$root/etc/mtab"
 mkdir "$root/dev/shm" "$root/dev/pts"
 chroot "$root" apt-get update --quiet=2 >"$log" 2>&1 || { cat "$log" >&2; fail "its apt could not be set up"; }
