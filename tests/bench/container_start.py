@@ -70,7 +70,7 @@ def main():
     parser.add_argument('--rounds', type=int, default=10)
     parser.add_argument('--at-once', type=int, default=20)
     arguments = parser.parse_args()
-    arguments.escrow = os.path.realpath(f'{arguments.build}/daemon/escrow')
+    arguments.escrow = os.path.abspath(f'{arguments.build}/daemon/escrow')
     if why := obstacle():
         sys.exit(why)
     machine = Machine(arguments, Docker if arguments.runtime == 'docker' else Podman)
