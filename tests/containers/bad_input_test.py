@@ -50,8 +50,9 @@ def WithoutARightToTheSocketItIsNamed(machine):
     device = f'{machine.directory}/fuse'
     os.mknod(device, 0o666 | stat.S_IFCHR, os.stat('/dev/fuse').st_rdev)
     os.chmod(device, 0o666)
-    as_nobody = ['unshare', '--mount', 'sh', '-c', f'mount --bind {device} /dev/fuse && exec setpriv --reuid {NOBODY} '
-                 f'--regid {NOBODY} --clear-groups "$@"', 'sh']
+    script = (f'mount --bind {device} /dev/fuse && setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups "$@"; '
+              f'status=$?; chown -R 0:0 {machine.repository}; exit $status')
+    as_nobody = ['unshare', '--mount', 'sh', '-c', script, 'sh']
     refused(machine, [socket, 'permission denied', WHAT_TO_DO], '--runtime', 'docker', prefix=as_nobody)
 
 
