@@ -16,8 +16,8 @@ WHAT_TO_DO = 'install and start docker or podman, or get the right to use it'
 
 def refused(machine, words, *options, image=IMAGE, prefix=(), **keywords):
     """Before anything is opened: one sentence that has all of `words`, and no trace."""
-    result = subprocess.run([*prefix, machine.escrow_program, '--repo', machine.repository, 'run', '--image', image, *options,
-                             '--', 'true'], capture_output=True, text=True, check=False, timeout=60,
+    command = [machine.escrow_program, '--repo', machine.repository, 'run', '--image', image, *options, '--', 'true']
+    result = subprocess.run([*prefix, *command], capture_output=True, text=True, check=False, timeout=60,
                             **{'env': machine.environment, **keywords})
     expect(result.returncode == 125 or result.returncode == 2, f'{options}: status {result.returncode}')
     expect(result.stderr.startswith('escrow: ') and result.stderr.count('\n') == 1, f'no sentence: {result.stderr}')
