@@ -23,9 +23,11 @@ if [ $# -eq 0 ]; then
   cmake --preset release -Wno-dev -DESCROW_TESTS=OFF >/dev/null
   cmake --build --preset release --parallel "$(nproc)"
 fi
-work=$(mktemp -d /var/tmp/escrow-containers.XXXXXX)
+# In memory: unpacking a system waits for the disk most of its time. It goes with the mount namespace.
+work=$(mktemp -d "${TMPDIR:-/tmp}/escrow-containers.XXXXXX")
 root=$work/root
-trap 'umount -lR "$root" 2>/dev/null || true; rm -rf --one-file-system "$work"' EXIT
+trap 'umount -l "$work" && rmdir "$work"' EXIT
+mount -t tmpfs -o size=4g,mode=755 tmpfs "$work"
 quietly() { "$@" >"$work/log" 2>&1 || { cat "$work/log"; fail "$*"; }; }
 quietly cpack --config "$build/CPackConfig.cmake" -B "$work/cpack"
 

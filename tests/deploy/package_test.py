@@ -87,7 +87,7 @@ def check_purge(control, directory):
     script = read(f"{control}/postrm")
     for place in ("/var/lib/", "/etc/", "/run/", "/usr/bin/"):
         script = script.replace(f" {place}", f" {directory}{place}").replace(f"={place}", f"={directory}{place}")
-    for name in ("var/lib/escrowd/mine.git/refs", "var/lib/escrowd/runs/1", "var/lib/escrow/sessions",
+    for name in ("var/lib/escrowd/mine.git/refs", "var/lib/escrowd/runs/1", "var/lib/escrow/sessions/job",
                  "var/lib/escrow/repositories/data.git/objects", "etc/escrow"):
         os.makedirs(f"{directory}/{name}")
     for name in ("escrowd.db", "runs.db-wal", "lock", "runs/1/output"):
