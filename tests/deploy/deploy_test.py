@@ -207,7 +207,7 @@ def InstallPutsEverythingInPlace(build):
             "usr/share/bash-completion/completions/escrow": False, "usr/share/zsh/site-functions/_escrow": False,
             "usr/share/fish/vendor_completions.d/escrow.fish": False,
             "usr/lib/systemd/system/escrow-mount@.service": False, "usr/lib/systemd/system/escrowd.service": False,
-            "usr/bin/escrowd": True, "usr/share/man/man8/escrowd.8": False,
+            "usr/lib/systemd/system/escrowd.socket": False, "usr/bin/escrowd": True, "usr/share/man/man8/escrowd.8": False,
             "usr/share/doc/escrow/openapi.yaml": False,
         }
         for path, is_program in expected.items():
@@ -216,7 +216,7 @@ def InstallPutsEverythingInPlace(build):
             mode = os.stat(f"{directory}/{path}").st_mode
             expect_equal(f"{path} is executable", bool(mode & stat.S_IXOTH), is_program)
         with open(f"{directory}/usr/lib/systemd/system/escrow-mount@.service", encoding="utf-8") as file:
-            if not re.search(r"^ExecStart=/\S*/bin/escrow mount ", file.read(), re.MULTILINE):
+            if not re.search(r"^ExecStart=/usr/bin/escrow mount ", file.read(), re.MULTILINE):
                 sys.exit("the systemd unit does not start the installed escrow")
 
 
