@@ -176,6 +176,16 @@ def ItsServiceWorksWithTheRightsThatAreListed(machine):
     status, said = service.job('sh', '-c', 'echo x > lost; exit 3')
     expect_equal(f'a job that fails ({said})', (status, machine.git('rev-parse', 'main')), (3, before))
 
+    # Whoever the other container runs as: the session says whose its files are.
+    status, answer = service.ask('POST', 'sessions', {'repository': 'data', 'uid': 1000, 'gid': 1000,
+                                                      'mountpoint': '/var/lib/escrow/sessions/theirs'})
+    expect_equal(f'opening ({answer})', status, 201)
+    machine.run('docker', 'run', '--rm', '--user', '1000:1000', *service.options(compose()['job']),
+                '--entrypoint', 'sh', IMAGE, '-c', 'cd /var/lib/escrow/sessions/theirs && cat built > copy && echo x >> a.txt')
+    status, answer = service.ask('POST', f'sessions/{answer["session"]}/finish', {'exit_code': 0})
+    expect_equal(f'finishing ({answer})', status, 200)
+    expect_equal('what it wrote', machine.git('diff', '--name-status', 'main^', 'main'), 'M\ta.txt\nA\tcopy')
+
     # A session goes on in the next container, and until then nobody sees it.
     point = {'repository': 'data', 'mountpoint': '/var/lib/escrow/sessions/kept'}
     status, answer = service.ask('POST', 'sessions', point)
