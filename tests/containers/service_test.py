@@ -180,8 +180,9 @@ def ItsServiceWorksWithTheRightsThatAreListed(machine):
     status, answer = service.ask('POST', 'sessions', {'repository': 'data', 'uid': 1000, 'gid': 1000,
                                                       'mountpoint': '/var/lib/escrow/sessions/theirs'})
     expect_equal(f'opening ({answer})', status, 201)
+    script = 'cd /var/lib/escrow/sessions/theirs && cat built > copy && echo x >> a.txt'
     machine.run('docker', 'run', '--rm', '--user', '1000:1000', *service.options(compose()['job']),
-                '--entrypoint', 'sh', IMAGE, '-c', 'cd /var/lib/escrow/sessions/theirs && cat built > copy && echo x >> a.txt')
+                '--entrypoint', 'sh', IMAGE, '-c', script)
     status, answer = service.ask('POST', f'sessions/{answer["session"]}/finish', {'exit_code': 0})
     expect_equal(f'finishing ({answer})', status, 200)
     expect_equal('what it wrote', machine.git('diff', '--name-status', 'main^', 'main'), 'M\ta.txt\nA\tcopy')

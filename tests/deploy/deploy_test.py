@@ -207,8 +207,8 @@ def InstallPutsEverythingInPlace(build):
             "usr/share/bash-completion/completions/escrow": False, "usr/share/zsh/site-functions/_escrow": False,
             "usr/share/fish/vendor_completions.d/escrow.fish": False,
             "usr/lib/systemd/system/escrow-mount@.service": False, "usr/lib/systemd/system/escrowd.service": False,
-            "usr/lib/systemd/system/escrowd.socket": False, "usr/bin/escrowd": True, "usr/share/man/man8/escrowd.8": False,
-            "usr/share/doc/escrow/openapi.yaml": False,
+            "usr/lib/systemd/system/escrowd.socket": False, "usr/bin/escrowd": True,
+            "usr/share/man/man8/escrowd.8": False, "usr/share/doc/escrow/openapi.yaml": False,
         }
         for path, is_program in expected.items():
             if not os.path.isfile(f"{directory}/{path}"):
