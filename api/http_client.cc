@@ -78,14 +78,15 @@ Place place_of(const std::string& host) {
 }  // namespace
 
 struct HttpClient::Impl {
-  Impl(const std::string& to, const std::string& with) : host(to), token(with), place(place_of(to)) {
+  Impl(const std::string& to, const std::string& with, Server about)
+      : host(to), token(with), place(place_of(to)), server(std::move(about)) {
     context.set_default_verify_paths();
     context.set_verify_mode(ssl::verify_peer);
   }
 
   void check(const error_code& failed, const std::string& doing) const {
     if (!failed) return;
-    throw Error(Errc::unavailable, "cannot " + doing + " escrowd at " + host + ": " + failed.message());
+    throw Error(Errc::unavailable, "cannot " + doing + " " + server.name + " at " + host + ": " + failed.message());
   }
 
   void connect() {
@@ -121,28 +122,43 @@ struct HttpClient::Impl {
 
   template <typename Stream>
   Response exchange(Stream& stream, const Request& request) {
-    error_code failed;
-    http::write(stream, request, failed);
-    // A server that refuses may answer before it has read everything: its answer counts.
     beast::flat_buffer buffer;
     http::response_parser<http::string_body> parser;
     parser.body_limit(kMaxAnswerBytes);
-    error_code unread;
-    http::read(stream, buffer, parser, unread);
+    error_code failed, unread;
+    bool is_done = false;
+    http::async_write(stream, request, [&](error_code unsent, std::size_t) {
+      failed = unsent;
+      // A server that refuses may answer before it has read everything: its answer counts.
+      http::async_read(stream, buffer, parser, [&](error_code ended, std::size_t) {
+        unread = ended;
+        is_done = true;
+      });
+    });
+    io.restart();
+    server.patience ? io.run_for(*server.patience) : io.run();
+    if (!is_done) {
+      socket->close(unread);
+      io.restart();
+      io.run();
+      failed = asio::error::timed_out;
+    }
     if (unread) check(failed ? failed : unread, "get an answer from");
     return parser.release();
   }
 
-  const std::string host, token;  // constant, as the next
+  const std::string host, token;  // constant, as the next two
   const Place place;
+  const Server server;
   asio::io_context io;
   ssl::context context{ssl::context::tls_client};
   std::optional<Socket> socket;
   std::optional<ssl::stream<Socket&>> tls;
 };
 
-HttpClient::HttpClient(const std::string& host, const std::string& token)
-    : impl_(std::make_unique<Impl>(host, token)) {}
+HttpClient::HttpClient(const std::string& host, const std::string& token) : HttpClient(host, token, Server()) {}
+HttpClient::HttpClient(const std::string& host, const std::string& token, Server server)
+    : impl_(std::make_unique<Impl>(host, token, std::move(server))) {}
 
 HttpClient::~HttpClient() = default;
 

@@ -1,12 +1,15 @@
-// Asks an escrowd over HTTP/1.1: on a Unix socket, or over TLS with a bearer token.
+// Asks an escrowd, or another server, over HTTP/1.1: on a Unix socket, or over TLS with a bearer token.
 //
-// One connection, kept while the server keeps it. Not thread-safe; waits as long as the server works. Throws
+// One connection, kept while the server keeps it. Not thread-safe; waits as long as the server works, or is told to.
+// Throws
 // Error{bad_request} for a host that cannot be one, Error{unavailable} naming the host when it cannot be reached, its
 // certificate is not trusted, or it goes away before it has answered. Certificates are checked against the system's
 // authorities, or those of $SSL_CERT_FILE (OpenSSL). Sources: RFC 9110, RFC 9112, RFC 6750.
 #pragma once
 
+#include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace escrow::api {
@@ -15,6 +18,11 @@ class HttpClient {
  public:
   // `host`: unix:///PATH, https://NAME[:PORT], or http://ADDRESS:PORT of this machine alone. `token` may be empty.
   HttpClient(const std::string& host, const std::string& token);
+  struct Server {
+    std::string name = "escrowd";                     // in messages
+    std::optional<std::chrono::milliseconds> patience{};  // for one answer; nullopt: endless
+  };
+  HttpClient(const std::string& host, const std::string& token, Server server);
   ~HttpClient();
 
   struct Answer {

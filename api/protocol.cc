@@ -70,6 +70,15 @@ Json request_json(const Request& request) {
                         [](const UnmountRequest&) {
                           return Json{{"request", "unmount"}};
                         },
+                        [](const FinishRequest& it) {
+                          Json json{{"request", "finish"}, {"reason", session::name_of(it.reason)},
+                                    {"keep_result", it.keep_result}};
+                          if (it.exit_code) json["exit_code"] = *it.exit_code;
+                          set_bytes(json, "message", it.message);
+                          set_bytes(json, "image", it.image);
+                          set_bytes(json, "trigger_id", it.trigger_id);
+                          return json;
+                        },
                     },
                     request);
 }
@@ -113,6 +122,19 @@ Json answer_json(const Answer& answer) {
                     answer);
 }
 
+FinishRequest finish_from(const Json& json) {
+  const std::optional<session::Reason> reason = session::reason_from_name(get_bytes(json, "reason"));
+  if (!reason) throw Error(Errc::bad_request, "the request's \"reason\" is none");
+  FinishRequest request{.reason = *reason,
+                        .exit_code = {},
+                        .message = get_bytes(json, "message"),
+                        .keep_result = get_bool(json, "keep_result"),
+                        .image = get_bytes(json, "image"),
+                        .trigger_id = get_bytes(json, "trigger_id")};
+  if (const auto code = get_integer(json, "exit_code")) request.exit_code = static_cast<int>(*code);
+  return request;
+}
+
 const Json& member(const Json& object, const std::string& name) {
   const auto found = object.find(name);
   if (found == object.end() || !found->is_object()) {
@@ -137,6 +159,7 @@ Request decode_request(std::string_view text) {
     return DiffRequest{.format = diff_format_from(get_bytes(json, "format")), .path = get_bytes(json, "path")};
   }
   if (kind == "unmount") return UnmountRequest{};
+  if (kind == "finish") return finish_from(json);
   if (kind == "discard") {
     DiscardRequest request;
     for (const Json& entry : get_array(json, "paths")) {

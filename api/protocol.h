@@ -38,8 +38,17 @@ struct DiffRequest {
   std::string path;  // only this one, with what is below it; empty: all
 };
 struct UnmountRequest {};
+// How the work in a session that waits for its end has ended: success commits by the exit-status rule (a conflict is
+// commit_failed), every other reason rolls back. Answered as a commit or a rollback.
+struct FinishRequest {
+  session::Reason reason = session::Reason::success;
+  std::optional<int> exit_code;
+  std::string message;      // of the commit
+  bool keep_result = false;  // of a rollback
+  std::string image, trigger_id;  // for the audit record; both empty: as the session was opened
+};
 using Request = std::variant<StatusRequest, CommitRequest, RollbackRequest, DiscardRequest, UpdateRequest, DiffRequest,
-                             UnmountRequest>;
+                             UnmountRequest, FinishRequest>;
 
 // ---- Answers.
 // How a mount's opens ("none", "daemon") and bytes ("cached", "passthrough") travel, and one sentence why.

@@ -109,6 +109,9 @@ Escrowd::Escrowd(const EscrowdConfig& config)
   router_.observe([this](const std::string& method, const std::string& route, unsigned status, double seconds) {
     metrics_.add_request(method, route, status, seconds);
   });
+  if (config_.volume_plugin) {
+    volumes_ = std::make_unique<VolumePlugin>(config_, repositories_, sessions_, store_, *log_);
+  }
   server_ = std::make_unique<api::HttpServer>(
       server_options(config_, given_socket_),
       [this](const api::HttpRequest& request) { return router_.answer(request); }, *log_);
@@ -123,6 +126,7 @@ void Escrowd::run() {
     repositories_.tidy();
     runs_.reap();
     hosts_.tidy();
+    if (volumes_) volumes_->reap();
     if (turn % kTidiesToRecovery != 0) continue;
     repositories_.recover();
     store_.forget_requests(clock_.now().seconds - kIdempotencySeconds);

@@ -16,6 +16,7 @@
 #include "daemon/service_repositories.h"
 #include "daemon/service_runs.h"
 #include "daemon/service_sessions.h"
+#include "daemon/volume_plugin.h"
 #include "session/clock.h"
 #include "session/log.h"
 #include "storage/event_log.h"
@@ -53,6 +54,7 @@ class Escrowd {
   ServiceRuns runs_;
   api::Router router_;
   std::unique_ptr<api::HttpServer> server_;
+  std::unique_ptr<VolumePlugin> volumes_;  // null: there is none
 };
 
 // The whole program: its exit status (exit_status.h).

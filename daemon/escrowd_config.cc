@@ -34,6 +34,17 @@ std::string read_file(const std::string& path) {
   return text;
 }
 
+std::optional<VolumePluginConfig> volume_plugin_of(api::RequestFields& fields) {
+  std::optional<api::RequestFields> given = fields.object("volume_plugin");
+  if (!given) return std::nullopt;
+  VolumePluginConfig plugin;
+  plugin.socket = given->text("socket").value_or(plugin.socket);
+  plugin.runtimes = given->texts("runtimes").value_or(plugin.runtimes);
+  plugin.lost_after_ms = given->number("lost_after_ms", 0, 86'400'000).value_or(plugin.lost_after_ms);
+  given->refuse_others();
+  return plugin;
+}
+
 EscrowdConfig read_config(const std::string& path) {
   EscrowdConfig config;
   api::RequestFields fields(read_file(path), "the configuration " + path);
@@ -60,6 +71,7 @@ EscrowdConfig read_config(const std::string& path) {
   config.max_connections = fields.number("max_connections", 1, 1'000'000).value_or(config.max_connections);
   config.idle_timeout_ms = fields.number("idle_timeout_ms", 1, 86'400'000).value_or(config.idle_timeout_ms);
   config.request_timeout_ms = fields.number("request_timeout_ms", 1, 86'400'000).value_or(config.request_timeout_ms);
+  config.volume_plugin = volume_plugin_of(fields);
   config.verbose = fields.flag("verbose").value_or(false);
   fields.refuse_others();
   return config;
@@ -93,6 +105,14 @@ void check_tcp(const EscrowdConfig& config) {
   if (config.tokens.empty()) refuse("\"listen\" is of no use without \"tokens\": nobody could come in");
 }
 
+void check_volume_plugin(const VolumePluginConfig& plugin) {
+  check_absolute(plugin.socket, "volume_plugin.socket");
+  for (const std::string& runtime : plugin.runtimes) {
+    if (runtime.starts_with("unix:///")) continue;
+    refuse("\"volume_plugin.runtimes\" has '" + runtime + "'; a runtime is unix:///PATH");
+  }
+}
+
 int print_new_token() {
   const std::string token = api::make_token();
   std::printf("token %s\nhash  %s\n", token.c_str(), api::hash_token(token).c_str());
@@ -105,6 +125,7 @@ void check_config(const EscrowdConfig& config) {
   check_absolute(config.socket, "socket");
   check_absolute(config.state_directory, "state_directory");
   check_tcp(config);
+  if (config.volume_plugin) check_volume_plugin(*config.volume_plugin);
   for (const std::string& principal : config.operators) session::check_principal(principal, "\"operators\"");
   for (const std::string& principal : config.reviewers) session::check_principal(principal, "\"reviewers\"");
   for (const std::string& principal : config.host_network) session::check_principal(principal, "\"host_network\"");
@@ -118,13 +139,15 @@ void check_config(const EscrowdConfig& config) {
 
 std::optional<EscrowdInvocation> parse_escrowd_arguments(int argc, char** argv, int& exit_status) {
   CLI::App app("Serves Escrow's sessions to orchestrators: HTTP with JSON on a Unix socket or over TLS", "escrowd");
-  std::string file, socket, state;
+  std::string file, socket, state, plugin;
   EscrowdInvocation invocation;
   bool verbose = false, make_token = false;
   app.add_option("--config", file, "The configuration, a JSON file")->envname("ESCROWD_CONFIG")->type_name("FILE");
   app.add_option("--socket", socket, "Where to listen")->envname("ESCROWD_SOCKET")->type_name("PATH");
   app.add_option("--state-directory", state, "What the service keeps")->envname("ESCROWD_STATE_DIRECTORY")
       ->type_name("DIR");
+  app.add_option("--volume-plugin", plugin, "Serve container volumes there")->envname("ESCROWD_VOLUME_PLUGIN")
+      ->type_name("PATH");
   app.add_flag("--check-config", invocation.check_only, "Say what is wrong with the configuration, and leave");
   app.add_flag("--make-token", make_token, "Print a new token for a client, and its hash for \"tokens\", and leave");
   app.add_flag("--verbose", verbose, "Log everything");
@@ -142,6 +165,10 @@ std::optional<EscrowdInvocation> parse_escrowd_arguments(int argc, char** argv, 
   if (!file.empty()) invocation.config = read_config(file);
   if (!socket.empty()) invocation.config.socket = socket;
   if (!state.empty()) invocation.config.state_directory = state;
+  if (!plugin.empty()) {
+    if (!invocation.config.volume_plugin) invocation.config.volume_plugin.emplace();
+    invocation.config.volume_plugin->socket = plugin;
+  }
   if (verbose) invocation.config.verbose = true;
   check_config(invocation.config);
   return invocation;

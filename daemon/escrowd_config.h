@@ -10,6 +10,13 @@
 
 namespace escrow::daemon {
 
+// The Docker volume plugin (volume_plugin.h).
+struct VolumePluginConfig {
+  std::string socket = "/run/docker/plugins/escrow.sock";
+  std::vector<std::string> runtimes = {"unix:///run/docker.sock", "unix:///run/podman/podman.sock"};
+  std::uint64_t lost_after_ms = 60'000;  // after which a container of which nobody knows how it ended is given up
+};
+
 struct EscrowdConfig {
   std::string socket = "/run/escrowd/escrowd.sock";
   std::string socket_group;                    // empty: this process's group
@@ -33,6 +40,7 @@ struct EscrowdConfig {
   std::size_t max_connections = 2048;
   std::uint64_t idle_timeout_ms = 60'000;
   std::uint64_t request_timeout_ms = 30'000;
+  std::optional<VolumePluginConfig> volume_plugin;  // nullopt: there is none
   bool verbose = false;
 };
 

@@ -17,7 +17,12 @@
 
 #include "daemon/cancel_mark.h"
 #include "daemon/exit_status.h"
+#include "daemon/io_choice.h"
 #include "daemon/message_channel.h"
+#include "daemon/mount_service.h"
+#include "daemon/mountpoint.h"
+#include "daemon/repository_context.h"
+#include "daemon/session_host.h"
 #include "daemon/session_run.h"
 
 namespace escrow::daemon {
@@ -114,6 +119,46 @@ int host(MessageChannel& channel, const RunOrder& order) {
   return kExitSuccess;
 }
 
+// A session without a command, mounted until somebody ends it over its control socket. It belongs to this process as a
+// run's does to its own.
+int host_mount(MessageChannel& channel, const RunOrder& order) {
+  const FileDescriptor signals = take_leave_signals();
+  std::unique_ptr<RepositoryContext> context;
+  std::unique_ptr<SessionHost> host;
+  try {
+    GlobalOptions repository;
+    repository.repository = order.repository;
+    repository.verbose = order.verbose;
+    context = std::make_unique<RepositoryContext>(repository);
+    session::SessionOptions options = order.session;
+    options.ephemeral = true;
+    options.keep_on_failure = true;
+    SessionHost::Options hosted;
+    hosted.mount.mountpoint = check_mountpoint(order.host_mountpoint, context->repository().git_directory());
+    hosted.mount.allow_other = ::geteuid() == 0;
+    hosted.mount.read_only = options.read_only;
+    hosted.mount.extra_options = {"nosuid", "nodev"};
+    IoChoice io = choose_io({}, !options.policies.empty());
+    hosted.mount.io = io.mode;
+    hosted.io_reason = std::move(io.reason);
+    host = std::make_unique<SessionHost>(context->sessions().open(options, order.create_branch, order.id), hosted,
+                                         context->repository(), context->log());
+  } catch (const Error& error) {
+    channel.send(MessageKind::refused, encode_refusal(error));
+    return kExitEscrowFailed;
+  }
+  channel.send(MessageKind::ready, "");
+  const std::optional<Message> answer = channel.receive();
+  if (!answer || answer->kind != MessageKind::go) return kExitEscrowFailed;
+  channel.send(MessageKind::running, "");
+  channel.close();
+  serve_mount(*host, signals);
+  if (!host->has_ended()) host->leave();
+  host.reset();
+  context->tidy();
+  return kExitSuccess;
+}
+
 // ---- Escrowd's side.
 
 struct SpawnSettings {
@@ -178,7 +223,8 @@ int run_host() {
   MessageChannel channel{FileDescriptor(kChannelDescriptor)};
   const std::optional<Message> order = channel.receive();
   if (!order || order->kind != MessageKind::order) return kExitUsage;
-  return host(channel, decode_run_order(order->body));
+  const RunOrder decoded = decode_run_order(order->body);
+  return decoded.host_mountpoint.empty() ? host(channel, decoded) : host_mount(channel, decoded);
 }
 
 void RunHosts::start(const RunOrder& order) {

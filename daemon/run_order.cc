@@ -59,6 +59,7 @@ std::string encode(const RunOrder& order) {
   out.number(order.create_branch);
   out.text(order.directory);
   out.text(order.mountpoint);
+  out.text(order.host_mountpoint);
   out.texts(order.environment);
   out.text(order.message);
   out.text(order.who);
@@ -84,6 +85,7 @@ RunOrder decode_run_order(std::string_view bytes) {
   order.create_branch = in.flag();
   order.directory = in.text();
   order.mountpoint = in.text();
+  order.host_mountpoint = in.text();
   order.environment = in.texts();
   order.message = in.text();
   order.who = in.text();

@@ -21,6 +21,9 @@ struct RunOrder {
   bool create_branch = false;
   std::string directory{};   // of the run: for its output and its cancel mark
   std::string mountpoint{};  // as the command sees it; empty: the default
+  // Set: there is no command. The session stays mounted there until somebody ends it; when its host dies, it is rolled
+  // back and its result kept.
+  std::string host_mountpoint{};
   std::vector<std::string> environment{};  // "NAME=value"
   std::string message{}, who{};
   std::string opens{}, data{};  // how its mount works, as `escrow run --opens --io` has it; empty: auto

@@ -126,6 +126,14 @@ api::Answer SessionAccess::act(session::Session& session, session::Attachment at
           [&](const api::DiffRequest& it) -> api::Answer {
             return send_diff(session, context_.repository(), it, parts_to(on_part));
           },
+          [&](const api::FinishRequest& it) -> api::Answer {
+            const session::SessionRecord record = session.record();
+            if (record.options.ephemeral && record.last_error.empty()) {
+              throw Error(Errc::unavailable, "the process that hosted session " + id_.text() +
+                                                 " has died; recovery rolls it back");
+            }
+            return finish_session(session, it, who, {});
+          },
           [&](const api::UnmountRequest&) -> api::Answer {
             if (attachment != session::Attachment::lost) {
               throw Error(Errc::wrong_state, "session " + id_.text() + " is not mounted");
@@ -160,6 +168,7 @@ api::Answer SessionAccess::answer_ended(const session::SessionManager::Listed& l
                           if (!is_waiting || it.keep_result) return late_rollback_answer(record);
                           return reject({.reviewer = who_, .comment = {}}, session::Reason::requested);
                         },
+                        [&](const api::FinishRequest& it) -> api::Answer { return late_finish_answer(record, it); },
                         [&](const api::DiscardRequest&) -> api::Answer { refuse_ended(record, "discard in"); },
                         [&](const api::UpdateRequest&) -> api::Answer { refuse_ended(record, "update"); },
                         [&](const api::DiffRequest& it) -> api::Answer {
@@ -182,6 +191,8 @@ api::CommitAnswer SessionAccess::commit(const std::string& message) {
 api::RollbackAnswer SessionAccess::rollback(bool keep_result) {
   return std::get<api::RollbackAnswer>(ask(api::RollbackRequest{.keep_result = keep_result}));
 }
+
+void SessionAccess::finish(const api::FinishRequest& request) { ask(request); }
 
 api::DiscardAnswer SessionAccess::discard(const std::vector<std::string>& paths) {
   return std::get<api::DiscardAnswer>(ask(api::DiscardRequest{.paths = paths}));

@@ -26,6 +26,8 @@ class SessionAccess {
   api::SessionView status(bool with_changes);
   api::CommitAnswer commit(const std::string& message);
   api::RollbackAnswer rollback(bool keep_result);
+  // Of a session that no run owns. What ended it before decides: then Error{wrong_state} unless that is the same.
+  void finish(const api::FinishRequest& request);
   api::DiscardAnswer discard(const std::vector<std::string>& paths);
   api::UpdateAnswer update();
   // Of a session that awaits approval. Waits, as everything here, for another process to let go of it.

@@ -126,6 +126,23 @@ struct SessionHost::Impl {
            (holders.empty() ? std::string(" and was detached") : " by " + holders + " and was detached");
   }
 
+  std::string seal_and_unmount(const Held&) {
+    // Unmounting writes back what is dirty by itself; only when that is not possible each file is asked for.
+    session->gate().move_to(WriteGate::Position::draining);
+    std::string warning;
+    if (mount->is_mounted() && mount->try_unmount()) {
+      // Another mount namespace may still show it (a container, or a sandbox whose last process has just gone), and
+      // then nothing was written back yet.
+      if (!mount->wait_for_end(kPatience)) mount->flush(session->overlay().held_files());
+    } else if (mount->is_mounted()) {
+      mount->flush(session->overlay().held_files());
+      session->gate().move_to(WriteGate::Position::sealed);
+      warning = take_mount_away();
+    }
+    session->gate().move_to(WriteGate::Position::sealed);
+    return warning;
+  }
+
   void end(Held& held) {
     stack.denials().flush();
     held->ended = true;
@@ -204,6 +221,17 @@ struct SessionHost::Impl {
     return api::UnmountAnswer{.mountpoint = options.mount.mountpoint};
   }
 
+  // As a run ends its session: nothing is written any more, and the mount is gone whoever holds it.
+  api::Answer finish(const api::FinishRequest& request, const std::string& who) {
+    refuse_while_run_owns("finish");
+    Held held = verbs.lock();
+    if (held->ended) return late_finish_answer(session->record(), request);
+    std::string warning = seal_and_unmount(held);
+    api::Answer answer = finish_session(*session, request, who, std::move(warning));
+    end(held);
+    return answer;
+  }
+
   void invalidate(const std::vector<session::Overlay::Stale>& stale) {
     for (const session::Overlay::Stale& entry : stale) mount->invalidate_entry(entry.directory, entry.name);
   }
@@ -260,6 +288,7 @@ struct SessionHost::Impl {
                           [&](const api::UpdateRequest&) { return update(); },
                           [&](const api::DiffRequest& it) { return diff(it, send_part); },
                           [&](const api::UnmountRequest&) { return unmount(); },
+                          [&](const api::FinishRequest& it) { return finish(it, who); },
                       },
                       request);
   }
@@ -291,23 +320,7 @@ int SessionHost::event_fd() const { return impl_->event.get(); }
 bool SessionHost::has_ended() const { return impl_->verbs.lock()->ended; }
 bool SessionHost::is_mounted() const { return impl_->mount->is_mounted(); }
 
-std::string SessionHost::seal_and_unmount() {
-  const Impl::Held held = impl_->verbs.lock();
-  // Unmounting writes back what is dirty by itself; only when that is not possible each file is asked for.
-  impl_->session->gate().move_to(WriteGate::Position::draining);
-  std::string warning;
-  if (impl_->mount->is_mounted() && impl_->mount->try_unmount()) {
-    // Another mount namespace may still show it (a container, or a sandbox whose last process has just gone), and then
-    // nothing was written back yet.
-    if (!impl_->mount->wait_for_end(kPatience)) impl_->mount->flush(impl_->session->overlay().held_files());
-  } else if (impl_->mount->is_mounted()) {
-    impl_->mount->flush(impl_->session->overlay().held_files());
-    impl_->session->gate().move_to(WriteGate::Position::sealed);
-    warning = impl_->take_mount_away();
-  }
-  impl_->session->gate().move_to(WriteGate::Position::sealed);
-  return warning;
-}
+std::string SessionHost::seal_and_unmount() { return impl_->seal_and_unmount(impl_->verbs.lock()); }
 
 session::CommitOutcome SessionHost::finish_commit(const session::CommitRequest& request) {
   Impl::Held held = impl_->verbs.lock();

@@ -135,6 +135,30 @@ api::RollbackAnswer late_rollback_answer(const session::SessionRecord& record) {
   return {.state = record.state, .reason = record.reason, .warning = "the session was rolled back before"};
 }
 
+api::Answer finish_session(session::Session& session, const api::FinishRequest& request, const std::string& who,
+                           std::string warning) {
+  if (!request.image.empty() || !request.trigger_id.empty()) session.identify(request.image, request.trigger_id);
+  if (request.reason == session::Reason::success) {
+    const session::CommitOutcome outcome = session.commit({.message = request.message,
+                                                           .exit_code = request.exit_code,
+                                                           .reason = request.reason,
+                                                           .by_hand = false,
+                                                           .who = who});
+    api::CommitAnswer answer = commit_answer(session, outcome);
+    answer.warning = std::move(warning);
+    return answer;
+  }
+  session.rollback(request.reason, request.exit_code, who, request.keep_result);
+  const session::SessionRecord record = session.record();
+  return api::RollbackAnswer{.state = record.state, .reason = record.reason, .warning = std::move(warning)};
+}
+
+// Whatever ended it before has decided.
+api::Answer late_finish_answer(const session::SessionRecord& record, const api::FinishRequest& request) {
+  if (request.reason == session::Reason::success) return late_commit_answer(record);
+  return late_rollback_answer(record);
+}
+
 api::DiffEnd send_diff(session::Session& session, const storage::Repository& repository,
                        const api::DiffRequest& request, const SendPart& send_part) {
   session::Preview preview = session.preview();

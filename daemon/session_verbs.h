@@ -27,6 +27,10 @@ api::CommitAnswer commit_answer(const session::SessionRecord& record, const sess
 // it is the one that was asked for, Error{wrong_state} otherwise.
 api::CommitAnswer late_commit_answer(const session::SessionRecord& record);
 api::RollbackAnswer late_rollback_answer(const session::SessionRecord& record);
+// Ends an open session as the request says; the gate is sealed, or nobody uses its file system.
+api::Answer finish_session(session::Session& session, const api::FinishRequest& request, const std::string& who,
+                           std::string warning);
+api::Answer late_finish_answer(const session::SessionRecord& record, const api::FinishRequest& request);
 [[noreturn]] void refuse_ended(const session::SessionRecord& record, const std::string& verb);
 
 // What a command that commits exits with.

@@ -252,6 +252,19 @@ void Session::note(const std::string& who, const std::string& what) {
   *impl_->record.lock() = next;
 }
 
+void Session::identify(const std::string& image, const std::string& trigger_id) {
+  check_audit_value(image, "the image");
+  check_audit_value(trigger_id, "the trigger's id");
+  const auto busy = impl_->lock_verb();
+  SessionRecord next = record();
+  if (next.state != State::open) return;
+  next.options.audit.image = image;
+  next.options.audit.trigger_id = trigger_id;
+  next.changed = impl_->services.clock.now();
+  impl_->services.catalog.transition(next.state, next, "host", "its container is known");
+  *impl_->record.lock() = next;
+}
+
 CommitOutcome Session::commit(const CommitRequest& request) { return impl_->commit(request, std::nullopt); }
 
 CommitOutcome Session::commit_tree(const std::optional<ObjectId>& tree, const CommitRequest& request) {

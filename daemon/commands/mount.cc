@@ -1,11 +1,6 @@
-#include <poll.h>
-#include <signal.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <array>
-#include <cerrno>
 #include <memory>
 
 #include "api/json_document.h"
@@ -17,6 +12,7 @@
 #include "daemon/file_descriptor.h"
 #include "daemon/io_choice.h"
 #include "daemon/mount_options.h"
+#include "daemon/mount_service.h"
 #include "daemon/mountpoint.h"
 #include "daemon/remote_opening.h"
 #include "daemon/remote_sessions.h"
@@ -42,16 +38,6 @@ struct Arguments {
   std::vector<std::string> of_this_machine;  // the given options for which a service has no word
 };
 
-// SIGINT, SIGTERM and SIGHUP as a descriptor, blocked in every thread that is started from here on.
-FileDescriptor take_signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, signal);
-  sigprocmask(SIG_BLOCK, &set, nullptr);
-  signal(SIGPIPE, SIG_IGN);
-  return FileDescriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-}
-
 std::unique_ptr<session::Session> open_or_attach(RepositoryContext& context, const MountArguments& arguments) {
   if (arguments.session.empty()) {
     return context.sessions().open(session_options(arguments.opened, context.repository().references(), "manual"),
@@ -70,17 +56,6 @@ std::string announcement(const Arguments& arguments, const SessionHost& host, co
   return api::JsonObject().text("session", id.text()).text("mountpoint", host.mountpoint()).text() + "\n";
 }
 
-// Until the session ends, the mount goes away, or a signal asks to leave.
-void serve(SessionHost& host, const FileDescriptor& signals) {
-  std::array<pollfd, 2> watched = {{{host.event_fd(), POLLIN, 0}, {signals.get(), POLLIN, 0}}};
-  while (!host.has_ended() && host.is_mounted()) {
-    if (poll(watched.data(), watched.size(), -1) < 0 && errno != EINTR) break;
-    if ((watched[1].revents & POLLIN) != 0) break;
-    std::uint64_t drained = 0;
-    if ((watched[0].revents & POLLIN) != 0 && read(host.event_fd(), &drained, sizeof drained) < 0) break;
-  }
-}
-
 // The mountpoint, checked; what a dead host of the same session left there is taken away first.
 std::string free_mountpoint(RepositoryContext& context, const MountArguments& arguments) {
   if (!arguments.session.empty()) {
@@ -94,7 +69,7 @@ std::string free_mountpoint(RepositoryContext& context, const MountArguments& ar
 }
 
 int host_session(const GlobalOptions& options, const Arguments& arguments, const Announce& announce) {
-  const FileDescriptor signals = take_signals();
+  const FileDescriptor signals = take_leave_signals();
   RepositoryContext context(options);
   context.recover();
   SessionHost::Options hosted;
@@ -121,7 +96,7 @@ int host_session(const GlobalOptions& options, const Arguments& arguments, const
     throw;
   }
   announce(announcement(arguments, *host, id));
-  serve(*host, signals);
+  serve_mount(*host, signals);
   const bool ended = host->has_ended();
   if (!ended) {
     const std::string warning = host->leave();

@@ -1,0 +1,149 @@
+#include "api/container_api.h"
+
+#include <algorithm>
+#include <sstream>
+#include <utility>
+
+#include "api/http_client.h"
+#include "api/json_values.h"
+#include "session/error.h"
+#include "session/synchronized.h"
+
+namespace escrow::api {
+
+using session::Errc;
+using session::Error;
+
+namespace {
+
+constexpr std::int64_t kNanoseconds = 1'000'000'000;
+
+std::string seconds_text(std::int64_t ns) {
+  std::string fraction = std::to_string(ns % kNanoseconds);
+  return std::to_string(ns / kNanoseconds) + "." + std::string(9 - fraction.size(), '0') + fraction;
+}
+
+const Json& object_of(const Json& json, const std::string& name) {
+  static const Json nothing = Json::object();
+  const auto found = json.find(name);
+  return found == json.end() || !found->is_object() ? nothing : *found;
+}
+
+// Runtimes are not as strict with types as our own documents.
+std::string text_of(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  return value.is_number_integer() ? std::to_string(value.get<std::int64_t>()) : std::string();
+}
+
+std::string text_of(const Json& json, const std::string& name) {
+  const auto found = json.find(name);
+  return found == json.end() ? std::string() : text_of(*found);
+}
+
+bool flag_of(const Json& json, const std::string& name) {
+  const auto found = json.find(name);
+  return found != json.end() && found->is_boolean() && found->get<bool>();
+}
+
+ContainerApi::Event event_of(const Json& json) {
+  const Json& actor = object_of(json, "Actor");
+  ContainerApi::Event event{.time_ns = 0,
+                            .type = text_of(json, "Type"),
+                            .action = text_of(json, "Action"),
+                            .subject = text_of(actor, "ID"),
+                            .attributes = {}};
+  const auto time = json.find("timeNano");
+  if (time != json.end() && time->is_number_integer()) event.time_ns = time->get<std::int64_t>();
+  for (const auto& [name, value] : object_of(actor, "Attributes").items()) event.attributes[name] = text_of(value);
+  return event;
+}
+
+// The slashes of an image's name are those of the path.
+std::string encoded_name(const std::string& name) {
+  std::string text;
+  for (std::size_t start = 0; start <= name.size();) {
+    const std::size_t end = std::min(name.find('/', start), name.size());
+    text += (start == 0 ? "" : "/") + percent_encoded(name.substr(start, end - start));
+    start = end + 1;
+  }
+  return text;
+}
+
+}  // namespace
+
+struct ContainerApi::Impl {
+  explicit Impl(const std::string& to)
+      : host(to), client(to, "", HttpClient::Server{.name = "a container runtime", .patience = kPatience}) {}
+
+  // nullopt: it is not there.
+  std::optional<std::string> get(const std::string& target) {
+    const HttpClient::Answer answer = client.lock()->ask("GET", target);
+    if (answer.status == 404) return std::nullopt;
+    if (answer.status != 200) {
+      throw Error(Errc::unavailable, "the container runtime at " + host + " answered " + std::to_string(answer.status) +
+                                         " to GET " + target + ": " + answer.body);
+    }
+    return answer.body;
+  }
+
+  // Asked once: docker runs programs to answer.
+  bool is_podman() {
+    if (!*podman.lock()) *podman.lock() = get("/version").value_or("").find("Podman") != std::string::npos;
+    return podman.lock()->value();
+  }
+
+  const std::string host;  // constant
+  session::Synchronized<HttpClient> client;
+  session::Synchronized<std::optional<bool>> podman;  // nullopt: not known yet
+};
+
+ContainerApi::ContainerApi(const std::string& host) : impl_(std::make_unique<Impl>(host)) {}
+ContainerApi::~ContainerApi() = default;
+
+// Docker ends its answer where `until` is over, and does not know `stream`; podman the other way round: with `until`,
+// version 4.3 answers nothing.
+std::vector<ContainerApi::Event> ContainerApi::events_since(std::int64_t since_ns) {
+  const std::string since = "since=" + seconds_text(since_ns);
+  const auto time = std::chrono::system_clock::now().time_since_epoch();
+  const std::string now = seconds_text(std::chrono::duration_cast<std::chrono::nanoseconds>(time).count());
+  const auto body = impl_->get("/events?" + since + (impl_->is_podman() ? "&stream=false" : "&until=" + now));
+  std::vector<Event> events;
+  std::istringstream lines(body.value_or(""));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find_first_not_of(" \r\t") == std::string::npos) continue;
+    events.push_back(event_of(parse_object(line)));
+  }
+  std::stable_sort(events.begin(), events.end(), [](const Event& a, const Event& b) { return a.time_ns < b.time_ns; });
+  return events;
+}
+
+bool ContainerApi::tells_of_mounts() { return !impl_->is_podman(); }
+
+std::optional<ContainerApi::Container> ContainerApi::container(const std::string& id) {
+  const auto body = impl_->get("/containers/" + percent_encoded(id) + "/json");
+  if (!body) return std::nullopt;
+  const Json json = parse_object(*body);
+  const Json& state = object_of(json, "State");
+  const std::string started = text_of(state, "StartedAt");
+  Container container{.is_running = flag_of(state, "Running"),
+                      .was_started = !started.empty() && !started.starts_with("0001-"),
+                      .volumes = {}};
+  for (const Json& mount : get_array(json, "Mounts")) {
+    if (mount.is_object() && text_of(mount, "Type") == "volume") container.volumes.push_back(text_of(mount, "Name"));
+  }
+  return container;
+}
+
+std::string ContainerApi::image_digest(const std::string& name) {
+  const auto body = impl_->get("/images/" + encoded_name(name) + "/json");
+  if (!body) return {};
+  const Json json = parse_object(*body);
+  for (const Json& digest : get_array(json, "RepoDigests")) {
+    if (digest.is_string()) return digest.get<std::string>();
+  }
+  std::string id = text_of(json, "Id");
+  if (!id.starts_with("sha256:")) id.insert(0, "sha256:");
+  return name + "@" + id;
+}
+
+}  // namespace escrow::api

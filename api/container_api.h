@@ -1,0 +1,53 @@
+// What escrowd asks a container runtime, over its Docker-compatible API: what has happened since some time, and what
+// there is. Docker's own, and that of `podman system service`.
+//
+// Thread-safe; a request waits for the one before, and at most kPatience for its answer. Throws Error{unavailable}
+// naming the socket. Source: Docker Engine API v1.41; podman-system-service(1).
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace escrow::api {
+
+class ContainerApi {
+ public:
+  static constexpr std::chrono::milliseconds kPatience{5'000};
+
+  // "unix:///PATH"
+  explicit ContainerApi(const std::string& host);
+  ~ContainerApi();
+
+  struct Event {
+    std::int64_t time_ns = 0;  // since the epoch, by the machine's clock
+    std::string type, action;  // "container", "die"
+    std::string subject;       // the id of a container, the name of a volume
+    std::map<std::string, std::string> attributes;
+  };
+  // Whether a mount of a volume is an event of its own that names the container: docker's are.
+  bool tells_of_mounts();
+
+  // All that the runtime still knows of, oldest first: docker keeps the newest 256, podman has a log.
+  std::vector<Event> events_since(std::int64_t since_ns);
+
+  struct Container {
+    bool is_running = false;
+    bool was_started = false;  // ever
+    std::vector<std::string> volumes;  // names
+  };
+  // nullopt: there is no such container.
+  std::optional<Container> container(const std::string& id);
+  // "name@sha256:..." of the manifest where the image came from a registry, else of its id. Empty: it is gone.
+  std::string image_digest(const std::string& name);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace escrow::api

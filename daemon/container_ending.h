@@ -1,0 +1,26 @@
+// What the events of a container runtime mean for a volume's mount: whose it is, and how its container ended. Pure.
+//
+// Exit status 0 is success only when nobody stopped or killed the container before, no memory limit killed in it, and
+// no other container had the same mount. An event that comes again changes nothing, and neither does one that is older
+// than the mount. Sources: Docker Engine API v1.41 (GET /events); signal(7).
+#pragma once
+
+#include <string>
+
+#include "api/container_api.h"
+#include "storage/volume_store.h"
+
+namespace escrow::daemon {
+
+// Whether `mount` changed.
+bool apply_event(const api::ContainerApi::Event& event, const std::string& runtime,
+                 storage::VolumeStore::Mount& mount);
+
+// `container` has the mount's volume, since `time_ns`.
+bool give_to_container(const std::string& container, const std::string& runtime, std::int64_t time_ns,
+                       storage::VolumeStore::Mount& mount);
+
+// Not by an exit status: nobody used the mount, or nobody knows.
+void end_without_verdict(session::Reason reason, bool keep_result, storage::VolumeStore::Mount& mount);
+
+}  // namespace escrow::daemon

@@ -1,0 +1,174 @@
+#include "daemon/container_watch.h"
+
+#include <algorithm>
+
+#include "daemon/container_ending.h"
+#include "session/error.h"
+
+namespace escrow::daemon {
+
+using session::Errc;
+using session::Error;
+using session::LogLevel;
+using session::Reason;
+using Event = api::ContainerApi::Event;
+using Mount = storage::VolumeStore::Mount;
+
+namespace {
+
+// A runtime may tell of an event a moment after a later one.
+constexpr std::int64_t kOverlap_ns = 2'000'000'000;
+
+bool has(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+bool is_start(const Event& event) {
+  return event.type == "container" && (event.action == "init" || event.action == "start");
+}
+
+}  // namespace
+
+ContainerWatch::ContainerWatch(const std::vector<std::string>& runtimes, storage::VolumeStore& store,
+                               session::Log& log)
+    : store_(store), log_(log) {
+  auto held = runtimes_.lock();
+  for (const std::string& host : runtimes) {
+    held->push_back({.host = host,
+                     .api = std::make_unique<api::ContainerApi>(host),
+                     .seen_ns = 0,
+                     .volumes = {},
+                     .strangers = {},
+                     .obstacle = {}});
+  }
+}
+
+void ContainerWatch::get_to_know(const std::string& container, std::int64_t time_ns, Runtime& runtime, bool may_look) {
+  if (runtime.volumes.contains(container)) return;
+  try {
+    const auto found = may_look ? runtime.api->container(container) : std::nullopt;
+    if (!found) {
+      runtime.strangers.emplace(container, time_ns);
+      return;
+    }
+    runtime.volumes[container] = found->volumes;
+    // What came after its start is to be handled once more.
+    if (runtime.strangers.erase(container) > 0) runtime.seen_ns = 0;
+  } catch (const Error& error) {
+    runtime.strangers.emplace(container, time_ns);
+    log_.write(LogLevel::debug, "container " + container + " could not be looked at: " + error.what());
+  }
+}
+
+void ContainerWatch::find_image(const Event& event, Runtime& runtime, Mount& mount) {
+  const auto name = event.attributes.find("image");
+  if (event.subject != mount.container || !mount.image.empty() || name == event.attributes.end()) return;
+  try {
+    mount.image = runtime.api->image_digest(name->second);
+  } catch (const Error& error) {
+    log_.write(LogLevel::warning, "the image of container " + mount.container + " is not known: " + error.what());
+  }
+  if (mount.image.empty()) mount.image = name->second;
+  store_.put(mount);
+}
+
+void ContainerWatch::handle(const Event& event, Runtime& runtime, Mounts& mounts, bool may_look) {
+  const bool asks = !runtime.api->tells_of_mounts();
+  if (asks && event.type == "container" && (event.action == "create" || is_start(event))) {
+    get_to_know(event.subject, event.time_ns, runtime, may_look);
+  }
+  for (Mount& mount : mounts) {
+    if (mount.ending != Reason::none || event.time_ns < mount.created_ns) continue;
+    bool is_changed = false;
+    const auto known = runtime.volumes.find(event.subject);
+    if (asks && is_start(event) && known != runtime.volumes.end() && has(known->second, mount.volume)) {
+      is_changed = give_to_container(event.subject, runtime.host, event.time_ns, mount);
+      if (is_changed && !mount.shared_with.empty()) {
+        log_.write(LogLevel::warning, "containers " + mount.container + " and " + event.subject + " have the volume " +
+                                          mount.volume + " at once, and so one session, " + mount.session.text() +
+                                          ": it can only be rolled back; its result is kept");
+      }
+    }
+    if (event.action == "start" || event.action == "die") find_image(event, runtime, mount);
+    if (apply_event(event, runtime.host, mount)) is_changed = true;
+    if (is_changed) store_.put(mount);
+  }
+}
+
+void ContainerWatch::catch_up(Runtime& runtime, Mounts& mounts, bool may_look) {
+  std::int64_t oldest_ns = mounts.front().created_ns;
+  for (const Mount& mount : mounts) oldest_ns = std::min(oldest_ns, mount.created_ns);
+  const std::int64_t since_ns = std::max(runtime.seen_ns, oldest_ns) - kOverlap_ns;
+  try {
+    const std::vector<Event> events = runtime.api->events_since(since_ns);
+    runtime.obstacle.clear();
+    for (const Event& event : events) {
+      runtime.seen_ns = std::max(runtime.seen_ns, event.time_ns);
+      handle(event, runtime, mounts, may_look);
+    }
+    std::erase_if(runtime.strangers, [&](const auto& stranger) { return stranger.second < oldest_ns; });
+  } catch (const Error& error) {
+    if (error.code() != Errc::unavailable && error.code() != Errc::bad_request) throw;
+    if (runtime.obstacle.empty()) log_.write(LogLevel::debug, error.what());
+    runtime.obstacle = error.what();
+  }
+}
+
+void ContainerWatch::catch_up(bool may_look) {
+  auto runtimes = runtimes_.lock();
+  Mounts mounts = store_.mounts();
+  if (mounts.empty()) return;
+  for (Runtime& runtime : *runtimes) catch_up(runtime, mounts, may_look);
+}
+
+void ContainerWatch::require_runtime() {
+  std::string obstacles;
+  auto runtimes = runtimes_.lock();
+  for (Runtime& runtime : *runtimes) {
+    try {
+      runtime.api->tells_of_mounts();
+      return;
+    } catch (const Error& error) {
+      obstacles += (obstacles.empty() ? "" : "; ") + std::string(error.what());
+    }
+  }
+  throw Error(Errc::unavailable,
+              "no container can have the volume, because nobody would say how it ends (" +
+                  (obstacles.empty() ? std::string("the configuration names no runtimes") : obstacles) +
+                  "); start the runtime's API, or name its socket in \"runtimes\"");
+}
+
+bool ContainerWatch::has_stranger(std::int64_t since_ns) {
+  auto runtimes = runtimes_.lock();
+  return std::any_of(runtimes->begin(), runtimes->end(), [&](const Runtime& runtime) {
+    return std::any_of(runtime.strangers.begin(), runtime.strangers.end(),
+                       [&](const auto& stranger) { return stranger.second >= since_ns; });
+  });
+}
+
+ContainerWatch::Presence ContainerWatch::look(const Mount& mount) {
+  auto runtimes = runtimes_.lock();
+  for (Runtime& runtime : *runtimes) {
+    if (runtime.host != mount.runtime) continue;
+    try {
+      const auto container = runtime.api->container(mount.container);
+      if (!container) return Presence::gone;
+      if (container->is_running) return Presence::running;
+      return container->was_started ? Presence::ended : Presence::never_started;
+    } catch (const Error&) {
+      return Presence::unknown;
+    }
+  }
+  return Presence::unknown;
+}
+
+void ContainerWatch::change(const session::SessionId& session, const std::function<void(Mount&)>& edit) {
+  const auto runtimes = runtimes_.lock();
+  for (Mount& mount : store_.mounts()) {
+    if (mount.session != session) continue;
+    edit(mount);
+    store_.put(mount);
+  }
+}
+
+}  // namespace escrow::daemon

@@ -1,0 +1,64 @@
+// The container runtimes of this machine, asked what has happened to the containers that use volumes. What they say is
+// noted with the mounts it concerns; nothing of the runtimes' is kept here that an escrowd after this one would need.
+//
+// Asking again is always right: events come from the oldest open mount on, and each means the same every time. So there
+// is no connection to keep, and after a restart of either side nothing is missed that the runtime still knows.
+// Thread-safe. Throws what the store throws; a runtime that does not answer is an obstacle, not an error.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "api/container_api.h"
+#include "session/log.h"
+#include "session/synchronized.h"
+#include "storage/volume_store.h"
+
+namespace escrow::daemon {
+
+class ContainerWatch {
+ public:
+  // Both must outlive this. `runtimes` are sockets, "unix:///PATH".
+  ContainerWatch(const std::vector<std::string>& runtimes, storage::VolumeStore& store, session::Log& log);
+
+  // What has happened until now is noted. Containers are looked at only where `may_look`: a runtime that waits for us
+  // may not answer that.
+  void catch_up(bool may_look);
+  // Throws Error{unavailable} with every obstacle when no runtime answers.
+  void require_runtime();
+  // Whether a container was started since then of which it is not known what it uses.
+  bool has_stranger(std::int64_t since_ns);
+
+  enum class Presence { running, never_started, ended, gone, unknown };
+  // Of the container of a mount, now; `unknown` also where its runtime does not answer.
+  Presence look(const storage::VolumeStore::Mount& mount);
+
+  // Changes what is noted of an open mount; nothing happens when it is gone.
+  void change(const session::SessionId& session, const std::function<void(storage::VolumeStore::Mount&)>& edit);
+
+ private:
+  struct Runtime {
+    std::string host;
+    std::unique_ptr<api::ContainerApi> api;
+    std::int64_t seen_ns = 0;
+    std::map<std::string, std::vector<std::string>> volumes;  // of containers that were looked at
+    std::map<std::string, std::int64_t> strangers;            // started, and could not be looked at; since when
+    std::string obstacle;
+  };
+  using Mounts = std::vector<storage::VolumeStore::Mount>;
+  void catch_up(Runtime& runtime, Mounts& mounts, bool may_look);
+  void handle(const api::ContainerApi::Event& event, Runtime& runtime, Mounts& mounts, bool may_look);
+  void get_to_know(const std::string& container, std::int64_t time_ns, Runtime& runtime, bool may_look);
+  void find_image(const api::ContainerApi::Event& event, Runtime& runtime, storage::VolumeStore::Mount& mount);
+
+  storage::VolumeStore& store_;  // constant references, self-locking
+  session::Log& log_;
+  session::Synchronized<std::vector<Runtime>> runtimes_;  // held while mounts are changed, too
+};
+
+}  // namespace escrow::daemon

@@ -1,0 +1,171 @@
+#include "daemon/volume_sessions.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "api/problem.h"
+#include "daemon/config.h"
+#include "daemon/mountpoint.h"
+#include "daemon/session_access.h"
+
+namespace escrow::daemon {
+
+using session::Errc;
+using session::Error;
+using session::LogLevel;
+using session::Reason;
+using session::SessionRecord;
+using session::State;
+using Mount = storage::VolumeStore::Mount;
+
+namespace {
+
+// Whoever may open the plugin's socket is root: the runtimes.
+Caller service_caller() {
+  return {.principal = principal_of(::geteuid()), .uid = ::geteuid(), .gid = ::getegid(), .is_operator = true};
+}
+
+void make_directory(const std::string& path) {
+  if (::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return;
+  throw Error(errno == ENOSPC ? Errc::no_space : Errc::unavailable,
+              "cannot make the directory " + path + ": " + std::strerror(errno));
+}
+
+bool is_over(const SessionRecord& record) {
+  return session::is_final(record.state) || record.state == State::awaiting_approval;
+}
+
+}  // namespace
+
+// One thread ends a session; the others wait.
+class VolumeSessions::Turn {
+ public:
+  Turn(VolumeSessions& sessions, session::SessionId id) : sessions_(sessions), id_(std::move(id)) {
+    auto held = sessions_.ending_.lock();
+    sessions_.ended_.wait(held.lock(), [&] { return !held->contains(id_); });
+    held->insert(id_);
+  }
+  ~Turn() {
+    sessions_.ending_.lock()->erase(id_);
+    sessions_.ended_.notify_all();
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  VolumeSessions& sessions_;
+  const session::SessionId id_;
+};
+
+VolumeSessions::VolumeSessions(const EscrowdConfig& config, ServiceRepositories& repositories,
+                               ServiceSessions& sessions, storage::ServiceStore& facts, storage::VolumeStore& store,
+                               session::Log& log)
+    : config_(config),
+      repositories_(repositories),
+      sessions_(sessions),
+      facts_(facts),
+      store_(store),
+      log_(log),
+      directory_(config.state_directory + "/volumes") {
+  make_directory(directory_);
+}
+
+std::string VolumeSessions::path_of(const session::SessionId& id) const { return directory_ + "/" + id.text(); }
+
+void VolumeSessions::check(const VolumeOptions& options) {
+  const ServiceRepositories::Entry repository = repositories_.find(options.opening.repository);
+  const session::SessionOptions checked = sessions_.options_of(service_caller(), repository, options.opening);
+  const bool is_missing = !repository.context->repository().references().head(checked.branch);
+  if (!options.opening.options.branch.empty() && is_missing) {
+    throw Error(Errc::no_branch, "the repository " + repository.name + " has no branch " + checked.branch);
+  }
+}
+
+void VolumeSessions::open(const Mount& mount, const VolumeOptions& options) {
+  const Caller caller = service_caller();
+  const ServiceSessions::Opening& opening = options.opening;
+  const ServiceRepositories::Entry repository = repositories_.find(opening.repository);
+  RunOrder order{.id = mount.session};
+  order.repository = repository.path;
+  order.verbose = config_.verbose;
+  order.session = sessions_.options_of(caller, repository, opening);
+  if (!options.issuer.empty()) order.session.audit.issuer = options.issuer;
+  order.session.audit.trigger = "volume " + mount.volume;
+  order.session.contained_symlinks = options.contained_symlinks;
+  order.create_branch = opening.options.branch.empty();
+  order.host_mountpoint = mount.path;
+  facts_.add_session({.id = mount.session,
+                      .repository = repository.name,
+                      .owner = caller.principal,
+                      .external_id = {},
+                      .request_key = {},
+                      .message = opening.message,
+                      .mountpoint = {},
+                      .labels = {{"volume", mount.volume}}});
+  try {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    const std::int64_t now_ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+    const auto timeout_ms = static_cast<std::int64_t>(opening.timeout_ms);
+    facts_.set_terms(mount.session, {.deadline_ms = timeout_ms == 0 ? 0 : now_ms + timeout_ms});
+    make_directory(mount.path);
+    hosts_.start(order);
+  } catch (...) {
+    repository.context->recover();
+    ::rmdir(mount.path.c_str());
+    facts_.forget_session(mount.session);
+    throw;
+  }
+}
+
+bool VolumeSessions::is_hosted(const Mount& mount) {
+  return repositories_.find(mount.repository).context->repository().directories().is_held(mount.session);
+}
+
+void VolumeSessions::finish(const Mount& mount) {
+  const ServiceRepositories::Entry repository = repositories_.find(mount.repository);
+  RepositoryContext& context = *repository.context;
+  std::optional<SessionRecord> record = context.repository().catalog().find(mount.session);
+  if (record && !is_over(*record) && !is_hosted(mount)) {
+    context.recover();
+    record = context.repository().catalog().find(mount.session);
+  }
+  if (!record || is_over(*record)) return;
+  const auto facts = facts_.session(mount.session);
+  SessionAccess(context, mount.session.text(), "escrowd")
+      .finish({.reason = mount.ending,
+               .exit_code = mount.exit_code,
+               .message = facts ? facts->message : std::string(),
+               .keep_result = mount.keep_result,
+               .image = mount.image,
+               .trigger_id = mount.container});
+}
+
+void VolumeSessions::forget(const Mount& mount) {
+  clear_dead_mount(mount.path, "escrow:" + mount.session.text());
+  if (::rmdir(mount.path.c_str()) != 0 && errno != ENOENT) {
+    log_.write(LogLevel::warning, "the mountpoint " + mount.path + " stays: " + std::strerror(errno));
+  }
+  store_.forget(mount.session);
+}
+
+bool VolumeSessions::end(const Mount& mount) {
+  const Turn turn(*this, mount.session);
+  bool is_noted = false;
+  for (const Mount& other : store_.mounts()) is_noted = is_noted || other.session == mount.session;
+  if (!is_noted) return true;
+  try {
+    finish(mount);
+    forget(mount);
+    return true;
+  } catch (const Error& error) {
+    log_.write(LogLevel::warning, "session " + mount.session.text() + " of the volume " + mount.volume +
+                                      " could not be ended and stays as it is; it is tried again: " + error.what());
+    return false;
+  }
+}
+
+}  // namespace escrow::daemon
