@@ -58,6 +58,8 @@ ContainerApi::Event event_of(const Json& json) {
   return event;
 }
 
+bool is_kill(const std::string& signal) { return signal == "9" || signal == "SIGKILL" || signal == "KILL"; }
+
 // The slashes of an image's name are those of the path.
 std::string encoded_name(const std::string& name) {
   std::string text;
@@ -127,7 +129,8 @@ std::optional<ContainerApi::Container> ContainerApi::container(const std::string
   const std::string started = text_of(state, "StartedAt");
   Container container{.is_running = flag_of(state, "Running"),
                       .was_started = !started.empty() && !started.starts_with("0001-"),
-                      .volumes = {}};
+                      .volumes = {},
+                      .hides_stops = impl_->is_podman() && !is_kill(text_of(object_of(json, "Config"), "StopSignal"))};
   for (const Json& mount : get_array(json, "Mounts")) {
     if (mount.is_object() && text_of(mount, "Type") == "volume") container.volumes.push_back(text_of(mount, "Name"));
   }

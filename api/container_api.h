@@ -39,6 +39,7 @@ class ContainerApi {
     bool is_running = false;
     bool was_started = false;  // ever
     std::vector<std::string> volumes;  // names
+    bool hides_stops = false;  // nobody is told when it is stopped, and it can make of that what it likes
   };
   // nullopt: there is no such container.
   std::optional<Container> container(const std::string& id);

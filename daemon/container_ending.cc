@@ -51,6 +51,9 @@ void end_by(const Event& event, Mount& mount) {
     mount.ending = Reason::oom;
   } else if (mount.stop_signal != 0) {
     mount.ending = Reason::cancelled;
+  } else if (exit_code == 0 && mount.hides_stops) {
+    mount.ending = Reason::cancelled;
+    mount.keep_result = true;
   } else {
     mount.ending = exit_code == 0 ? Reason::success : Reason::exit_status;
   }

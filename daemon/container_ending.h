@@ -1,7 +1,8 @@
 // What the events of a container runtime mean for a volume's mount: whose it is, and how its container ended. Pure.
 //
 // Exit status 0 is success only when nobody stopped or killed the container before, no memory limit killed in it, and
-// no other container had the same mount. An event that comes again changes nothing, and neither does one that is older
+// no other container had the same mount; and when the runtime would have told of a stop, or the container could not
+// have trapped it. An event that comes again changes nothing, and neither does one that is older
 // than the mount. Sources: Docker Engine API v1.41 (GET /events); signal(7).
 #pragma once
 

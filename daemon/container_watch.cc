@@ -37,21 +37,21 @@ ContainerWatch::ContainerWatch(const std::vector<std::string>& runtimes, storage
     held->push_back({.host = host,
                      .api = std::make_unique<api::ContainerApi>(host),
                      .seen_ns = 0,
-                     .volumes = {},
+                     .known = {},
                      .strangers = {},
                      .obstacle = {}});
   }
 }
 
 void ContainerWatch::get_to_know(const std::string& container, std::int64_t time_ns, Runtime& runtime, bool may_look) {
-  if (runtime.volumes.contains(container)) return;
+  if (runtime.known.contains(container)) return;
   try {
     const auto found = may_look ? runtime.api->container(container) : std::nullopt;
     if (!found) {
       runtime.strangers.emplace(container, time_ns);
       return;
     }
-    runtime.volumes[container] = found->volumes;
+    runtime.known[container] = *found;
     // What came after its start is to be handled once more.
     if (runtime.strangers.erase(container) > 0) runtime.seen_ns = 0;
   } catch (const Error& error) {
@@ -72,6 +72,20 @@ void ContainerWatch::find_image(const Event& event, Runtime& runtime, Mount& mou
   store_.put(mount);
 }
 
+// Of what can only be rolled back, before the work is done in vain.
+void ContainerWatch::warn(const Mount& mount) {
+  const std::string why =
+      !mount.shared_with.empty()
+          ? "the container " + mount.shared_with + " got it at the same time, and so the same session"
+      : mount.hides_stops
+          ? "nobody would tell if it were stopped; run it with --stop-signal SIGKILL, so that a stop is no success"
+          : "";
+  if (why.empty()) return;
+  log_.write(LogLevel::warning, "session " + mount.session.text() + " of the volume " + mount.volume +
+                                    " in the container " + mount.container + " can only be rolled back, and its result "
+                                    "kept: " + why);
+}
+
 void ContainerWatch::handle(const Event& event, Runtime& runtime, Mounts& mounts, bool may_look) {
   const bool asks = !runtime.api->tells_of_mounts();
   if (asks && event.type == "container" && (event.action == "create" || is_start(event))) {
@@ -80,14 +94,11 @@ void ContainerWatch::handle(const Event& event, Runtime& runtime, Mounts& mounts
   for (Mount& mount : mounts) {
     if (mount.ending != Reason::none || event.time_ns < mount.created_ns) continue;
     bool is_changed = false;
-    const auto known = runtime.volumes.find(event.subject);
-    if (asks && is_start(event) && known != runtime.volumes.end() && has(known->second, mount.volume)) {
+    const auto known = runtime.known.find(event.subject);
+    if (asks && is_start(event) && known != runtime.known.end() && has(known->second.volumes, mount.volume)) {
       is_changed = give_to_container(event.subject, runtime.host, event.time_ns, mount);
-      if (is_changed && !mount.shared_with.empty()) {
-        log_.write(LogLevel::warning, "containers " + mount.container + " and " + event.subject + " have the volume " +
-                                          mount.volume + " at once, and so one session, " + mount.session.text() +
-                                          ": it can only be rolled back; its result is kept");
-      }
+      mount.hides_stops = mount.hides_stops || known->second.hides_stops;
+      if (is_changed) warn(mount);
     }
     if (event.action == "start" || event.action == "die") find_image(event, runtime, mount);
     if (apply_event(event, runtime.host, mount)) is_changed = true;

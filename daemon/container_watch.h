@@ -46,7 +46,7 @@ class ContainerWatch {
     std::string host;
     std::unique_ptr<api::ContainerApi> api;
     std::int64_t seen_ns = 0;
-    std::map<std::string, std::vector<std::string>> volumes;  // of containers that were looked at
+    std::map<std::string, api::ContainerApi::Container> known;  // containers that were looked at
     std::map<std::string, std::int64_t> strangers;            // started, and could not be looked at; since when
     std::string obstacle;
   };
@@ -54,6 +54,7 @@ class ContainerWatch {
   void catch_up(Runtime& runtime, Mounts& mounts, bool may_look);
   void handle(const api::ContainerApi::Event& event, Runtime& runtime, Mounts& mounts, bool may_look);
   void get_to_know(const std::string& container, std::int64_t time_ns, Runtime& runtime, bool may_look);
+  void warn(const storage::VolumeStore::Mount& mount);
   void find_image(const api::ContainerApi::Event& event, Runtime& runtime, storage::VolumeStore::Mount& mount);
 
   storage::VolumeStore& store_;  // constant references, self-locking

@@ -1,6 +1,6 @@
 // The container volumes that escrowd's plugin made, and their mounts: one for each time a container got the volume.
-// What became of a mount's session is in the session's record; a mount is kept from before its session exists until that
-// has ended. <state>/volumes.db: WAL, synchronous=FULL.
+// What became of a mount's session is in the session's record; a mount is kept from before its session exists until
+// that has ended. <state>/volumes.db: WAL, synchronous=FULL.
 //
 // Thread-safe (one connection behind a lock); one process at a time. What a method changed is on disk when it returns.
 // Throws Error{no_space}, {damaged_repository}, {newer_state}.
@@ -46,6 +46,7 @@ class VolumeStore {
     std::string shared_with;         // another container that got the same mount
     int stop_signal = 0;             // by which somebody stopped or killed the container; 0: nobody did
     bool ran_out_of_memory = false;
+    bool hides_stops = false;   // its runtime does not tell when somebody stops the container
     bool is_unmounted = false;  // the runtime needs it no more
     // How the container ended; `none` as long as that is not known. What comes later changes nothing.
     session::Reason ending = session::Reason::none;

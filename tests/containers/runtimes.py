@@ -44,14 +44,21 @@ class Docker:
     def __init__(self, directory):
         self.environment = {'DOCKER_HOST': f'unix://{directory}/docker.sock'}
         self.log = open(f'{directory}/dockerd.log', 'wb')  # pylint: disable=consider-using-with
+        self.api = f'{directory}/docker.sock'
+        self.command = [
+            'dockerd', '--data-root', f'{directory}/data', '--exec-root', f'{directory}/exec',
+            '-p', f'{directory}/pid', '-H', f'unix://{directory}/docker.sock',
+            '--iptables=false', '--ip6tables=false', '--bridge=none',
+            '--storage-driver', 'overlay2', '--exec-opt', 'native.cgroupdriver=cgroupfs',
+            '--default-ulimit', 'nofile=4096:4096', '--default-ulimit', 'nproc=4096:4096']
+        self.start()
+
+    def start(self):
         self.server = subprocess.Popen(  # pylint: disable=consider-using-with
-            ['dockerd', '--data-root', f'{directory}/data', '--exec-root', f'{directory}/exec',
-             '-p', f'{directory}/pid', '-H', f'unix://{directory}/docker.sock',
-             '--iptables=false', '--ip6tables=false', '--bridge=none',
-             '--storage-driver', 'overlay2', '--exec-opt', 'native.cgroupdriver=cgroupfs',
-             '--default-ulimit', 'nofile=4096:4096', '--default-ulimit', 'nproc=4096:4096'],
-            stdout=self.log, stderr=self.log)
-        eventually('dockerd answers', lambda: os.path.exists(f'{directory}/docker.sock'))
+            self.command, stdout=self.log, stderr=self.log)
+        eventually('dockerd answers', lambda: subprocess.run(
+            ['docker', 'version'], env={**os.environ, **self.environment}, check=False,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0)
 
     def stop(self):
         self.server.terminate()
@@ -71,9 +78,20 @@ class Podman:
             file.write(f'[storage]\ndriver = "overlay"\ngraphroot = "{directory}/data"\nrunroot = "{directory}/run"\n')
         self.environment = {'CONTAINERS_CONF': f'{directory}/containers.conf',
                             'CONTAINERS_STORAGE_CONF': f'{directory}/storage.conf'}
+        self.conf, self.api = f'{directory}/containers.conf', f'{directory}/podman.sock'
+        self.server = None
+
+    def start(self):
+        """The API: podman itself needs no server."""
+        self.server = subprocess.Popen(  # pylint: disable=consider-using-with
+            ['podman', 'system', 'service', '--time', '0', f'unix://{self.api}'],
+            env={**os.environ, **self.environment}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        eventually('podman answers', lambda: os.path.exists(self.api))
 
     def stop(self):
-        pass
+        if self.server is not None:
+            self.server.terminate()
+            self.server.wait(timeout=30)
 
 
 class Machine:
@@ -175,9 +193,10 @@ def obstacle():
     return None if os.path.exists('/dev/fuse') else 'there is no /dev/fuse'
 
 
-def main(cases):
+def main(cases, machine_class=Machine):
     parser = argparse.ArgumentParser()
     parser.add_argument('--escrow', required=True)
+    parser.add_argument('--escrowd')
     parser.add_argument('--runtime', required=True, choices=['docker', 'podman'])
     parser.add_argument('case')
     arguments = parser.parse_args()
@@ -185,7 +204,7 @@ def main(cases):
     if why:
         print(why, file=sys.stderr)
         sys.exit(1 if os.environ.get('REQUIRE_FUSE') else SKIPPED)
-    machine = Machine(arguments, Docker if arguments.runtime == 'docker' else Podman)
+    machine = machine_class(arguments, Docker if arguments.runtime == 'docker' else Podman)
     try:
         cases[arguments.case](machine)
     finally:

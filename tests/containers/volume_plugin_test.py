@@ -1,0 +1,328 @@
+#!/usr/bin/env python3
+"""Volumes of escrowd in containers of real docker and podman: each container's exit status decides its session."""
+import os
+import signal
+import subprocess
+import time
+
+from runtimes import IMAGE, eventually, expect, expect_equal, main
+from volumes import TRAPS, VolumeMachine
+
+
+def ExitZeroCommitsWhatTheContainerWrote(machine):
+    machine.volume(path_prefix='sub', committer='agent:trainer', issuer='user:alice', message='from a volume')
+    status, out, err = machine.container('cat /data/b.txt; echo x > /data/new; rm /data/b.txt', '--name', 'job')
+    expect_equal(f'status ({err})', (status, out), (0, 'b'))
+    machine.expect_end('committed', 'success')
+    expect_equal('changes', machine.git('diff', '--name-status', 'main^', 'main'), 'D\tsub/b.txt\nA\tsub/new')
+    expect_equal('subject', machine.git('log', '-1', '--format=%s', 'main'), 'from a volume')
+    trailers = machine.git('log', '-1', '--format=%(trailers:only)', 'main')
+    container = machine.run(machine.runtime.name, 'container', 'inspect', '--format', '{{.Id}}', 'job')
+    image = machine.run(machine.runtime.name, 'image', 'inspect', '--format', '{{.Id}} {{.RepoDigests}}', IMAGE)
+    for line in ('Escrow-Committer: agent:trainer', 'Escrow-Issuer: user:alice', 'Escrow-Trigger: volume work',
+                 f'Escrow-Trigger-Id: {container}', 'Escrow-Exit-Code: 0', 'Escrow-Source: sandbox'):
+        expect(line in trailers.splitlines(), f'no {line} in {trailers}')
+    digest = [line.split('@sha256:')[1] for line in trailers.splitlines() if line.startswith('Escrow-Image: ')]
+    expect(len(digest) == 1 and digest[0] in image, f'{trailers} is not of {image}')
+    machine.expect_clean()
+
+
+def AnyOtherEndRollsBack(machine):
+    machine.volume()
+    for script, expected in (('echo x > /data/new; exit 3', 3), ('echo x > /data/new; kill -9 $$', 137),
+                             ('echo x > /data/new; exec /nowhere', 127)):
+        status, _, err = machine.container(script, '--rm', '--init') if 'kill' in script and machine.is_docker and \
+            os.path.exists('/usr/bin/docker-init') else machine.container(script, '--rm')
+        expect(status in (expected, 0) if 'kill' in script else status == expected, f'{script}: {status} ({err})')
+        if status != 0:
+            ended = machine.expect_end('rolled_back', 'exit_status')
+            expect_equal('exit code', ended['exit_code'], expected)
+    machine.expect_unchanged()
+    machine.expect_clean()
+
+
+def AStopOrKillFromOutsideIsACancellation(machine):
+    machine.volume()
+    verbs = [['stop'], ['kill', '--signal', 'TERM'], ['rm', '-f']]
+    for verb in verbs:
+        name = machine.start_container(TRAPS)
+        machine.run(machine.runtime.name, *verb, name)
+        if machine.is_docker or verb[0] == 'kill':
+            machine.expect_end('rolled_back', 'cancelled')
+        else:
+            machine.expect_end('rolled_back', 'exit_status')
+    machine.expect_unchanged()
+    machine.expect_clean()
+
+
+def ATerminalsNewSizeIsNoCancellation(machine):
+    machine.volume()
+    name = machine.start_container('echo x > /data/new; echo up; for i in 0 1 2 3 4 5 6 7 8 9; do sleep 0.1; done')
+    machine.run('docker', 'kill', '--signal', 'WINCH', name)
+    machine.expect_end('committed', 'success')
+
+
+def OutOfMemoryRollsBack(machine):
+    machine.volume()
+    status, _, err = machine.container('echo x > /data/new; tail /dev/zero; exit 0', '--memory=32m',
+                                       '--memory-swap=32m')
+    expect(status in (0, 137), f'status {status} ({err})')
+    ended = machine.expect_end('rolled_back', 'oom') if status == 0 else machine.session()
+    expect(ended['reason'] in ('oom', 'exit_status'), ended['reason'])
+    machine.expect_unchanged()
+    machine.expect_clean()
+
+
+def TwoContainersAtOnceHaveTwoSessions(machine):
+    machine.volume()
+    names = [machine.start_container(f'echo {n} > /data/file-{n}; echo up; ls /data; sleep 1') for n in range(2)]
+    for n, name in enumerate(names):
+        expect_equal('exit status', machine.wait(name), '0')
+        seen = machine.run(machine.runtime.name, 'logs', name).split()
+        expect(f'file-{n}' in seen and f'file-{1 - n}' not in seen, f'it sees {seen}')
+    eventually('both are committed', lambda: [one['state'] for one in machine.sessions()] == ['committed'] * 2)
+    files = machine.git('ls-tree', '--name-only', 'main').split()
+    expect('file-0' in files and 'file-1' in files, files)
+    machine.expect_clean()
+
+
+def TwentyContainersAtOnceEachHaveTheirOwnSession(machine):
+    machine.volume()
+    start = time.monotonic()
+    runs = [subprocess.Popen(['docker', *machine.command(f'echo {n} > /data/file-{n}; ls /data')],
+                             env=machine.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            for n in range(20)]
+    for number, run in enumerate(runs):
+        out, err = run.communicate(timeout=150)
+        expect_equal(f'status ({err})', run.returncode, 0)
+        expect(f'file-{number}' in out.split(), out)
+    print(f'20 containers at once: {time.monotonic() - start:.1f} s')
+    eventually('all are committed', lambda: {one['state'] for one in machine.sessions()} == {'committed'})
+    expect_equal('sessions', len(machine.sessions()), 20)
+    names = machine.git('ls-tree', '--name-only', 'main').split()
+    expect_equal('files', sorted(n for n in names if n.startswith('file-')), sorted(f'file-{n}' for n in range(20)))
+    machine.expect_clean()
+
+
+def ASecondContainerOverAPodmanVolumeTaintsTheSession(machine):
+    machine.volume()
+    first = machine.start_container('echo x > /data/new; echo up; sleep 2')
+    second = machine.start_container('echo up; sleep 0.5')
+    for name in (first, second):
+        machine.wait(name)
+    ended = machine.expect_end('rolled_back', 'cancelled')
+    expect(first[:12] in machine.log() and 'can only be rolled back' in machine.log(), machine.log())
+    expect_equal('the kept result', machine.git('show', f'refs/sessions/{ended["session"]}:new'), 'x')
+    machine.expect_unchanged()
+    machine.expect_clean()
+
+
+def AStopThatCouldHaveBeenTrappedCommitsNothing(machine):
+    machine.volume()
+    status, _, err = machine.runtime_command('run', '--network=none', '-v', 'work:/data', IMAGE, 'sh', '-c',
+                                             'echo x > /data/new')
+    expect_equal(f'status ({err})', status, 0)
+    ended = machine.expect_end('rolled_back', 'cancelled')
+    expect('--stop-signal' in machine.log(), machine.log())
+    expect_equal('the kept result', machine.git('show', f'refs/sessions/{ended["session"]}:new'), 'x')
+    machine.expect_unchanged()
+
+
+def TheMountSyntaxMakesAVolume(machine):
+    mount = (f'type=volume,source=made,target=/data,volume-driver={machine.driver},volume-opt=repository=data,'
+             'volume-opt=path_prefix=sub')
+    status, out, err = machine.container('ls /data; echo x > /data/new', '--mount', mount, volume=None)
+    expect_equal(f'status ({err})', (status, out), (0, 'b.txt'))
+    machine.expect_end('committed', 'success')
+    expect_equal('changes', machine.git('diff', '--name-status', 'main^', 'main'), 'A\tsub/new')
+
+
+def ReadOnlyRootsOtherUsersAndDroppedRightsAreNoObstacle(machine):
+    machine.volume(uid=1000, gid=1000)
+    status, out, err = machine.container('id -u; echo x >> /data/a.txt; touch /data/new', '--read-only',
+                                         '--cap-drop=ALL', '--user', '1000:1000')
+    expect_equal(f'status ({err})', (status, out), (0, '1000'))
+    machine.expect_end('committed', 'success')
+    expect_equal('changes', machine.git('diff', '--name-status', 'main^', 'main'), 'M\ta.txt\nA\tnew')
+    machine.volume('frozen', read_only='true')
+    status, _, err = machine.container('echo x > /data/y', volume='frozen:/data')
+    expect(status != 0 and 'Read-only' in err, f'status {status} ({err})')
+    machine.expect_clean()
+
+
+def WhatDockerCopiesUpIsNotCommitted(machine):
+    os.makedirs(f'{machine.directory}/image/data')
+    with open(f'{machine.directory}/image/data/from-image', 'w', encoding='ascii') as file:
+        file.write('x\n')
+    machine.make_image('with-data')
+    machine.volume(path_prefix='empty')
+    machine.run('docker', 'create', '--name', 'job', '--network=none', '-v', 'work:/data', 'with-data', 'sh', '-c',
+                'ls /data; echo x > /data/new')
+    ended = machine.expect_end('rolled_back', 'not_started')
+    expect('container' not in ended.get('trigger', {}), ended)
+    status, out, err = machine.runtime_command('start', '--attach', 'job')
+    expect_equal(f'status ({err})', (status, out), (0, ''))
+    machine.expect_end('committed', 'success')
+    expect_equal('changes', machine.git('diff', '--name-status', 'main^', 'main'), 'A\tempty/new')
+    machine.expect_clean()
+
+
+def ResultsWaitForApproval(machine):
+    machine.volume(require_approval='true')
+    status, _, err = machine.container('echo x > /data/new')
+    expect_equal(f'status ({err})', status, 0)
+    machine.expect_end('awaiting_approval', 'none')
+    machine.expect_unchanged()
+    machine.escrow('approve', machine.session()['session'])
+    expect_equal('changes', machine.git('diff', '--name-status', 'main^', 'main'), 'A\tnew')
+    machine.expect_clean()
+
+
+def ContainersDoNotNoticeARestartOfTheService(machine):
+    machine.volume()
+    script = ('echo up; i=0; while [ $i -lt 30 ]; do echo $i >> /data/new || exit 9; cat /data/a.txt > /dev/null || '
+              'exit 9; i=$((i+1)); sleep 0.1; done')
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        name = machine.start_container(script)
+        machine.stop_service(how)
+        machine.start_service()
+        expect_equal('exit status', machine.wait(name), '0')
+        machine.expect_end('committed', 'success')
+    expect_equal('lines', len(machine.git('show', 'main:new').split()), 60)
+    machine.expect_clean()
+
+
+def WhatEndsWhileNoServiceIsThereIsDecidedByTheNext(machine):
+    machine.volume()
+    names = [machine.start_container(f'echo {code} > /data/new-{code}; echo up; sleep 1; exit {code}')
+             for code in ((0, 3) if machine.is_docker else (0,))]
+    trapped = machine.start_container(TRAPS.replace('new', 'trapped')) if machine.is_docker else None
+    machine.stop_service(signal.SIGKILL)
+    if trapped:
+        machine.run('docker', 'kill', '--signal', 'TERM', trapped)
+    for name in names:
+        eventually('it has ended', lambda name=name: 'true' not in machine.run(
+            machine.runtime.name, 'container', 'inspect', '--format', '{{.State.Running}}', name))
+    machine.start_service()
+    eventually('all are decided', lambda: 'open' not in [one['state'] for one in machine.sessions()])
+    ends = [(one['state'], one['reason']) for one in machine.sessions()]
+    expected = [('committed', 'success'), ('rolled_back', 'exit_status'), ('rolled_back', 'cancelled')]
+    expect_equal('ends', ends, expected[:len(ends)])
+    expect_equal('changes', machine.git('diff', '--name-status', 'main^', 'main'), 'A\tnew-0')
+    machine.expect_clean()
+
+
+def WhenTheRuntimeDiesNothingIsCommittedAndNothingLost(machine):
+    machine.volume()
+    machine.start_container('echo x > /data/new; echo up; sleep 2; exit 0')
+    machine.runtime.server.kill()
+    machine.runtime.server.wait()
+    time.sleep(3)
+    expect_equal('its state meanwhile', machine.session()['state'], 'open')
+    os.unlink(f'{machine.directory}/runtime/pid')
+    machine.runtime.start()
+    ended = machine.expect_end('rolled_back', 'host_lost')
+    expect_equal('the kept result', machine.git('show', f'refs/sessions/{ended["session"]}:new'), 'x')
+    machine.expect_unchanged()
+    machine.expect_clean()
+
+
+def AContainerThatVanishedIsRolledBackAndItsResultKept(machine):
+    machine.volume()
+    name = machine.start_container('echo x > /data/new; echo up; sleep 600')
+    machine.stop_service(signal.SIGKILL)
+    machine.run('docker', 'rm', '-f', name)
+    machine.runtime.stop()  # and with it what it remembers
+    machine.runtime.start()
+    machine.start_service()
+    ended = machine.expect_end('rolled_back', 'host_lost')
+    expect_equal('the kept result', machine.git('show', f'refs/sessions/{ended["session"]}:new'), 'x')
+    machine.expect_clean()
+
+
+def WhenTheHostOfASessionIsKilledNothingIsCommitted(machine):
+    machine.volume()
+    name = machine.start_container('echo x > /data/new; echo up; sleep 1; exit 0')
+    session = machine.session()['session']
+    pids = [pid for pid in os.listdir('/proc') if pid.isdigit() and is_host(pid, session)]
+    expect_equal('hosts', len(pids), 1)
+    os.kill(int(pids[0]), signal.SIGKILL)
+    expect_equal('exit status', machine.wait(name), '0')
+    machine.expect_end('rolled_back', 'host_lost')
+    machine.expect_unchanged()
+    machine.expect_clean()
+
+
+def is_host(pid, session):
+    """Whether it holds the lock of the session."""
+    try:
+        with open(f'/proc/{pid}/comm', encoding='ascii') as file:
+            if file.read().strip() != 'escrow-host':
+                return False
+        return any(session in os.readlink(f'/proc/{pid}/fd/{fd}') for fd in os.listdir(f'/proc/{pid}/fd'))
+    except OSError:
+        return False
+
+
+def AContainerThatCannotStartLeavesNothing(machine):
+    machine.volume()
+    status, _, err = machine.runtime_command('run', '--network=none', '-v', 'work:/data', IMAGE, '/no/such/program')
+    expect(status in (126, 127), f'status {status} ({err})')
+    ended = machine.session()
+    eventually('it is rolled back', lambda: machine.session()['state'] == 'rolled_back')
+    expect(ended['reason'] != 'success', ended)
+    machine.expect_unchanged()
+    machine.expect_clean()
+
+
+def BadOptionsAreRefusedByASentence(machine):
+    for options, words in (({'repository': 'nowhere'}, 'nowhere'),
+                           ({'repository': 'data', 'branhc': 'x'}, 'branhc'),
+                           ({'repository': 'data', 'branch': 'nowhere'}, 'nowhere'),
+                           ({'repository': 'data', 'uid': 'alice'}, 'uid'),
+                           ({'repository': 'data', 'umask': '999'}, 'umask'),
+                           ({'repository': 'data', 'path_prefix': '../x'}, 'path_prefix'),
+                           ({'repository': 'data', 'committer': 'nobody'}, 'committer'),
+                           ({'repository': 'data', 'require_approval': 'yes'}, 'require_approval'),
+                           ({'repository': 'data', 'timeout': 'soon'}, 'timeout'),
+                           ({'repository': 'data', 'symlinks': 'some'}, 'symlinks'),
+                           ({'repository': 'data', 'policy': '/nowhere.json'}, 'policy'),
+                           ({}, 'repository')):
+        words_of = [word for name, value in options.items() for word in ('-o', f'{name}={value}')]
+        status, _, err = machine.runtime_command('volume', 'create', '-d', machine.driver, *words_of, 'bad')
+        expect(status != 0 and words in err and err.count('\n') == 0, f'{options}: {status} {err}')
+    expect_equal('volumes', machine.run(machine.runtime.name, 'volume', 'ls', '--format', '{{.Name}}'), '')
+    expect_equal('sessions', machine.sessions(), [])
+
+
+def AVolumeInUseIsNotRemoved(machine):
+    machine.volume()
+    name = machine.start_container(TRAPS)
+    status, _, err = machine.runtime_command('volume', 'rm', 'work')
+    expect(status != 0 and 'in use' in err, f'status {status} ({err})')
+    # Also where the runtime does not know: what Escrow says by itself.
+    refused = subprocess.run(['curl', '--silent', '--unix-socket', machine.config['volume_plugin']['socket'], '-d',
+                              '{"Name": "work"}', 'http://escrow/VolumeDriver.Remove'], capture_output=True, text=True,
+                             check=True).stdout
+    expect('in use by the container' in refused and name[:12] in refused, refused)
+    machine.run(machine.runtime.name, 'rm', '-f', name)
+    machine.stop_service()
+    machine.start_service()
+    expect('work' in machine.run(machine.runtime.name, 'volume', 'ls', '--format', '{{.Name}}').split(), 'it is gone')
+    machine.run(machine.runtime.name, 'volume', 'rm', 'work')
+    expect_equal('volumes', machine.run(machine.runtime.name, 'volume', 'ls', '--format', '{{.Name}}'), '')
+
+
+def WithoutARuntimeThatTellsNobodyGetsAVolume(machine):
+    machine.volume()
+    machine.stop_service()
+    machine.start_service(runtimes=['unix:///nowhere/docker.sock'])
+    status, _, err = machine.container('echo x > /data/new')
+    expect(status != 0 and 'nobody would say how it ends' in err, f'status {status} ({err})')
+    expect_equal('sessions', machine.sessions(), [])
+    machine.expect_clean()
+
+
+if __name__ == '__main__':
+    os.umask(0o022)
+    main(globals(), VolumeMachine)

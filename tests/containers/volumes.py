@@ -1,0 +1,128 @@
+"""A machine with a real escrowd that serves volumes to one real runtime, for volume_plugin_test.py."""
+import json
+import os
+import signal
+import subprocess
+
+from runtimes import IMAGE, Machine, eventually, expect, expect_equal, fail
+
+TRAPS = 'trap "exit 0" TERM; echo x > /data/new; echo up; while true; do sleep 0.1; done'
+
+
+class VolumeMachine(Machine):
+    """`self.driver` is the plugin's name in the runtime."""
+
+    def __init__(self, arguments, runtime_class):
+        super().__init__(arguments, runtime_class)
+        self.escrowd_program = arguments.escrowd
+        self.is_docker = self.runtime.name == 'docker'
+        # Docker finds plugins by their name in a directory of the machine's.
+        self.driver = 'escrow-' + os.path.basename(self.directory).replace('.', '-')
+        socket = f'/run/docker/plugins/{self.driver}.sock' if self.is_docker else f'{self.directory}/plugin.sock'
+        self.config = {'repository_roots': [self.directory], 'socket': f'{self.directory}/escrowd.sock',
+                       'state_directory': f'{self.directory}/state',
+                       'volume_plugin': {'socket': socket, 'runtimes': [f'unix://{self.runtime.api}'],
+                                         'lost_after_ms': 1500}}
+        if not self.is_docker:
+            with open(self.runtime.conf, 'a', encoding='utf-8') as file:
+                file.write(f'[engine.volume_plugins]\n{self.driver} = "{socket}"\n')
+            self.runtime.start()
+        self.service = None
+        self.start_service()
+        self.ask('POST', 'repositories', {'name': 'data', 'path': self.repository})
+        self.first = self.git('rev-parse', 'main')
+
+    def start_service(self, **plugin):
+        self.config['volume_plugin'].update(plugin)
+        with open(f'{self.directory}/escrowd.json', 'w', encoding='utf-8') as file:
+            json.dump(self.config, file)
+        with open(f'{self.directory}/escrowd.log', 'ab') as log:
+            self.service = subprocess.Popen(  # pylint: disable=consider-using-with
+                [self.escrowd_program, '--config', f'{self.directory}/escrowd.json'], stderr=log,
+                stdin=subprocess.DEVNULL)
+        eventually('escrowd answers', lambda: self.curl('GET', 'health').returncode == 0)
+
+    def stop_service(self, how=signal.SIGTERM):
+        self.service.send_signal(how)
+        self.service.wait(timeout=60)
+
+    def close(self):
+        if self.service is not None and self.service.poll() is None:
+            self.service.kill()
+            self.service.wait()
+        super().close()
+        if os.path.exists(self.config['volume_plugin']['socket']):
+            os.unlink(self.config['volume_plugin']['socket'])
+
+    def log(self):
+        with open(f'{self.directory}/escrowd.log', encoding='utf-8', errors='replace') as file:
+            return file.read()
+
+    def curl(self, method, target, body=None):
+        command = ['curl', '--silent', '--fail-with-body', '--max-time', '20', '--unix-socket', self.config['socket'],
+                   '-X', method, f'http://escrowd/v1/{target}']
+        if body is not None:
+            command += ['-H', 'Content-Type: application/json', '-d', json.dumps(body)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    def ask(self, method, target, body=None):
+        result = self.curl(method, target, body)
+        if result.returncode != 0:
+            fail(f'{method} {target}: {result.stdout} {result.stderr}')
+        return json.loads(result.stdout)
+
+    def runtime_command(self, *words):
+        """(status, standard output, standard error) of docker or podman."""
+        result = subprocess.run([self.runtime.name, *words], capture_output=True, text=True, check=False, timeout=100,
+                                env=self.environment)
+        return result.returncode, result.stdout.strip(), result.stderr.strip()
+
+    def volume(self, name='work', **options):
+        words = [word for option, value in {'repository': 'data', **options}.items()
+                 for word in ('-o', f'{option}={value}')]
+        self.run(self.runtime.name, 'volume', 'create', '-d', self.driver, *words, name)
+        return name
+
+    def command(self, script, *options, volume='work:/data', image=IMAGE):
+        # Podman tells nobody of a stop: only one that cannot be trapped can be told from success.
+        stop = [] if self.is_docker else ['--stop-signal', 'SIGKILL']
+        mount = ['-v', volume] if volume else []
+        return ['run', '--network=none', *stop, *mount, *options, image, 'sh', '-c', script]
+
+    def container(self, script, *options, **keywords):
+        return self.runtime_command(*self.command(script, *options, **keywords))
+
+    def start_container(self, script, *options, **keywords):
+        """Its id, once it has said a line."""
+        name = self.run(self.runtime.name, *self.command(script, '--detach', *options, **keywords))
+        eventually('the container speaks', lambda: self.run(self.runtime.name, 'logs', name) != '')
+        return name
+
+    def wait(self, name):
+        return self.run(self.runtime.name, 'wait', name)
+
+    def sessions(self):
+        """Of volumes, oldest first, as the API shows them."""
+        return [one for one in self.ask('GET', 'sessions?limit=1000')['sessions'] if one['labels']]
+
+    def session(self):
+        return self.sessions()[-1]
+
+    def expect_end(self, state, reason, session=None):
+        name = (session or self.session())['session']
+        def has_ended():
+            return self.ask('GET', f'sessions/{name}')['state'] not in ('open', 'committing')
+        eventually('the session has ended', has_ended)
+        now = self.ask('GET', f'sessions/{name}')
+        expect_equal(f'the end ({self.log()[-2000:]})', (now['state'], now['reason']), (state, reason))
+        return now
+
+    def expect_unchanged(self):
+        expect_equal('the branch', self.git('rev-parse', 'main'), self.first)
+
+    def expect_clean(self):
+        """No container, no mount, no host process, and nothing in the plugin's directory."""
+        self.runtime_command('rm', '-f', *self.containers())
+        eventually('the mounts are gone', lambda: os.listdir(f'{self.directory}/state/volumes') == [])
+        super().expect_clean()
+        expect('ERROR' not in self.log(), self.log())
