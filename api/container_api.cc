@@ -119,6 +119,8 @@ std::vector<ContainerApi::Event> ContainerApi::events_since(std::int64_t since_n
   return events;
 }
 
+void ContainerApi::ping() { impl_->get("/_ping"); }
+
 bool ContainerApi::tells_of_mounts() { return !impl_->is_podman(); }
 
 std::optional<ContainerApi::Container> ContainerApi::container(const std::string& id) {
@@ -126,9 +128,7 @@ std::optional<ContainerApi::Container> ContainerApi::container(const std::string
   if (!body) return std::nullopt;
   const Json json = parse_object(*body);
   const Json& state = object_of(json, "State");
-  const std::string started = text_of(state, "StartedAt");
   Container container{.is_running = flag_of(state, "Running"),
-                      .was_started = !started.empty() && !started.starts_with("0001-"),
                       .volumes = {},
                       .hides_stops = impl_->is_podman() && !is_kill(text_of(object_of(json, "Config"), "StopSignal"))};
   for (const Json& mount : get_array(json, "Mounts")) {

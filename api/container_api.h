@@ -29,6 +29,8 @@ class ContainerApi {
     std::string subject;       // the id of a container, the name of a volume
     std::map<std::string, std::string> attributes;
   };
+  // Throws unless it answers.
+  void ping();
   // Whether a mount of a volume is an event of its own that names the container: docker's are.
   bool tells_of_mounts();
 
@@ -37,7 +39,6 @@ class ContainerApi {
 
   struct Container {
     bool is_running = false;
-    bool was_started = false;  // ever
     std::vector<std::string> volumes;  // names
     bool hides_stops = false;  // nobody is told when it is stopped, and it can make of that what it likes
   };

@@ -81,12 +81,13 @@ bool apply_event(const Event& event, const std::string& runtime, Mount& mount) {
   }
   if (event.type != "container" || event.subject != mount.container || mount.container.empty()) return false;
   const Mount before = mount;
+  if (event.action == "start") mount.was_started = true;
   if (event.action == "stop") mount.stop_signal = SIGTERM;
   if (event.action == "kill" && !is_harmless(signal_of(event))) mount.stop_signal = signal_of(event);
   if (event.action == "oom") mount.ran_out_of_memory = true;
   if (event.action == "die" || event.action == "died") end_by(event, mount);
-  return mount.stop_signal != before.stop_signal || mount.ran_out_of_memory != before.ran_out_of_memory ||
-         mount.ending != before.ending;
+  return mount.was_started != before.was_started || mount.stop_signal != before.stop_signal ||
+         mount.ran_out_of_memory != before.ran_out_of_memory || mount.ending != before.ending;
 }
 
 void end_without_verdict(Reason reason, bool keep_result, Mount& mount) {

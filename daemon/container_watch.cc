@@ -39,6 +39,7 @@ ContainerWatch::ContainerWatch(const std::vector<std::string>& runtimes, storage
                      .seen_ns = 0,
                      .known = {},
                      .strangers = {},
+                     .has_answered = false,
                      .obstacle = {}});
   }
 }
@@ -113,6 +114,7 @@ void ContainerWatch::catch_up(Runtime& runtime, Mounts& mounts, bool may_look) {
   try {
     const std::vector<Event> events = runtime.api->events_since(since_ns);
     runtime.obstacle.clear();
+    runtime.has_answered = true;
     for (const Event& event : events) {
       runtime.seen_ns = std::max(runtime.seen_ns, event.time_ns);
       handle(event, runtime, mounts, may_look);
@@ -137,7 +139,7 @@ void ContainerWatch::require_runtime() {
   auto runtimes = runtimes_.lock();
   for (Runtime& runtime : *runtimes) {
     try {
-      runtime.api->tells_of_mounts();
+      runtime.api->ping();
       return;
     } catch (const Error& error) {
       obstacles += (obstacles.empty() ? "" : "; ") + std::string(error.what());
@@ -149,12 +151,23 @@ void ContainerWatch::require_runtime() {
                   "); start the runtime's API, or name its socket in \"runtimes\"");
 }
 
-bool ContainerWatch::has_stranger(std::int64_t since_ns) {
+bool ContainerWatch::has_exact_ids(const std::string& runtime) {
   auto runtimes = runtimes_.lock();
-  return std::any_of(runtimes->begin(), runtimes->end(), [&](const Runtime& runtime) {
-    return std::any_of(runtime.strangers.begin(), runtime.strangers.end(),
-                       [&](const auto& stranger) { return stranger.second >= since_ns; });
-  });
+  return std::any_of(runtimes->begin(), runtimes->end(),
+                     [&](const Runtime& known) { return known.host == runtime && known.api->tells_of_mounts(); });
+}
+
+bool ContainerWatch::knows_all(std::int64_t since_ns) {
+  auto runtimes = runtimes_.lock();
+  bool has_answer = false;
+  for (const Runtime& runtime : *runtimes) {
+    if (runtime.has_answered && !runtime.obstacle.empty()) return false;
+    has_answer = has_answer || runtime.has_answered;
+    for (const auto& [container, started_ns] : runtime.strangers) {
+      if (started_ns >= since_ns) return false;
+    }
+  }
+  return has_answer;
 }
 
 ContainerWatch::Presence ContainerWatch::look(const Mount& mount) {
@@ -164,8 +177,7 @@ ContainerWatch::Presence ContainerWatch::look(const Mount& mount) {
     try {
       const auto container = runtime.api->container(mount.container);
       if (!container) return Presence::gone;
-      if (container->is_running) return Presence::running;
-      return container->was_started ? Presence::ended : Presence::never_started;
+      return container->is_running ? Presence::running : Presence::ended;
     } catch (const Error&) {
       return Presence::unknown;
     }

@@ -31,10 +31,13 @@ class ContainerWatch {
   void catch_up(bool may_look);
   // Throws Error{unavailable} with every obstacle when no runtime answers.
   void require_runtime();
-  // Whether a container was started since then of which it is not known what it uses.
-  bool has_stranger(std::int64_t since_ns);
+  // Whether a mount's id of that runtime stands for one container alone.
+  bool has_exact_ids(const std::string& runtime);
+  // Whether the runtimes have told all until the last time they were asked, and it is known of every container that was
+  // started since then what it uses.
+  bool knows_all(std::int64_t since_ns);
 
-  enum class Presence { running, never_started, ended, gone, unknown };
+  enum class Presence { running, ended, gone, unknown };
   // Of the container of a mount, now; `unknown` also where its runtime does not answer.
   Presence look(const storage::VolumeStore::Mount& mount);
 
@@ -48,7 +51,8 @@ class ContainerWatch {
     std::int64_t seen_ns = 0;
     std::map<std::string, api::ContainerApi::Container> known;  // containers that were looked at
     std::map<std::string, std::int64_t> strangers;            // started, and could not be looked at; since when
-    std::string obstacle;
+    bool has_answered = false;  // ever; one that is not there has not
+    std::string obstacle;       // to its last answer
   };
   using Mounts = std::vector<storage::VolumeStore::Mount>;
   void catch_up(Runtime& runtime, Mounts& mounts, bool may_look);

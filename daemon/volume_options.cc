@@ -95,7 +95,10 @@ VolumeOptions read_volume_options(const Options& given) {
                   "a volume has no option " + options.begin()->first + "; it has " + kKnown,
                   {{"field", options.begin()->first}});
   }
-  read.opening = read_opening({.content_type = "application/json", .body = request.text()});
+  api::HttpRequest document;
+  document.content_type = "application/json";
+  document.body = request.text();
+  read.opening = read_opening(document);
   if (!policy.empty()) {
     read.opening.options.policies = checked("policy", [&] { return read_policies({policy}); });
   }

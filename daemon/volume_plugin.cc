@@ -28,6 +28,7 @@ constexpr auto kVerdictPatience = 3s;       // for a container's end to be told,
 constexpr auto kPause = 50ms;
 constexpr auto kNameEvery = 100ms, kLookEvery = 500ms, kIdle = 5s;
 constexpr auto kLookAtRunningEvery = 10s;
+constexpr auto kUnnamedPatience = 60s;      // after it nobody will say any more whose a mount is
 
 std::int64_t now_ns() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -124,6 +125,10 @@ void VolumePlugin::add_routes() {
 }
 
 Volume VolumePlugin::require(const std::string& name) const {
+  if (name.empty()) {
+    // Docker sends a request whose answer was lost once more without its body.
+    throw Error(Errc::bad_request, "the runtime's request names no volume; try again");
+  }
   std::optional<Volume> found = store_.find(name);
   if (!found) throw Error(Errc::not_found, "there is no volume '" + name + "'");
   return *std::move(found);
@@ -186,7 +191,8 @@ std::optional<VolumePlugin::Mount> VolumePlugin::find(const session::SessionId& 
 }
 
 // As long as it is not known whose the newest mount of a volume is, nobody gets another: the runtime's next word about
-// that volume then can only mean that one. What a runtime asks for again, because it heard no answer, is what it had.
+// that volume then can only mean that one. What a runtime asks for again is what it had: it heard no answer, or it is
+// `docker cp`, which uses a running container's mount under its id.
 VolumePlugin::Mount VolumePlugin::claim(const Volume& volume, const std::string& repository,
                                         const std::string& mount_id, bool& is_new) {
   const auto deadline = steady_clock::now() + kClaimPatience;
@@ -195,10 +201,15 @@ VolumePlugin::Mount VolumePlugin::claim(const Volume& volume, const std::string&
     auto stopping = stopping_.lock();
     std::optional<Mount> unnamed;
     for (Mount& mount : store_.mounts_of(volume.name)) {
+      const bool is_same = mount.mount_id == mount_id && mount.ending == Reason::none && sessions_.is_hosted(mount);
+      if (is_same && (is_unnamed(mount) || watch_.has_exact_ids(mount.runtime))) {
+        is_new = false;
+        if (!is_unnamed(mount)) watch_.change(mount.session, [](Mount& noted) { ++noted.uses; });
+        return mount;
+      }
       if (is_unnamed(mount)) unnamed = std::move(mount);
     }
     is_new = !unnamed;
-    if (unnamed && unnamed->mount_id == mount_id && sessions_.is_hosted(*unnamed)) return *unnamed;
     if (!unnamed) {
       Mount mount{.session = session::SessionId::generate()};
       mount.volume = volume.name;
@@ -247,12 +258,19 @@ std::string VolumePlugin::unmount(const VolumeRequest& request) {
     if (mount.mount_id == request.mount_id) given_back.push_back(std::move(mount));
   }
   for (const Mount& before : given_back) {
+    bool is_in_use = false;
+    watch_.change(before.session, [&](Mount& mount) {
+      is_in_use = mount.uses > 1;
+      if (is_in_use) --mount.uses;
+    });
+    if (is_in_use) continue;
     for (const auto deadline = steady_clock::now() + kVerdictPatience; steady_clock::now() < deadline;) {
       watch_.catch_up(false);
       std::optional<Mount> mount = find(before.session);
       if (!mount) break;
-      // No container of its own: docker has copied what its image has there, or could not start one.
-      if (is_unnamed(*mount) && !watch_.has_stranger(mount->created_ns)) {
+      // Nothing ran with it: docker has copied what the image has there, or no container could be started.
+      const bool is_unused = !mount->was_started && watch_.knows_all(mount->created_ns);
+      if (is_unused && mount->ending == Reason::none) {
         end_without_verdict(Reason::not_started, false, *mount);
         watch_.change(mount->session, [&](Mount& noted) { noted = *mount; });
       }
@@ -308,7 +326,6 @@ void VolumePlugin::look_after(const Mount& mount) {
   const auto looked_at = looked_at_.find(mount.session);
   const bool is_suspect = mount.is_unmounted || lost_since_.contains(mount.session);
   if (!is_suspect && looked_at != looked_at_.end() && now - looked_at->second < kLookAtRunningEvery) return;
-  if (is_unnamed(mount) && !mount.is_unmounted) return;
   looked_at_[mount.session] = now;
   using Presence = ContainerWatch::Presence;
   const Presence presence = mount.container.empty() ? Presence::gone : watch_.look(mount);
@@ -320,15 +337,15 @@ void VolumePlugin::look_after(const Mount& mount) {
     });
     if (const std::optional<Mount> decided = find(mount.session)) sessions_.end(*decided);
   };
-  if (presence == Presence::running && !mount.is_unmounted) {
+  if (presence == Presence::running) {
     lost_since_.erase(mount.session);
   } else if (presence == Presence::unknown) {
     return;
-  } else if (mount.is_unmounted && presence == Presence::never_started) {
-    decide(Reason::not_started, true, "its container gave it back without having used it");
   } else {
     const auto since = lost_since_.try_emplace(mount.session, now).first->second;
-    if (now - since < std::chrono::milliseconds(config_.volume_plugin->lost_after_ms)) return;
+    std::chrono::milliseconds patience(config_.volume_plugin->lost_after_ms);
+    if (is_unnamed(mount) && !mount.is_unmounted) patience += kUnnamedPatience;
+    if (now - since < patience) return;
     decide(Reason::host_lost, true, "nobody knows how its container ended; its result is kept");
   }
 }

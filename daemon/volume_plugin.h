@@ -8,6 +8,7 @@
 // Sources: docs.docker.com/engine/extend/plugins_volume; podman-volume-create(1).
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <map>
 #include <memory>

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -110,7 +111,11 @@ void VolumeSessions::open(const Mount& mount, const VolumeOptions& options) {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     const std::int64_t now_ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
     const auto timeout_ms = static_cast<std::int64_t>(opening.timeout_ms);
-    facts_.set_terms(mount.session, {.deadline_ms = timeout_ms == 0 ? 0 : now_ms + timeout_ms});
+    facts_.set_terms(mount.session, {.lease_ms = 0,
+                                     .lease_until_ms = 0,
+                                     .deadline_ms = timeout_ms == 0 ? 0 : now_ms + timeout_ms,
+                                     .opens = {},
+                                     .data = {}});
     make_directory(mount.path);
     hosts_.start(order);
   } catch (...) {

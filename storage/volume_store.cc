@@ -24,8 +24,8 @@ constexpr std::array<const char*, 1> kMigrations = {R"(
     volume TEXT NOT NULL, repository TEXT NOT NULL, mount_id TEXT NOT NULL, path BLOB NOT NULL,
     created_ns INTEGER NOT NULL,
     runtime BLOB NOT NULL, container TEXT NOT NULL, image TEXT NOT NULL, shared_with TEXT NOT NULL,
-    stop_signal INTEGER NOT NULL, ran_out_of_memory INTEGER NOT NULL, hides_stops INTEGER NOT NULL,
-    is_unmounted INTEGER NOT NULL,
+    uses INTEGER NOT NULL, was_started INTEGER NOT NULL, stop_signal INTEGER NOT NULL,
+    ran_out_of_memory INTEGER NOT NULL, hides_stops INTEGER NOT NULL, is_unmounted INTEGER NOT NULL,
     ending TEXT NOT NULL, exit_code INTEGER, keep_result INTEGER NOT NULL
   ) WITHOUT ROWID;
 )"};
@@ -33,7 +33,8 @@ constexpr std::array<const char*, 1> kMigrations = {R"(
 constexpr std::int32_t kVolumeStoreId = 0x65736376;  // "escv"
 constexpr std::string_view kMount =
     "SELECT session, volume, repository, mount_id, path, created_ns, runtime, container, image, shared_with, "
-    "stop_signal, ran_out_of_memory, hides_stops, is_unmounted, ending, exit_code, keep_result FROM mount ";
+    "uses, was_started, stop_signal, ran_out_of_memory, hides_stops, is_unmounted, ending, exit_code, "
+    "keep_result FROM mount ";
 
 Database open_database(const std::string& path) {
   static const Schema schema{"database of volumes", kVolumeStoreId, kMigrations};
@@ -63,10 +64,10 @@ std::map<std::string, std::string> split(const std::string& joined) {
 
 VolumeStore::Mount mount_of(const Database& database, const Statement::Run& row) {
   const std::optional<SessionId> id = SessionId::parse(row.bytes(0));
-  const std::optional<session::Reason> ending = session::reason_from_name(row.bytes(14));
+  const std::optional<session::Reason> ending = session::reason_from_name(row.bytes(16));
   if (!id || !ending) {
     throw Error(Errc::damaged_repository, "the database " + database.path() + " is damaged: it has a mount '" +
-                                              row.bytes(0) + "' that ended by '" + row.bytes(14) + "'");
+                                              row.bytes(0) + "' that ended by '" + row.bytes(16) + "'");
   }
   return {.session = *id,
           .volume = row.bytes(1),
@@ -78,13 +79,15 @@ VolumeStore::Mount mount_of(const Database& database, const Statement::Run& row)
           .container = row.bytes(7),
           .image = row.bytes(8),
           .shared_with = row.bytes(9),
-          .stop_signal = static_cast<int>(row.integer(10)),
-          .ran_out_of_memory = row.integer(11) != 0,
-          .hides_stops = row.integer(12) != 0,
-          .is_unmounted = row.integer(13) != 0,
+          .uses = static_cast<int>(row.integer(10)),
+          .was_started = row.integer(11) != 0,
+          .stop_signal = static_cast<int>(row.integer(12)),
+          .ran_out_of_memory = row.integer(13) != 0,
+          .hides_stops = row.integer(14) != 0,
+          .is_unmounted = row.integer(15) != 0,
           .ending = *ending,
-          .exit_code = row.is_null(15) ? std::nullopt : std::optional(static_cast<int>(row.integer(15))),
-          .keep_result = row.integer(16) != 0};
+          .exit_code = row.is_null(17) ? std::nullopt : std::optional(static_cast<int>(row.integer(17))),
+          .keep_result = row.integer(18) != 0};
 }
 
 }  // namespace
@@ -110,7 +113,7 @@ struct VolumeStore::Connection {
   Statement find{database, "SELECT name, options, created_s FROM volume WHERE name = ?"};
   Statement list{database, "SELECT name, options, created_s FROM volume ORDER BY name"};
   Statement remove{database, "DELETE FROM volume WHERE name = ?"};
-  Statement put{database, "REPLACE INTO mount VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"};
+  Statement put{database, "REPLACE INTO mount VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"};
   Statement mounts{database, std::string(kMount) + "ORDER BY created_ns, session"};
   Statement mounts_of{database, std::string(kMount) + "WHERE volume = ? ORDER BY created_ns, session"};
   Statement forget{database, "DELETE FROM mount WHERE session = ?"};
@@ -142,8 +145,8 @@ void VolumeStore::put(const Mount& mount) {
   (*connection_.lock())
       ->put.execute(mount.session.text(), mount.volume, mount.repository, mount.mount_id, Bytes{mount.path},
                     mount.created_ns, Bytes{mount.runtime}, mount.container, mount.image, mount.shared_with,
-                    mount.stop_signal, mount.ran_out_of_memory, mount.hides_stops, mount.is_unmounted,
-                    session::name_of(mount.ending), mount.exit_code, mount.keep_result);
+                    mount.uses, mount.was_started, mount.stop_signal, mount.ran_out_of_memory, mount.hides_stops,
+                    mount.is_unmounted, session::name_of(mount.ending), mount.exit_code, mount.keep_result);
 }
 
 std::vector<VolumeStore::Mount> VolumeStore::mounts() const {

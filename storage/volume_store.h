@@ -37,20 +37,22 @@ class VolumeStore {
 
   struct Mount {
     session::SessionId session;
-    std::string volume, repository;
-    std::string mount_id;  // the runtime's
-    std::string path;      // on this machine
+    std::string volume{}, repository{};
+    std::string mount_id{};  // the runtime's
+    std::string path{};      // on this machine
     std::int64_t created_ns = 0;  // since the epoch
-    std::string runtime, container;  // whose it is; empty: not known yet
-    std::string image;               // of the container, with its digest
-    std::string shared_with;         // another container that got the same mount
+    std::string runtime{}, container{};  // whose it is; empty: not known yet
+    std::string image{};                 // of the container, with its digest
+    std::string shared_with{};           // another container that got the same mount
+    int uses = 1;                    // that the runtime has not given back
+    bool was_started = false;        // the container, since it has the mount
     int stop_signal = 0;             // by which somebody stopped or killed the container; 0: nobody did
     bool ran_out_of_memory = false;
     bool hides_stops = false;   // its runtime does not tell when somebody stops the container
-    bool is_unmounted = false;  // the runtime needs it no more
+    bool is_unmounted = false;  // the runtime has given it back
     // How the container ended; `none` as long as that is not known. What comes later changes nothing.
     session::Reason ending = session::Reason::none;
-    std::optional<int> exit_code;
+    std::optional<int> exit_code{};
     bool keep_result = false;
   };
   // Adds the mount, or replaces what was known of it.
