@@ -26,7 +26,7 @@ constexpr unsigned kThreads = 64;           // mounts that wait for each other, 
 constexpr auto kClaimPatience = 60s;        // for the container before to be named
 constexpr auto kVerdictPatience = 3s;       // for a container's end to be told, once its volume is given back
 constexpr auto kPause = 50ms;
-constexpr auto kNameEvery = 100ms, kLookEvery = 500ms, kIdle = 5s;
+constexpr auto kNameEvery = 100ms, kLookEvery = 500ms, kIdle = 5'000ms;
 constexpr auto kLookAtRunningEvery = 10s;
 constexpr auto kUnnamedPatience = 60s;      // after it nobody will say any more whose a mount is
 
