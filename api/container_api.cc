@@ -74,11 +74,14 @@ std::string encoded_name(const std::string& name) {
 }  // namespace
 
 struct ContainerApi::Impl {
-  explicit Impl(const std::string& to)
-      : host(to), client(to, "", HttpClient::Server{.name = "a container runtime", .patience = kPatience}) {}
+  using Client = session::Synchronized<HttpClient>;
+
+  explicit Impl(const std::string& to) : host(to), events(to, "", server()), containers(to, "", server()) {}
+
+  static HttpClient::Server server() { return {.name = "a container runtime", .patience = kPatience}; }
 
   // nullopt: it is not there.
-  std::optional<std::string> get(const std::string& target) {
+  std::optional<std::string> get(Client& client, const std::string& target) const {
     const HttpClient::Answer answer = client.lock()->ask("GET", target);
     if (answer.status == 404) return std::nullopt;
     if (answer.status != 200) {
@@ -88,14 +91,15 @@ struct ContainerApi::Impl {
     return answer.body;
   }
 
-  // Asked once: docker runs programs to answer.
+  // Not by its version: docker runs programs to tell that, and podman looks at all containers.
   bool is_podman() {
-    if (!*podman.lock()) *podman.lock() = get("/version").value_or("").find("Podman") != std::string::npos;
-    return podman.lock()->value();
+    auto known = podman.lock();
+    if (!*known) *known = events.lock()->ask("GET", "/_ping").software.find("Libpod") != std::string::npos;
+    return **known;
   }
 
   const std::string host;  // constant
-  session::Synchronized<HttpClient> client;
+  Client events, containers;
   session::Synchronized<std::optional<bool>> podman;  // nullopt: not known yet
 };
 
@@ -108,7 +112,8 @@ std::vector<ContainerApi::Event> ContainerApi::events_since(std::int64_t since_n
   const std::string since = "since=" + seconds_text(since_ns);
   const auto time = std::chrono::system_clock::now().time_since_epoch();
   const std::string now = seconds_text(std::chrono::duration_cast<std::chrono::nanoseconds>(time).count());
-  const auto body = impl_->get("/events?" + since + (impl_->is_podman() ? "&stream=false" : "&until=" + now));
+  const std::string end = impl_->is_podman() ? "&stream=false" : "&until=" + now;
+  const auto body = impl_->get(impl_->events, "/events?" + since + end);
   std::vector<Event> events;
   std::istringstream lines(body.value_or(""));
   for (std::string line; std::getline(lines, line);) {
@@ -119,12 +124,12 @@ std::vector<ContainerApi::Event> ContainerApi::events_since(std::int64_t since_n
   return events;
 }
 
-void ContainerApi::ping() { impl_->get("/_ping"); }
+void ContainerApi::ping() { impl_->get(impl_->events, "/_ping"); }
 
 bool ContainerApi::tells_of_mounts() { return !impl_->is_podman(); }
 
 std::optional<ContainerApi::Container> ContainerApi::container(const std::string& id) {
-  const auto body = impl_->get("/containers/" + percent_encoded(id) + "/json");
+  const auto body = impl_->get(impl_->containers, "/containers/" + percent_encoded(id) + "/json");
   if (!body) return std::nullopt;
   const Json json = parse_object(*body);
   const Json& state = object_of(json, "State");
@@ -138,7 +143,7 @@ std::optional<ContainerApi::Container> ContainerApi::container(const std::string
 }
 
 std::string ContainerApi::image_digest(const std::string& name) {
-  const auto body = impl_->get("/images/" + encoded_name(name) + "/json");
+  const auto body = impl_->get(impl_->events, "/images/" + encoded_name(name) + "/json");
   if (!body) return {};
   const Json json = parse_object(*body);
   for (const Json& digest : get_array(json, "RepoDigests")) {

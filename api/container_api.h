@@ -1,8 +1,9 @@
 // What escrowd asks a container runtime, over its Docker-compatible API: what has happened since some time, and what
 // there is. Docker's own, and that of `podman system service`.
 //
-// Thread-safe; a request waits for the one before, and at most kPatience for its answer. Throws Error{unavailable}
-// naming the socket. Source: Docker Engine API v1.41; podman-system-service(1).
+// Thread-safe; a request waits for the one of its kind before (events, containers), and for its answer at most
+// kPatience. Throws Error{unavailable} naming the socket.
+// Sources: Docker Engine API v1.41; podman-system-service(1).
 #pragma once
 
 #include <chrono>
@@ -42,7 +43,7 @@ class ContainerApi {
     std::vector<std::string> volumes;  // names
     bool hides_stops = false;  // nobody is told when it is stopped, and it can make of that what it likes
   };
-  // nullopt: there is no such container.
+  // nullopt: there is no such container. Podman answers when nobody works on it, be it that they wait for us.
   std::optional<Container> container(const std::string& id);
   // "name@sha256:..." of the manifest where the image came from a registry, else of its id. Empty: it is gone.
   std::string image_digest(const std::string& name);

@@ -181,10 +181,11 @@ HttpClient::Answer HttpClient::ask(const std::string& method, const std::string&
     throw;
   }
   if (!response.keep_alive()) impl_->disconnect();
-  const auto type = response[http::field::content_type];
+  const auto type = response[http::field::content_type], software = response[http::field::server];
   return {.status = response.result_int(),
           .content_type = std::string(type.data(), type.size()),
-          .body = std::move(response.body())};
+          .body = std::move(response.body()),
+          .software = std::string(software.data(), software.size())};
 }
 
 std::string percent_encoded(const std::string& bytes) {

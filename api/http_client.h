@@ -28,6 +28,7 @@ class HttpClient {
   struct Answer {
     unsigned status = 0;
     std::string content_type, body;
+    std::string software;  // as the server calls itself ("Server"); empty: it does not
   };
   // `json` is the body; empty: none. `target` is percent-encoded.
   Answer ask(const std::string& method, const std::string& target, const std::string& json = {});

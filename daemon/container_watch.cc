@@ -44,21 +44,37 @@ ContainerWatch::ContainerWatch(const std::vector<std::string>& runtimes, storage
   }
 }
 
-void ContainerWatch::get_to_know(const std::string& container, std::int64_t time_ns, Runtime& runtime, bool may_look) {
-  if (runtime.known.contains(container)) return;
-  try {
-    const auto found = may_look ? runtime.api->container(container) : std::nullopt;
-    if (!found) {
-      runtime.strangers.emplace(container, time_ns);
-      return;
+// Not under the lock: a runtime that waits for our own answer to something else may not answer this before.
+bool ContainerWatch::meet_strangers() {
+  struct Stranger {
+    api::ContainerApi* api;
+    std::string container;
+  };
+  std::vector<Stranger> strangers;
+  {
+    auto runtimes = runtimes_.lock();
+    for (Runtime& runtime : *runtimes) {
+      for (const auto& [container, since_ns] : runtime.strangers) strangers.push_back({runtime.api.get(), container});
     }
-    runtime.known[container] = *found;
-    // What came after its start is to be handled once more.
-    if (runtime.strangers.erase(container) > 0) runtime.seen_ns = 0;
-  } catch (const Error& error) {
-    runtime.strangers.emplace(container, time_ns);
-    log_.write(LogLevel::debug, "container " + container + " could not be looked at: " + error.what());
   }
+  bool has_met = false;
+  for (const Stranger& stranger : strangers) {
+    try {
+      const auto found = stranger.api->container(stranger.container);
+      if (!found) continue;
+      auto runtimes = runtimes_.lock();
+      for (Runtime& runtime : *runtimes) {
+        if (runtime.api.get() != stranger.api) continue;
+        runtime.known[stranger.container] = *found;
+        runtime.strangers.erase(stranger.container);
+        runtime.seen_ns = 0;  // what came after its start is to be handled once more
+      }
+      has_met = true;
+    } catch (const Error& error) {
+      log_.write(LogLevel::debug, "container " + stranger.container + " could not be looked at: " + error.what());
+    }
+  }
+  return has_met;
 }
 
 void ContainerWatch::find_image(const Event& event, Runtime& runtime, Mount& mount) {
@@ -87,11 +103,10 @@ void ContainerWatch::warn(const Mount& mount) {
                                     "kept: " + why);
 }
 
-void ContainerWatch::handle(const Event& event, Runtime& runtime, Mounts& mounts, bool may_look) {
+void ContainerWatch::handle(const Event& event, Runtime& runtime, Mounts& mounts) {
   const bool asks = !runtime.api->tells_of_mounts();
-  if (asks && event.type == "container" && (event.action == "create" || is_start(event))) {
-    get_to_know(event.subject, event.time_ns, runtime, may_look);
-  }
+  const bool is_birth = event.type == "container" && (event.action == "create" || is_start(event));
+  if (asks && is_birth && !runtime.known.contains(event.subject)) runtime.strangers[event.subject] = event.time_ns;
   for (Mount& mount : mounts) {
     if (mount.ending != Reason::none || event.time_ns < mount.created_ns) continue;
     bool is_changed = false;
@@ -107,7 +122,7 @@ void ContainerWatch::handle(const Event& event, Runtime& runtime, Mounts& mounts
   }
 }
 
-void ContainerWatch::catch_up(Runtime& runtime, Mounts& mounts, bool may_look) {
+void ContainerWatch::catch_up(Runtime& runtime, Mounts& mounts) {
   std::int64_t oldest_ns = mounts.front().created_ns;
   for (const Mount& mount : mounts) oldest_ns = std::min(oldest_ns, mount.created_ns);
   const std::int64_t since_ns = std::max(runtime.seen_ns, oldest_ns) - kOverlap_ns;
@@ -117,7 +132,7 @@ void ContainerWatch::catch_up(Runtime& runtime, Mounts& mounts, bool may_look) {
     runtime.has_answered = true;
     for (const Event& event : events) {
       runtime.seen_ns = std::max(runtime.seen_ns, event.time_ns);
-      handle(event, runtime, mounts, may_look);
+      handle(event, runtime, mounts);
     }
     std::erase_if(runtime.strangers, [&](const auto& stranger) { return stranger.second < oldest_ns; });
   } catch (const Error& error) {
@@ -127,11 +142,11 @@ void ContainerWatch::catch_up(Runtime& runtime, Mounts& mounts, bool may_look) {
   }
 }
 
-void ContainerWatch::catch_up(bool may_look) {
+void ContainerWatch::catch_up() {
   auto runtimes = runtimes_.lock();
   Mounts mounts = store_.mounts();
   if (mounts.empty()) return;
-  for (Runtime& runtime : *runtimes) catch_up(runtime, mounts, may_look);
+  for (Runtime& runtime : *runtimes) catch_up(runtime, mounts);
 }
 
 void ContainerWatch::require_runtime() {
@@ -171,18 +186,21 @@ bool ContainerWatch::knows_all(std::int64_t since_ns) {
 }
 
 ContainerWatch::Presence ContainerWatch::look(const Mount& mount) {
-  auto runtimes = runtimes_.lock();
-  for (Runtime& runtime : *runtimes) {
-    if (runtime.host != mount.runtime) continue;
-    try {
-      const auto container = runtime.api->container(mount.container);
-      if (!container) return Presence::gone;
-      return container->is_running ? Presence::running : Presence::ended;
-    } catch (const Error&) {
-      return Presence::unknown;
+  api::ContainerApi* api = nullptr;  // lives as long as this, self-locking
+  {
+    auto runtimes = runtimes_.lock();
+    for (Runtime& runtime : *runtimes) {
+      if (runtime.host == mount.runtime) api = runtime.api.get();
     }
   }
-  return Presence::unknown;
+  if (api == nullptr) return Presence::unknown;
+  try {
+    const auto container = api->container(mount.container);
+    if (!container) return Presence::gone;
+    return container->is_running ? Presence::running : Presence::ended;
+  } catch (const Error&) {
+    return Presence::unknown;
+  }
 }
 
 void ContainerWatch::change(const session::SessionId& session, const std::function<void(Mount&)>& edit) {

@@ -26,9 +26,11 @@ class ContainerWatch {
   // Both must outlive this. `runtimes` are sockets, "unix:///PATH".
   ContainerWatch(const std::vector<std::string>& runtimes, storage::VolumeStore& store, session::Log& log);
 
-  // What has happened until now is noted. Containers are looked at only where `may_look`: a runtime that waits for us
-  // may not answer that.
-  void catch_up(bool may_look);
+  // What has happened until now is noted.
+  void catch_up();
+  // Containers that are not known yet are looked at, which may have to wait for who works on them. True: there is more
+  // to catch up with.
+  bool meet_strangers();
   // Throws Error{unavailable} with every obstacle when no runtime answers.
   void require_runtime();
   // Whether a mount's id of that runtime stands for one container alone.
@@ -50,14 +52,13 @@ class ContainerWatch {
     std::unique_ptr<api::ContainerApi> api;
     std::int64_t seen_ns = 0;
     std::map<std::string, api::ContainerApi::Container> known;  // containers that were looked at
-    std::map<std::string, std::int64_t> strangers;            // started, and could not be looked at; since when
+    std::map<std::string, std::int64_t> strangers;  // that were not; since when
     bool has_answered = false;  // ever; one that is not there has not
     std::string obstacle;       // to its last answer
   };
   using Mounts = std::vector<storage::VolumeStore::Mount>;
-  void catch_up(Runtime& runtime, Mounts& mounts, bool may_look);
-  void handle(const api::ContainerApi::Event& event, Runtime& runtime, Mounts& mounts, bool may_look);
-  void get_to_know(const std::string& container, std::int64_t time_ns, Runtime& runtime, bool may_look);
+  void catch_up(Runtime& runtime, Mounts& mounts);
+  void handle(const api::ContainerApi::Event& event, Runtime& runtime, Mounts& mounts);
   void warn(const storage::VolumeStore::Mount& mount);
   void find_image(const api::ContainerApi::Event& event, Runtime& runtime, storage::VolumeStore::Mount& mount);
 

@@ -25,6 +25,8 @@ constexpr std::size_t kLongestName = 255;
 constexpr unsigned kThreads = 64;           // mounts that wait for each other, and what they wait for
 constexpr auto kClaimPatience = 60s;        // for the container before to be named
 constexpr auto kVerdictPatience = 3s;       // for a container's end to be told, once its volume is given back
+// Podman waits 5 s for an answer. A commit that takes longer goes on by itself.
+constexpr const char* kRuntimesPatience = "wait=4";
 constexpr auto kPause = 50ms;
 constexpr auto kNameEvery = 100ms, kLookEvery = 500ms, kIdle = 5'000ms;
 constexpr auto kLookAtRunningEvery = 10s;
@@ -62,13 +64,17 @@ VolumePlugin::VolumePlugin(const EscrowdConfig& config, ServiceRepositories& rep
       store_(config.state_directory + "/volumes.db"),
       sessions_(config, repositories, sessions, facts, store_, log),
       watch_(config.volume_plugin->runtimes, store_, log),
-      stopping_(false) {
+      stopping_(false),
+      long_verbs_([](api::Call&) { return answer(200, api::volume_done_json()); }) {
   forget_unused();
   add_routes();
   watcher_ = std::thread([this] { watch_until_stopped(); });
   try {
-    server_ = std::make_unique<api::HttpServer>(
-        server_options(config), [this](const api::HttpRequest& request) { return router_.answer(request); }, log);
+    const auto handle = [this](api::HttpRequest request) {
+      request.prefer = kRuntimesPatience;
+      return router_.answer(request);
+    };
+    server_ = std::make_unique<api::HttpServer>(server_options(config), handle, log);
   } catch (...) {
     *stopping_.lock() = true;
     changed_.notify_all();
@@ -101,7 +107,7 @@ void VolumePlugin::forget_unused() {
 
 void VolumePlugin::add_routes() {
   const auto add = [this](const std::string& path, const std::function<std::string(const VolumeRequest&)>& verb) {
-    router_.add("POST", path, [verb, path, this](api::Call& call) -> api::HttpReply {
+    const auto handler = [verb, path, this](api::Call& call) -> api::HttpReply {
       // What is refused is a sentence in the protocol's own form, whatever kind of Error it is.
       try {
         return answer(200, verb(api::read_volume_request(call.request.body)));
@@ -109,7 +115,8 @@ void VolumePlugin::add_routes() {
         log_.write(LogLevel::info, path + " was refused: " + error.what());
         return answer(500, api::volume_refusal_json(std::string("escrow: ") + error.what()));
       }
-    });
+    };
+    router_.add("POST", path, path.ends_with(".Unmount") ? long_verbs_.waiting(handler) : handler);
   };
   add("/Plugin.Activate", [](const VolumeRequest&) { return api::volume_activation_json(); });
   add("/VolumeDriver.Capabilities", [](const VolumeRequest&) { return api::volume_capabilities_json(); });
@@ -197,7 +204,7 @@ VolumePlugin::Mount VolumePlugin::claim(const Volume& volume, const std::string&
                                         const std::string& mount_id, bool& is_new) {
   const auto deadline = steady_clock::now() + kClaimPatience;
   while (true) {
-    watch_.catch_up(true);
+    watch_.catch_up();
     auto stopping = stopping_.lock();
     std::optional<Mount> unnamed;
     for (Mount& mount : store_.mounts_of(volume.name)) {
@@ -265,7 +272,7 @@ std::string VolumePlugin::unmount(const VolumeRequest& request) {
     });
     if (is_in_use) continue;
     for (const auto deadline = steady_clock::now() + kVerdictPatience; steady_clock::now() < deadline;) {
-      watch_.catch_up(false);
+      watch_.catch_up();
       std::optional<Mount> mount = find(before.session);
       if (!mount) break;
       // Nothing ran with it: docker has copied what the image has there, or no container could be started.
@@ -299,7 +306,8 @@ void VolumePlugin::watch_until_stopped() {
     }
     pause = kIdle;
     try {
-      watch_.catch_up(true);
+      watch_.catch_up();
+      if (watch_.meet_strangers()) watch_.catch_up();
       const std::vector<Mount> mounts = store_.mounts();
       const auto is_gone = [&](const auto& noted) {
         return std::none_of(mounts.begin(), mounts.end(), [&](const Mount& it) { return it.session == noted.first; });

@@ -19,6 +19,7 @@
 #include "api/router.h"
 #include "api/volume_protocol.h"
 #include "daemon/container_watch.h"
+#include "daemon/long_verbs.h"
 #include "daemon/volume_sessions.h"
 #include "storage/volume_store.h"
 
@@ -66,6 +67,7 @@ class VolumePlugin {
   std::map<session::SessionId, std::chrono::steady_clock::time_point> lost_since_, looked_at_;  // of the watcher alone
   session::Synchronized<bool> stopping_;  // held while a mount is claimed
   std::condition_variable changed_;       // with stopping_: it is true, or there is a new mount
+  LongVerbs long_verbs_;                  // self-locking
   std::thread watcher_;
   api::Router router_;
   std::unique_ptr<api::HttpServer> server_;

@@ -80,7 +80,7 @@ class VolumeMachine(Machine):
     def volume(self, name='work', **options):
         words = [word for option, value in {'repository': 'data', **options}.items()
                  for word in ('-o', f'{option}={value}')]
-        self.run(self.runtime.name, 'volume', 'create', '-d', self.driver, *words, name)
+        self.run(self.runtime.name, 'volume', 'create', '--driver', self.driver, *words, name)
         return name
 
     def command(self, script, *options, volume='work:/data', image=IMAGE):
