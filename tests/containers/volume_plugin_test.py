@@ -165,6 +165,19 @@ def WhatDockerCopiesUpIsNotCommitted(machine):
     machine.expect_clean()
 
 
+def CopyingOutOfARunningContainerSeesItsSession(machine):
+    machine.volume()
+    name = machine.start_container('echo x > /data/new; echo up; sleep 2')
+    machine.run('docker', 'cp', f'{name}:/data/new', f'{machine.directory}/copied')
+    with open(f'{machine.directory}/copied', encoding='ascii') as file:
+        expect_equal('what was copied', file.read(), 'x\n')
+    expect_equal('exit status', machine.wait(name), '0')
+    machine.expect_end('committed', 'success')
+    machine.run('docker', 'cp', f'{name}:/data/a.txt', f'{machine.directory}/later')
+    expect_equal('sessions that changed the branch', machine.git('rev-list', '--count', f'{machine.first}..main'), '1')
+    machine.expect_clean()
+
+
 def ResultsWaitForApproval(machine):
     machine.volume(require_approval='true')
     status, _, err = machine.container('echo x > /data/new')
