@@ -45,10 +45,9 @@ def AStopOrKillFromOutsideIsACancellation(machine):
     for verb in verbs:
         name = machine.start_container(TRAPS)
         machine.run(machine.runtime.name, *verb, name)
-        if machine.is_docker or verb[0] == 'kill':
-            machine.expect_end('rolled_back', 'cancelled')
-        else:
-            machine.expect_end('rolled_back', 'exit_status')
+        # Podman's stop cannot be trapped here, and is rarely recorded: it ends as if it had failed.
+        unrecorded = [] if machine.is_docker or verb[0] == 'kill' else ['exit_status']
+        machine.expect_end('rolled_back', 'cancelled', *unrecorded)
     machine.expect_unchanged()
     machine.expect_clean()
 
