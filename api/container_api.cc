@@ -1,6 +1,10 @@
 #include "api/container_api.h"
 
+#include <signal.h>
+#include <string.h>
+
 #include <algorithm>
+#include <charconv>
 #include <sstream>
 #include <utility>
 
@@ -58,7 +62,18 @@ ContainerApi::Event event_of(const Json& json) {
   return event;
 }
 
-bool is_kill(const std::string& signal) { return signal == "9" || signal == "SIGKILL" || signal == "KILL"; }
+// As a runtime writes it: "9", "SIGKILL" or "KILL"; 0: none of them.
+int signal_number(std::string_view text) {
+  int number = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (failed == std::errc() && end == text.data() + text.size()) return number;
+  if (text.starts_with("SIG")) text.remove_prefix(3);
+  for (number = 1; number < NSIG; ++number) {
+    const char* name = ::sigabbrev_np(number);
+    if (name != nullptr && text == name) return number;
+  }
+  return 0;
+}
 
 // The slashes of an image's name are those of the path.
 std::string encoded_name(const std::string& name) {
@@ -133,9 +148,11 @@ std::optional<ContainerApi::Container> ContainerApi::container(const std::string
   if (!body) return std::nullopt;
   const Json json = parse_object(*body);
   const Json& state = object_of(json, "State");
+  const int stop_signal = signal_number(text_of(object_of(json, "Config"), "StopSignal"));
   Container container{.is_running = flag_of(state, "Running"),
                       .volumes = {},
-                      .hides_stops = impl_->is_podman() && !is_kill(text_of(object_of(json, "Config"), "StopSignal"))};
+                      .stop_signal = stop_signal,
+                      .hides_stops = impl_->is_podman() && stop_signal != SIGKILL};
   for (const Json& mount : get_array(json, "Mounts")) {
     if (mount.is_object() && text_of(mount, "Type") == "volume") container.volumes.push_back(text_of(mount, "Name"));
   }

@@ -41,6 +41,7 @@ class ContainerApi {
   struct Container {
     bool is_running = false;
     std::vector<std::string> volumes;  // names
+    int stop_signal = 0;       // that it asks to be stopped with; 0: the runtime's own
     bool hides_stops = false;  // nobody is told when it is stopped, and it can make of that what it likes
   };
   // nullopt: there is no such container. Podman answers when nobody works on it, be it that they wait for us.

@@ -1,5 +1,7 @@
 #include "daemon/container_watch.h"
 
+#include <signal.h>
+
 #include <algorithm>
 
 #include "daemon/container_ending.h"
@@ -89,6 +91,19 @@ void ContainerWatch::find_image(const Event& event, Runtime& runtime, Mount& mou
   store_.put(mount);
 }
 
+// Whether a signal that is harmless to others, such as SIGWINCH, is what this container asks to be stopped with.
+bool ContainerWatch::is_stop(const Event& kill, Runtime& runtime) {
+  const auto number = kill.attributes.find("signal");
+  if (kill.action != "kill" || number == kill.attributes.end() || !runtime.api->tells_of_mounts()) return false;
+  try {
+    const auto container = runtime.api->container(kill.subject);
+    return container && container->stop_signal != 0 && std::to_string(container->stop_signal) == number->second;
+  } catch (const Error& error) {
+    log_.write(LogLevel::warning, "what stops container " + kill.subject + " is not known: " + error.what());
+    return true;  // to be on the safe side
+  }
+}
+
 // Of what can only be rolled back, before the work is done in vain.
 void ContainerWatch::warn(const Mount& mount) {
   const std::string why =
@@ -118,6 +133,10 @@ void ContainerWatch::handle(const Event& event, Runtime& runtime, Mounts& mounts
     }
     if (event.action == "start" || event.action == "die") find_image(event, runtime, mount);
     if (apply_event(event, runtime.host, mount)) is_changed = true;
+    if (event.subject == mount.container && mount.stop_signal == 0 && is_stop(event, runtime)) {
+      mount.stop_signal = SIGTERM;
+      is_changed = true;
+    }
     if (is_changed) store_.put(mount);
   }
 }

@@ -59,6 +59,7 @@ class ContainerWatch {
   using Mounts = std::vector<storage::VolumeStore::Mount>;
   void catch_up(Runtime& runtime, Mounts& mounts);
   void handle(const api::ContainerApi::Event& event, Runtime& runtime, Mounts& mounts);
+  bool is_stop(const api::ContainerApi::Event& kill, Runtime& runtime);
   void warn(const storage::VolumeStore::Mount& mount);
   void find_image(const api::ContainerApi::Event& event, Runtime& runtime, storage::VolumeStore::Mount& mount);
 

@@ -59,6 +59,14 @@ def ATerminalsNewSizeIsNoCancellation(machine):
     machine.expect_end('committed', 'success')
 
 
+def WhatAContainerAsksToBeStoppedWithIsAStop(machine):
+    machine.volume()
+    name = machine.start_container(TRAPS.replace('TERM', 'WINCH'), '--stop-signal', 'SIGWINCH')
+    machine.run('docker', 'stop', name)
+    machine.expect_end('rolled_back', 'cancelled')
+    machine.expect_unchanged()
+
+
 def OutOfMemoryRollsBack(machine):
     machine.volume()
     status, _, err = machine.container('echo x > /data/new; tail /dev/zero; exit 0', '--memory=32m',

@@ -160,7 +160,7 @@ class Laboratory:
 
     def configure(self):
         done = self.run(['cmake', '-G', 'Ninja', '-S', self.copy, '-B', self.build, '-DCMAKE_BUILD_TYPE=Debug',
-                         '-DCMAKE_CXX_FLAGS_DEBUG=-O0'], 300)
+                         '-DCMAKE_CXX_FLAGS_DEBUG=-O0'], 600)
         if done.returncode != 0:
             raise Stale(f'the copy cannot be configured: {done.stderr}')
 
@@ -172,7 +172,7 @@ class Laboratory:
     def test(self, test):
         command = [word.format(build=self.build, source=self.copy) for word in TESTS[test][1]]
         try:
-            done = self.run(command, 180)
+            done = self.run(command, 600)
         except subprocess.TimeoutExpired:
             return 'ran out of time'
         if done.returncode == 0:
