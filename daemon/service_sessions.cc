@@ -59,12 +59,27 @@ class CommitTimer {
 
 }  // namespace
 
-ServiceSessions::Turn::Turn(ServiceSessions& sessions, const SessionId& id) : sessions_(sessions), id_(id) {
-  if (sessions_.busy_.lock()->insert(id_).second) return;
-  throw Problem(ProblemCode::busy, "another request on session " + id_.text() + " is under way; try again");
+namespace {
+
+[[noreturn]] void refuse_busy(const SessionId& id) {
+  throw Problem(ProblemCode::busy, "another request on session " + id.text() + " is under way; try again");
 }
 
-ServiceSessions::Turn::~Turn() { sessions_.busy_.lock()->erase(id_); }
+}  // namespace
+
+ServiceSessions::Turn::Turn(ServiceSessions& sessions, const SessionId& id)
+    : sessions_(sessions), id_(id), is_taken_(sessions.busy_.lock()->insert(id).second) {
+  if (!is_taken_) refuse_busy(id_);
+}
+
+ServiceSessions::Turn::Turn(ServiceSessions& sessions, const Found& found)
+    : sessions_(sessions), id_(found.record.id), is_taken_(sessions.busy_.lock()->insert(id_).second) {
+  if (!is_taken_ && !session::is_final(sessions.record_of(found).state)) refuse_busy(id_);
+}
+
+ServiceSessions::Turn::~Turn() {
+  if (is_taken_) sessions_.busy_.lock()->erase(id_);
+}
 
 ServiceSessions::ServiceSessions(const EscrowdConfig& config, ServiceRepositories& repositories, HostedSessions& hosts,
                                  storage::ServiceStore& store, api::Metrics& metrics, session::Clock& clock)
@@ -287,7 +302,7 @@ void ServiceSessions::end(const Found& found, const Caller& caller, const Ending
 
 SessionResource ServiceSessions::finish(const Caller& caller, const std::string& id, const Ending& given) {
   const Found found = may_end(caller, id);
-  const Turn turn(*this, found.record.id);
+  const Turn turn(*this, found);
   const SessionRecord record = record_of(found);
   if (record.state != State::open && record.state != State::committing) {
     if (!has_outcome(record, given)) refuse_finished(record, "finish");
@@ -307,7 +322,7 @@ SessionResource ServiceSessions::finish(const Caller& caller, const std::string&
 
 SessionResource ServiceSessions::commit(const Caller& caller, const std::string& id, const std::string& given) {
   const Found found = may_end(caller, id);
-  const Turn turn(*this, found.record.id);
+  const Turn turn(*this, found);
   const SessionRecord record = record_of(found);
   if (record.state != State::open && record.state != State::committing) {
     if (record.state != State::committed && record.state != State::awaiting_approval) {
@@ -343,7 +358,7 @@ SessionResource ServiceSessions::commit_now(const Found& found, const Caller& ca
 
 SessionResource ServiceSessions::rollback(const Caller& caller, const std::string& id, bool keep_result) {
   const Found found = may_end(caller, id);
-  const Turn turn(*this, found.record.id);
+  const Turn turn(*this, found);
   const SessionRecord record = record_of(found);
   if (session::is_final(record.state)) {
     if (record.state != State::rolled_back) refuse_finished(record, "roll back");
@@ -374,7 +389,7 @@ ServiceSessions::Found ServiceSessions::may_review(const Caller& caller, const s
 
 SessionResource ServiceSessions::approve(const Caller& caller, const std::string& id, session::Approval approval) {
   const Found found = may_review(caller, id);
-  const Turn turn(*this, found.record.id);
+  const Turn turn(*this, found);
   const SessionRecord before = record_of(found);
   if (session::is_final(before.state)) {
     const bool is_the_same = before.result && before.result->hex() == approval.result;
@@ -404,7 +419,7 @@ SessionResource ServiceSessions::approve(const Caller& caller, const std::string
 
 SessionResource ServiceSessions::reject(const Caller& caller, const std::string& id, const std::string& comment) {
   const Found found = may_review(caller, id);
-  const Turn turn(*this, found.record.id);
+  const Turn turn(*this, found);
   const SessionRecord before = record_of(found);
   if (session::is_final(before.state)) {
     if (before.state != State::rolled_back || before.reason != Reason::rejected) refuse_finished(before, "reject");

@@ -127,10 +127,12 @@ class ServiceSessions {
 
  private:
   using Found = ServiceRepositories::Session;
-  // One verb at a time on a session; the second is refused as Problem{busy} rather than keep a thread waiting.
+  // One verb at a time on a session; the second is refused as Problem{busy} rather than keep a thread waiting. What is
+  // over has its answer, also while what it leaves behind is still being taken away.
   class Turn {
    public:
     Turn(ServiceSessions& sessions, const session::SessionId& id);
+    Turn(ServiceSessions& sessions, const Found& found);
     ~Turn();
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
@@ -138,6 +140,7 @@ class ServiceSessions {
    private:
     ServiceSessions& sessions_;
     const session::SessionId id_;
+    const bool is_taken_;
   };
 
   Found see(const Caller& caller, const std::string& id);
