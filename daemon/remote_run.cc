@@ -22,7 +22,7 @@ constexpr int kSignalled = 128;
 
 volatile sig_atomic_t asked_to_end = 0;
 
-// While it lives SIGINT and SIGTERM are only noted.
+// While it lives SIGINT and SIGTERM are only noted, and SIGPIPE is ignored: see pass_on().
 class NotedSignals {
  public:
   NotedSignals() {
@@ -30,7 +30,10 @@ class NotedSignals {
     struct sigaction note {};
     note.sa_handler = [](int number) { asked_to_end = number; };
     note.sa_flags = SA_RESTART;
-    for (std::size_t at = 0; at < kNumbers.size(); ++at) ::sigaction(kNumbers[at], &note, &before_[at]);
+    for (std::size_t at = 0; at < kNumbers.size(); ++at) {
+      if (kNumbers[at] == SIGPIPE) note.sa_handler = SIG_IGN;
+      ::sigaction(kNumbers[at], &note, &before_[at]);
+    }
   }
   ~NotedSignals() {
     for (std::size_t at = 0; at < kNumbers.size(); ++at) ::sigaction(kNumbers[at], &before_[at], nullptr);
@@ -39,8 +42,8 @@ class NotedSignals {
   NotedSignals& operator=(const NotedSignals&) = delete;
 
  private:
-  static constexpr std::array<int, 2> kNumbers = {SIGINT, SIGTERM};
-  std::array<struct sigaction, 2> before_{};
+  static constexpr std::array<int, 3> kNumbers = {SIGINT, SIGTERM, SIGPIPE};
+  std::array<struct sigaction, 3> before_{};
 };
 
 // Who reads our output may be gone: the run goes on, as that of a command that ignores it.

@@ -169,6 +169,19 @@ def CtrlCCancelsARunThere(start):
         expect_equal('commits', service.git('rev-list', '--count', 'main'), '1')
 
 
+def ARunThereEndsWellThoughNobodyReadsItsOutput(start):
+    with start() as service:
+        command = 'echo one; sleep 0.5; seq 100000; echo new > new'
+        with subprocess.Popen(
+                [service.escrow_binary, '--host', f'unix://{service.socket}', 'run', '--', 'sh', '-c', command],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, cwd='/') as process:
+            expect_equal('the first line', process.stdout.readline(), 'one\n')
+            process.stdout.close()
+            errors = process.stderr.read()
+        expect_equal(f'exit status: {errors}', process.returncode, 0)
+        expect('was committed to main' in errors, errors)
+
+
 def AMountThereIsASessionOfTheService(start):
     with start() as service:
         point = f'{service.mounts}/there'
