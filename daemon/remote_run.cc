@@ -22,7 +22,7 @@ constexpr int kSignalled = 128;
 
 volatile sig_atomic_t asked_to_end = 0;
 
-// While it lives SIGINT and SIGTERM are only noted, and SIGPIPE is ignored: see pass_on().
+// While it lives what cancels a run (runner.cc) is only noted, and SIGPIPE is ignored: see pass_on().
 class NotedSignals {
  public:
   NotedSignals() {
@@ -33,6 +33,8 @@ class NotedSignals {
     for (std::size_t at = 0; at < kNumbers.size(); ++at) {
       if (kNumbers[at] == SIGPIPE) note.sa_handler = SIG_IGN;
       ::sigaction(kNumbers[at], &note, &before_[at]);
+      const bool is_optional = kNumbers[at] == SIGHUP || kNumbers[at] == SIGQUIT;  // nohup(1), background jobs
+      if (is_optional && before_[at].sa_handler == SIG_IGN) ::sigaction(kNumbers[at], &before_[at], nullptr);
     }
   }
   ~NotedSignals() {
@@ -42,8 +44,8 @@ class NotedSignals {
   NotedSignals& operator=(const NotedSignals&) = delete;
 
  private:
-  static constexpr std::array<int, 3> kNumbers = {SIGINT, SIGTERM, SIGPIPE};
-  std::array<struct sigaction, 3> before_{};
+  static constexpr std::array<int, 5> kNumbers = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE};
+  std::array<struct sigaction, 5> before_{};
 };
 
 // Who reads our output may be gone: the run goes on, as that of a command that ignores it.

@@ -1,7 +1,7 @@
 // `escrow --host ... run`: the command runs where the escrowd is (POST /v1/runs); its output comes here as it is
 // written, and the exit status and the last line are those of a run on this machine.
 //
-// SIGINT and SIGTERM cancel the run; the way it then ended is waited for. The command's standard input is empty.
+// What cancels a run here cancels it there; the way it then ended is waited for. The command's standard input is empty.
 #pragma once
 
 #include <chrono>

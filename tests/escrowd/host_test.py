@@ -156,16 +156,18 @@ def ARunThereEndsAsARunHere(start):
 
 
 def CtrlCCancelsARunThere(start):
+    command = 'trap "exit 0" TERM; echo new > new; echo ready; while :; do sleep 0.1; done'
     with start() as service:
-        command = 'trap "exit 0" TERM; echo new > new; echo ready; while :; do sleep 0.1; done'
-        process = subprocess.Popen(
-            [service.escrow_binary, '--host', f'unix://{service.socket}', 'run', '--', 'sh', '-c', command],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, cwd='/')
-        expect_equal('the first line', process.stdout.readline(), 'ready\n')
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
-        expect_equal(f'exit status: {errors}', process.returncode, 128 + signal.SIGINT)
-        expect('was cancelled by SIGINT' in errors, errors)
+        for number in (signal.SIGINT, signal.SIGHUP):
+            process = subprocess.Popen(
+                [service.escrow_binary, '--host', f'unix://{service.socket}', 'run', '--', 'sh', '-c', command],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, cwd='/',
+                preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))
+            expect_equal('the first line', process.stdout.readline(), 'ready\n')
+            process.send_signal(number)
+            _, errors = process.communicate(timeout=60)
+            expect_equal(f'exit status: {errors}', process.returncode, 128 + number)
+            expect(f'was cancelled by {number.name}' in errors, errors)
         expect_equal('commits', service.git('rev-list', '--count', 'main'), '1')
 
 
