@@ -4,8 +4,6 @@
 
 #include "api/json_values.h"
 #include "api/session_json.h"
-#include "session/error.h"
-#include "session/repo_path.h"
 
 namespace escrow::api {
 
@@ -24,15 +22,7 @@ JsonObject& JsonObject::text(const std::string& name, std::string_view bytes) {
 }
 
 JsonObject& JsonObject::texts(const std::string& name, const std::vector<std::string>& values) {
-  Json array = Json::array();
-  for (const std::string& value : values) {
-    if (!is_utf8(value)) {
-      throw session::Error(session::Errc::bad_request,
-                           session::quote_path(value) + " is not UTF-8, and cannot be sent");
-    }
-    array.push_back(value);
-  }
-  impl_->json[name] = std::move(array);
+  set_texts(impl_->json, name, values);
   return *this;
 }
 

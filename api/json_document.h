@@ -27,7 +27,6 @@ class JsonObject {
   JsonObject& operator=(JsonObject&&) noexcept;
 
   JsonObject& text(const std::string& name, std::string_view bytes);
-  // Throws Error{bad_request} for one that is not UTF-8: an array has no word for it.
   JsonObject& texts(const std::string& name, const std::vector<std::string>& values);
   // What `json` is, an object. Throws Error{bad_request} for what is none.
   JsonObject& document(const std::string& name, std::string_view json);

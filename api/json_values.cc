@@ -1,5 +1,6 @@
 #include "api/json_values.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <ctime>
@@ -117,6 +118,13 @@ std::string to_text(const session::Timestamp& time) {
 void set_bytes(Json& object, const std::string& name, std::string_view bytes) {
   object[name] = std::string(bytes);
   if (!is_utf8(bytes)) object[name + "_base64"] = to_base64(bytes);
+}
+
+void set_texts(Json& object, const std::string& name, const std::vector<std::string>& values) {
+  object[name] = values;
+  if (std::all_of(values.begin(), values.end(), is_utf8)) return;
+  Json& exact = object[name + "_base64"] = Json::array();
+  for (const std::string& value : values) exact.push_back(to_base64(value));
 }
 
 void set_id(Json& object, const std::string& name, const std::optional<session::ObjectId>& id) {

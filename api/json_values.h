@@ -26,6 +26,8 @@ std::string to_text(const session::Timestamp& time);
 
 // `object[name]`, and `object[name_base64]` where the bytes are not UTF-8.
 void set_bytes(Json& object, const std::string& name, std::string_view bytes);
+// The same for an array of them: `object[name_base64]` has all, where one is not UTF-8.
+void set_texts(Json& object, const std::string& name, const std::vector<std::string>& values);
 void set_id(Json& object, const std::string& name, const std::optional<session::ObjectId>& id);
 
 // A missing member is the default value; one of the wrong type is refused.

@@ -216,6 +216,9 @@ std::string to_json(const RollbackAnswer& answer, const std::string& session) {
 std::string to_json(const UpdateAnswer& answer, const std::string& session) {
   return with_session(session, update_json(answer));
 }
+std::string to_json(const DiscardAnswer& answer, const std::string& session) {
+  return with_session(session, Json{{"discarded", answer.discarded}});
+}
 
 const char* name_of(Errc code) {
   switch (code) {

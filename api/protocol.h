@@ -122,6 +122,7 @@ std::string to_json(const std::vector<SessionView>& views);
 std::string to_json(const CommitAnswer& answer, const std::string& session);
 std::string to_json(const RollbackAnswer& answer, const std::string& session);
 std::string to_json(const UpdateAnswer& answer, const std::string& session);
+std::string to_json(const DiscardAnswer& answer, const std::string& session);
 
 // A stable name for a code, as it appears in answers.
 const char* name_of(session::Errc code);

@@ -60,6 +60,26 @@ CommitResource commit_resource_from(const Json& json) {
   return resource;
 }
 
+session::State required_state(const Json& json, const std::string& name) {
+  const std::optional<session::State> state = session::state_from_name(get_bytes(json, name));
+  if (!state) throw Error(Errc::bad_request, "the service's answer has no state as \"" + name + "\"");
+  return *state;
+}
+
+AuditResource audit_entry_from(const Json& json) {
+  AuditResource entry{
+      .view = view_from(checked_object(json)), .history = {}, .denied_calls = get_count(json, "denied_calls")};
+  for (const Json& step : get_array(json, "history")) {
+    const bool is_first = text_or_none(checked_object(step), "from").empty();
+    entry.history.push_back({.time = get_time(step, "time"),
+                             .from = is_first ? std::nullopt : std::optional(required_state(step, "from")),
+                             .to = required_state(step, "to"),
+                             .who = get_bytes(step, "who"),
+                             .why = get_bytes(step, "why")});
+  }
+  return entry;
+}
+
 }  // namespace
 
 RemoteSession session_from_json(std::string_view text) { return session_from(parse_object(text)); }
@@ -90,6 +110,39 @@ RemoteCommits commits_from_json(std::string_view text) {
   RemoteCommits page{.commits = {}, .next = text_or_none(json, "next")};
   for (const Json& entry : get_array(json, "commits")) page.commits.push_back(commit_resource_from(entry));
   return page;
+}
+
+RemoteAudit audit_from_json(std::string_view text) {
+  const Json json = parse_object(text);
+  RemoteAudit page{.entries = {}, .next = text_or_none(json, "next")};
+  for (const Json& entry : get_array(json, "sessions")) page.entries.push_back(audit_entry_from(entry));
+  return page;
+}
+
+GcResource gc_from_json(std::string_view text) {
+  const Json json = parse_object(text);
+  return {.objects_before = get_count(json, "objects_before"),
+          .objects_after = get_count(json, "objects_after"),
+          .packs_before = get_count(json, "packs_before"),
+          .packs_after = get_count(json, "packs_after"),
+          .bytes_before = get_count(json, "bytes_before"),
+          .bytes_after = get_count(json, "bytes_after"),
+          .sessions_forgotten = get_count(json, "sessions_forgotten")};
+}
+
+std::vector<Finding> findings_from_json(std::string_view text) {
+  std::vector<Finding> findings;
+  const Json json = parse_object(text);
+  for (const Json& one : get_array(json, "problems")) {
+    findings.push_back({.where = get_bytes(checked_object(one), "where"), .what = get_bytes(one, "what")});
+  }
+  return findings;
+}
+
+UpdateAnswer update_from_json(std::string_view text) { return update_from(parse_object(text)); }
+
+DiscardAnswer discard_from_json(std::string_view text) {
+  return {.discarded = get_count(parse_object(text), "discarded")};
 }
 
 std::vector<session::Omission> omitted_from_json(std::string_view changes) {

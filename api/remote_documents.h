@@ -41,6 +41,17 @@ struct RemoteCommits {
 };
 RemoteCommits commits_from_json(std::string_view text);
 
+struct RemoteAudit {
+  std::vector<AuditResource> entries;
+  std::string next;
+};
+RemoteAudit audit_from_json(std::string_view text);
+GcResource gc_from_json(std::string_view text);
+std::vector<Finding> findings_from_json(std::string_view text);
+
+UpdateAnswer update_from_json(std::string_view text);
+DiscardAnswer discard_from_json(std::string_view text);
+
 std::vector<session::Omission> omitted_from_json(std::string_view changes);
 // The names of the registered repositories.
 std::vector<std::string> repositories_from_json(std::string_view text);

@@ -35,6 +35,26 @@ Json parse(std::string_view text, const std::string& what) {
   return document;
 }
 
+std::optional<std::string> bytes_of(const Json& value) {
+  return value.is_string() ? from_base64(value.get_ref<const std::string&>()) : std::nullopt;
+}
+
+// What answers say of these bytes beside their base64.
+std::string lossy(const std::string& bytes) { return Json::parse(dump(Json(bytes))).get<std::string>(); }
+
+// nullopt unless it is an array of strings, and `read` reads each.
+template <typename Read>
+std::optional<std::vector<std::string>> strings_of(const Json& array, Read read) {
+  if (!array.is_array()) return std::nullopt;
+  std::vector<std::string> values;
+  for (const Json& item : array) {
+    std::optional<std::string> value = item.is_string() ? read(item) : std::nullopt;
+    if (!value) return std::nullopt;
+    values.push_back(*std::move(value));
+  }
+  return values;
+}
+
 }  // namespace
 
 struct RequestFields::Impl {
@@ -64,10 +84,9 @@ void RequestFields::refuse(const std::string& name, const std::string& why) cons
 std::optional<std::string> RequestFields::text(const std::string& name) {
   const Json* plain = impl_->find(name);
   if (const Json* exact = impl_->find(name + "_base64")) {
-    if (plain != nullptr) refuse(name, "is there as text and as base64; give one of them");
-    if (!exact->is_string()) refuse(name + "_base64", "is not a string");
-    std::optional<std::string> bytes = from_base64(exact->get_ref<const std::string&>());
+    std::optional<std::string> bytes = bytes_of(*exact);
     if (!bytes) refuse(name + "_base64", "is not base64 (RFC 4648)");
+    if (plain != nullptr && *plain != lossy(*bytes)) refuse(name, "says something else than \"" + name + "_base64\"");
     return bytes;
   }
   if (plain == nullptr) return std::nullopt;
@@ -98,15 +117,20 @@ std::optional<bool> RequestFields::flag(const std::string& name) {
 }
 
 std::optional<std::vector<std::string>> RequestFields::texts(const std::string& name) {
-  const Json* value = impl_->find(name);
-  if (value == nullptr) return std::nullopt;
-  if (!value->is_array()) refuse(name, "is not an array of strings");
-  std::vector<std::string> found;
-  for (const Json& item : *value) {
-    if (!item.is_string()) refuse(name, "is not an array of strings");
-    found.push_back(item.get<std::string>());
+  const Json* plain = impl_->find(name);
+  std::optional<std::vector<std::string>> values;
+  if (plain != nullptr) {
+    values = strings_of(*plain, [](const Json& item) { return std::optional(item.get<std::string>()); });
+    if (!values) refuse(name, "is not an array of strings");
   }
-  return found;
+  const Json* exact = impl_->find(name + "_base64");
+  if (exact == nullptr) return values;
+  std::optional<std::vector<std::string>> bytes = strings_of(*exact, bytes_of);
+  if (!bytes) refuse(name + "_base64", "is not an array of base64 (RFC 4648)");
+  std::vector<std::string> said;
+  for (const std::string& one : *bytes) said.push_back(lossy(one));
+  if (values && *values != said) refuse(name, "says something else than \"" + name + "_base64\"");
+  return bytes;
 }
 
 std::map<std::string, std::string> RequestFields::text_map(const std::string& name) {

@@ -22,10 +22,11 @@ class RequestFields {
   ~RequestFields();
   RequestFields(RequestFields&&) noexcept;
 
-  // Bytes: NAME, or NAME_base64 for what is not UTF-8.
+  // Bytes: NAME, or NAME_base64 for what is not UTF-8; beside it NAME may say what is left of it, as answers do.
   std::optional<std::string> text(const std::string& name);
   std::optional<std::uint64_t> number(const std::string& name, std::uint64_t least, std::uint64_t most);
   std::optional<bool> flag(const std::string& name);
+  // The same of an array: of NAME, or NAME_base64.
   std::optional<std::vector<std::string>> texts(const std::string& name);
   std::map<std::string, std::string> text_map(const std::string& name);
   std::map<std::string, std::vector<std::string>> texts_map(const std::string& name);

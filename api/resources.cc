@@ -39,7 +39,6 @@ Json run_json(const RunResource& run) {
   Json json{{"run", run.id},
             {"state", run.has_ended ? "ended" : "running"},
             {"cancel_requested", run.is_cancelled},
-            {"command", Json::array()},
             {"user", run.user},
             {"uid", run.uid},
             {"gid", run.gid},
@@ -49,7 +48,7 @@ Json run_json(const RunResource& run) {
             {"confined", run.confined},
             {"network", run.network ? "host" : "none"},
             {"created", to_text(run.created)}};
-  for (const std::string& word : run.command) json["command"].push_back(word);
+  set_texts(json, "command", run.command);
   const std::array<const char*, 2> names = {"stdout", "stderr"};
   for (std::size_t at = 0; at < names.size(); ++at) {
     Json& stream = json[names[at]];
@@ -87,6 +86,20 @@ Json person_json(const session::Signature& signature) {
   set_bytes(json, "email", signature.email);
   json["time"] = to_text({.seconds = signature.time_s, .nanoseconds = 0});
   json["offset_minutes"] = signature.offset_minutes;
+  return json;
+}
+
+Json audit_json(const AuditResource& entry) {
+  Json json = view_json(entry.view);
+  json["denied_calls"] = entry.denied_calls;
+  json["history"] = Json::array();
+  for (const AuditResource::Step& step : entry.history) {
+    Json& one = json["history"].emplace_back(Json{{"time", to_text(step.time)},
+                                                  {"from", step.from ? name_of(*step.from) : ""},
+                                                  {"to", name_of(step.to)}});
+    set_bytes(one, "who", step.who);
+    set_bytes(one, "why", step.why);
+  }
   return json;
 }
 
@@ -168,6 +181,34 @@ std::string commits_json(const std::vector<CommitResource>& commits, const std::
     array.push_back(std::move(entry));
   }
   return line({{"commits", std::move(array)}, {"next", next_json(next)}});
+}
+
+std::string to_json(const AuditResource& entry) { return line(audit_json(entry)); }
+
+std::string to_json(const std::vector<AuditResource>& page, const std::string& next) {
+  Json sessions = Json::array();
+  for (const AuditResource& entry : page) sessions.push_back(audit_json(entry));
+  return line({{"sessions", std::move(sessions)}, {"next", next_json(next)}});
+}
+
+std::string to_json(const GcResource& report) {
+  return line({{"objects_before", report.objects_before},
+               {"objects_after", report.objects_after},
+               {"packs_before", report.packs_before},
+               {"packs_after", report.packs_after},
+               {"bytes_before", report.bytes_before},
+               {"bytes_after", report.bytes_after},
+               {"sessions_forgotten", report.sessions_forgotten}});
+}
+
+std::string to_json(const std::vector<Finding>& findings) {
+  Json problems = Json::array();
+  for (const Finding& finding : findings) {
+    Json& one = problems.emplace_back(Json::object());
+    set_bytes(one, "where", finding.where);
+    set_bytes(one, "what", finding.what);
+  }
+  return line({{"sound", findings.empty()}, {"problems", std::move(problems)}});
 }
 
 // base64url without padding (RFC 4648), so that a cursor needs no escapes in a query.

@@ -85,6 +85,35 @@ struct CommitResource {
 };
 std::string commits_json(const std::vector<CommitResource>& commits, const std::string& next);
 
+// What became of a session, and how.
+struct AuditResource {
+  struct Step {
+    session::Timestamp time;
+    std::optional<session::State> from;  // nullopt: the session was created
+    session::State to = session::State::open;
+    std::string who, why;
+  };
+  SessionView view;
+  std::vector<Step> history;  // oldest first
+  std::uint64_t denied_calls = 0;
+};
+std::string to_json(const AuditResource& entry);
+std::string to_json(const std::vector<AuditResource>& page, const std::string& next);
+
+// What gc found and left.
+struct GcResource {
+  std::uint64_t objects_before = 0, objects_after = 0, packs_before = 0, packs_after = 0;
+  std::uint64_t bytes_before = 0, bytes_after = 0;
+  std::uint64_t sessions_forgotten = 0;
+};
+std::string to_json(const GcResource& report);
+
+// What verify found to be wrong.
+struct Finding {
+  std::string where, what;
+};
+std::string to_json(const std::vector<Finding>& findings);
+
 // For cursors: opaque to clients.
 std::string encode_cursor(const std::string& position);
 std::optional<std::string> decode_cursor(const std::string& cursor);

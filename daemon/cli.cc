@@ -69,12 +69,10 @@ void complain(const std::string& sentence) {
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
-// What works on a repository of this machine alone does not pretend to have asked the service.
+// What makes or reads something of this machine does not pretend to have asked the service.
 void refuse_host_of_local_command(const std::string& command, const GlobalOptions& options) {
-  static const std::set<std::string> kAskService = {"sessions", "status", "diff", "commit", "rollback",
-                                                    "approve", "reject", "log", "unmount", "run", "mount"};
-  static const std::set<std::string> kNeedNoRepository = {"policy", "doctor", "version"};
-  if (service_host(options).empty() || kAskService.contains(command) || kNeedNoRepository.contains(command)) return;
+  static const std::set<std::string> kOfThisMachine = {"init", "import"};
+  if (service_host(options).empty() || !kOfThisMachine.contains(command)) return;
   throw session::Error(Errc::bad_request, "`escrow " + command + "` works on a repository of this machine alone; leave "
                                           "--host (or ESCROW_HOST) out, or use the API of the service");
 }

@@ -17,6 +17,7 @@
 #include "api/service_manager.h"
 #include "daemon/exit_status.h"
 #include "daemon/idempotency.h"
+#include "daemon/repository_upkeep.h"
 #include "daemon/service_routes.h"
 #include "daemon/service_run_routes.h"
 #include "daemon/spdlog_log.h"
@@ -136,6 +137,7 @@ void Escrowd::run() {
 int run_escrowd(int argc, char** argv) {
   try {
     if (argc == 2 && std::strcmp(argv[1], kRunHostArgument) == 0) return run_host();
+    if (argc == 3 && std::strcmp(argv[1], kVerifyArgument) == 0) return run_verify(argv[2]);
     int exit_status = kExitSuccess;
     const std::optional<EscrowdInvocation> invocation = parse_escrowd_arguments(argc, argv, exit_status);
     if (!invocation) return exit_status;

@@ -1,6 +1,7 @@
 #include "daemon/remote_sessions.h"
 
 #include <cstdlib>
+#include <iterator>
 #include <utility>
 
 #include "api/json_document.h"
@@ -101,6 +102,14 @@ class RemoteSessions final : public SessionSource {
     return rolled_back(client_.post(path_of(id) + "/reject", body));
   }
 
+  api::UpdateAnswer update(const Id& id) override {
+    return api::update_from_json(client_.post(path_of(id) + "/update", api::JsonObject()));
+  }
+
+  api::DiscardAnswer discard(const Id& id, const std::vector<std::string>& paths) override {
+    return api::discard_from_json(client_.post(path_of(id) + "/discard", api::JsonObject().texts("paths", paths)));
+  }
+
   std::vector<session::Omission> diff(const Id& id, api::DiffFormat format,
                                       const std::function<void(std::string_view)>& out) override {
     out(client_.get(path_of(id) + "/diff?format=" + name_of(format)));
@@ -118,7 +127,7 @@ class RemoteSessions final : public SessionSource {
 
   void log(const std::string& branch, const std::string& path,
            const std::function<bool(const storage::LogEntry&)>& visit) override {
-    const std::string base = "/v1/repositories/" + api::percent_encoded(client_.repository()) + "/log?limit=100";
+    const std::string base = repository_path() + "/log?limit=100";
     std::string cursor;
     do {
       std::string target = base + (branch.empty() ? "" : "&branch=" + api::percent_encoded(branch)) +
@@ -132,10 +141,35 @@ class RemoteSessions final : public SessionSource {
     } while (!cursor.empty());
   }
 
+  std::vector<api::AuditResource> audit(const AuditFilter& filter) override {
+    std::string target = repository_path() + "/audit?limit=" + std::to_string(kPage);
+    if (filter.session) target += "&session=" + filter.session->text();
+    if (!filter.branch.empty()) target += "&branch=" + api::percent_encoded(filter.branch);
+    if (filter.since) target += "&since_ms=" + std::to_string(filter.since->count());
+    std::string states;
+    for (const session::State one : filter.states) states += (states.empty() ? "" : ",") + std::string(name_of(one));
+    if (!states.empty()) target += "&states=" + states;
+    std::vector<api::AuditResource> entries;
+    api::RemoteAudit page;
+    do {
+      page = api::audit_from_json(
+          client_.get(target + (page.next.empty() ? "" : "&cursor=" + api::percent_encoded(page.next))));
+      std::move(page.entries.begin(), page.entries.end(), std::back_inserter(entries));
+    } while (!page.next.empty());
+    return entries;
+  }
+
+  api::GcResource gc() override { return api::gc_from_json(client_.post(repository_path() + "/gc", {})); }
+
+  std::vector<api::Finding> verify(const std::function<void(std::uint64_t, std::uint64_t)>&) override {
+    return api::findings_from_json(client_.post(repository_path() + "/verify", {}));
+  }
+
   // The service does it by itself.
   void tidy() noexcept override {}
 
  private:
+  std::string repository_path() { return "/v1/repositories/" + api::percent_encoded(client_.repository()); }
   static std::string path_of(const Id& id) { return "/v1/sessions/" + id.text(); }
 
   static api::CommitAnswer committed(const std::string& body) {

@@ -30,6 +30,7 @@ constexpr std::uint64_t kMaxTime_ms = 30ull * 24 * 60 * 60 * 1000;
 constexpr std::uint64_t kMaxGrace_ms = 60'000;
 constexpr std::uint64_t kMinMemory = std::uint64_t{1} << 20;
 constexpr std::uint64_t kMaxMemory = std::uint64_t{1} << 60;
+constexpr std::uint64_t kMaxSince_ms = 1000ull * 366 * 24 * 60 * 60 * 1000;
 constexpr std::uint64_t kMaxExpiry_s = 10ull * 366 * 24 * 60 * 60;
 
 RequestFields fields_of(const api::HttpRequest& request) {
@@ -164,6 +165,19 @@ std::vector<std::string> environment_of(RequestFields& fields) {
   return environment;
 }
 
+// Where the page after another one begins; empty: at the first.
+std::string position_after(api::Query& query) {
+  const auto cursor = query.take("cursor");
+  if (!cursor) return {};
+  std::optional<std::string> position = api::decode_cursor(*cursor);
+  if (!position) throw Problem(ProblemCode::invalid_value, "this is no cursor of this API", {{"field", "cursor"}});
+  return *std::move(position);
+}
+
+std::size_t page_size(api::Query& query, std::size_t usual) {
+  return std::max<std::uint64_t>(1, query.take_number("limit", kMaxPage).value_or(usual));
+}
+
 // All but the state, of which sessions and runs have their own.
 ServiceSessions::Filter common_filter(api::Query& query) {
   ServiceSessions::Filter filter;
@@ -177,12 +191,8 @@ ServiceSessions::Filter common_filter(api::Query& query) {
     }
     filter.labels[label.substr(0, colon)] = label.substr(colon + 1);
   }
-  if (const auto cursor = query.take("cursor")) {
-    const auto position = api::decode_cursor(*cursor);
-    if (!position) throw Problem(ProblemCode::invalid_value, "this is no cursor of this API", {{"field", "cursor"}});
-    filter.after = *position;
-  }
-  filter.limit = std::max<std::uint64_t>(1, query.take_number("limit", kMaxPage).value_or(filter.limit));
+  filter.after = position_after(query);
+  filter.limit = page_size(query, filter.limit);
   query.refuse_others();
   return filter;
 }
@@ -287,6 +297,46 @@ Registering read_registering(const api::HttpRequest& request) {
   Registering registering{.name = fields.required_text("name"), .path = fields.required_text("path")};
   fields.refuse_others();
   return registering;
+}
+
+std::vector<std::string> read_discarding(const api::HttpRequest& request) {
+  RequestFields fields = fields_of(request);
+  std::vector<std::string> paths = fields.texts("paths").value_or(std::vector<std::string>());
+  if (paths.empty()) fields.refuse("paths", "is missing: what is to be taken back");
+  fields.refuse_others();
+  return paths;
+}
+
+std::set<session::State> read_states(const std::string& text) {
+  std::set<session::State> states;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
+    const std::string name = text.substr(at, end - at);
+    const std::optional<session::State> state = session::state_from_name(name);
+    if (!state) throw Problem(ProblemCode::invalid_value, "there is no state '" + name + "'", {{"field", "states"}});
+    states.insert(*state);
+    at = end + 1;
+  }
+  return states;
+}
+
+ServiceSessions::AuditWanted read_audit_wanted(api::Query& query) {
+  ServiceSessions::AuditWanted wanted;
+  if (const auto id = query.take("session")) {
+    wanted.filter.session = session::SessionId::parse(*id);
+    if (!wanted.filter.session) {
+      throw Problem(ProblemCode::invalid_value, "'" + *id + "' is no id of a session", {{"field", "session"}});
+    }
+  }
+  wanted.filter.branch = query.take("branch").value_or("");
+  if (const auto states = query.take("states")) wanted.filter.states = read_states(*states);
+  if (const auto since = query.take_number("since_ms", kMaxSince_ms)) {
+    wanted.filter.since = std::chrono::milliseconds(*since);
+  }
+  wanted.after = position_after(query);
+  wanted.limit = page_size(query, wanted.limit);
+  query.refuse_others();
+  return wanted;
 }
 
 std::string read_mountpoint(const api::HttpRequest& request) {

@@ -1,7 +1,9 @@
 // The bodies and queries of escrowd's API, read strictly. Pure functions; each throws api::Problem naming the field.
 #pragma once
 
+#include <set>
 #include <string>
+#include <vector>
 
 #include "api/router.h"
 #include "daemon/service_runs.h"
@@ -28,6 +30,12 @@ struct Registering {
 Registering read_registering(const api::HttpRequest& request);
 
 std::string read_mountpoint(const api::HttpRequest& request);
+// The paths.
+std::vector<std::string> read_discarding(const api::HttpRequest& request);
+ServiceSessions::AuditWanted read_audit_wanted(api::Query& query);
+// "committed,rolled_back". Throws Problem naming the one that is none.
+std::set<session::State> read_states(const std::string& text);
+
 std::string read_message(const api::HttpRequest& request);
 bool read_keep_result(const api::HttpRequest& request);
 // 0: as long as before.

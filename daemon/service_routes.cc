@@ -11,6 +11,7 @@
 #include "daemon/idempotency.h"
 #include "daemon/service_file_routes.h"
 #include "daemon/service_requests.h"
+#include "daemon/service_upkeep_routes.h"
 
 namespace escrow::daemon {
 
@@ -174,23 +175,10 @@ HttpReply get_session(const ServiceParts& parts, Call& call) {
   return ok(api::to_json(with_changes == "true" ? parts.sessions.status(who, id) : parts.sessions.get(who, id)));
 }
 
-std::set<State> read_states(api::Query& query) {
-  const std::string text = query.take("states").value_or("awaiting_approval,committed,commit_failed,rolled_back");
-  std::set<State> states;
-  for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t end = std::min(text.find(',', at), text.size());
-    const std::string name = text.substr(at, end - at);
-    const std::optional<State> state = session::state_from_name(name);
-    if (!state) throw Problem(ProblemCode::invalid_value, "there is no state '" + name + "'", {{"field", "states"}});
-    states.insert(*state);
-    at = end + 1;
-  }
-  return states;
-}
-
 // Answers when the session is in one of the states, or with the state it is in when the time is over.
 HttpReply wait_for_session(const ServiceParts& parts, Call& call) {
-  const std::set<State> states = read_states(call.query);
+  static const std::string kEnds = "awaiting_approval,committed,commit_failed,rolled_back";
+  const std::set<State> states = read_states(call.query.take("states").value_or(kEnds));
   const std::uint64_t timeout = call.query.take_number("timeout_ms", kMaxWait_ms).value_or(30'000);
   call.query.refuse_others();
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout);
@@ -245,6 +233,20 @@ HttpReply unmount_session(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
   read_nothing(call.request);
   return ok(api::to_json(parts.sessions.unmount(caller(parts, call), call.parameters[0])));
+}
+
+HttpReply update_session(const ServiceParts& parts, Call& call) {
+  call.query.refuse_others();
+  read_nothing(call.request);
+  const std::string& id = call.parameters[0];
+  return ok(api::to_json(parts.sessions.update(caller(parts, call), id), id) + "\n");
+}
+
+HttpReply discard_in_session(const ServiceParts& parts, Call& call) {
+  call.query.refuse_others();
+  const std::string& id = call.parameters[0];
+  const std::vector<std::string> paths = read_discarding(call.request);
+  return ok(api::to_json(parts.sessions.discard(caller(parts, call), id, paths), id) + "\n");
 }
 
 HttpReply renew_lease(const ServiceParts& parts, Call& call) {
@@ -331,12 +333,15 @@ void add_service_routes(api::Router& router, const ServiceParts& parts) {
   post("/v1/sessions/{session}/mount", mount_session);
   post("/v1/sessions/{session}/unmount", unmount_session);
   post("/v1/sessions/{session}/lease", renew_lease);
+  post("/v1/sessions/{session}/update", update_session);
+  post("/v1/sessions/{session}/discard", discard_in_session);
   post_long("/v1/sessions/{session}/finish", finish_session);
   post_long("/v1/sessions/{session}/commit", commit_session);
   post("/v1/sessions/{session}/rollback", roll_back_session);
   post_long("/v1/sessions/{session}/approve", approve_session);
   post("/v1/sessions/{session}/reject", reject_session);
   add_file_routes(router, parts);
+  add_upkeep_routes(router, parts);
 }
 
 }  // namespace escrow::daemon

@@ -18,6 +18,7 @@
 #include "api/resources.h"
 #include "daemon/caller.h"
 #include "daemon/hosted_sessions.h"
+#include "daemon/repository_upkeep.h"
 #include "daemon/service_repositories.h"
 #include "daemon/session_files.h"
 #include "session/approval.h"
@@ -65,6 +66,18 @@ class ServiceSessions {
   // With what a commit would do and leave out, which builds the session's tree.
   api::SessionResource status(const Caller& caller, const std::string& id);
 
+  struct AuditWanted {
+    AuditFilter filter;
+    std::string after;  // a position that a page gave
+    std::size_t limit = 100;
+  };
+  struct AuditPage {
+    std::vector<api::AuditResource> entries;
+    std::string next;  // empty: this is the last
+  };
+  // What became of the sessions that the caller may see, oldest first.
+  AuditPage audit(const Caller& caller, const std::string& repository, const AuditWanted& wanted);
+
   struct Changes {
     std::vector<api::ChangeResource> changes;
     std::vector<session::Omission> omitted;
@@ -90,6 +103,11 @@ class ServiceSessions {
 
   api::SessionResource mount(const Caller& caller, const std::string& id, const std::string& mountpoint);
   api::SessionResource unmount(const Caller& caller, const std::string& id);
+
+  // Onto the branch's new head; conflicting paths stay as the session has them (service_updates.cc).
+  api::UpdateAnswer update(const Caller& caller, const std::string& id);
+  // Back to what the base has: all of the paths, or none.
+  api::DiscardAnswer discard(const Caller& caller, const std::string& id, const std::vector<std::string>& paths);
 
   // A lease that has run out cannot be renewed. `lease_ms` 0: as long as before.
   api::SessionResource renew(const Caller& caller, const std::string& id, std::uint64_t lease_ms);

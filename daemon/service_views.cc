@@ -93,6 +93,31 @@ ServiceSessions::Page ServiceSessions::list(const Caller& caller, const Filter& 
   return page;
 }
 
+ServiceSessions::AuditPage ServiceSessions::audit(const Caller& caller, const std::string& name,
+                                                  const AuditWanted& wanted) {
+  const ServiceRepositories::Entry found = repositories_.find(name);
+  const session::Timestamp now = clock_.now();
+  AuditPage page;
+  std::string last;
+  std::size_t taken = 0;
+  // Sees them oldest first, as the positions are.
+  const auto is_on_page = [&](const SessionRecord& record) {
+    const std::string position = position_of(record);
+    if (position <= wanted.after || !caller.may_see(record) || !wanted.filter.accepts(record, now)) return false;
+    if (taken == wanted.limit) {
+      page.next = last;
+      return false;
+    }
+    ++taken;
+    last = position;
+    return true;
+  };
+  for (storage::AuditEntry& entry : found.context->repository().audit(is_on_page)) {
+    page.entries.push_back(audit_resource(std::move(entry)));
+  }
+  return page;
+}
+
 ServiceSessions::Changes ServiceSessions::changes(const Caller& caller, const std::string& id) {
   const Found found = see(caller, id);
   const SessionRecord record = record_of(found);

@@ -38,6 +38,10 @@ class LocalSessions final : public SessionSource {
   api::RollbackAnswer reject(const Id& id, const std::string& comment) override {
     return access(id).reject({.reviewer = current_principal(), .comment = comment}, session::Reason::rejected);
   }
+  api::UpdateAnswer update(const Id& id) override { return access(id).update(); }
+  api::DiscardAnswer discard(const Id& id, const std::vector<std::string>& paths) override {
+    return access(id).discard(paths);
+  }
   std::vector<session::Omission> diff(const Id& id, api::DiffFormat format,
                                       const std::function<void(std::string_view)>& out) override {
     return access(id).diff({.format = format, .path = {}}, out);
@@ -53,6 +57,21 @@ class LocalSessions final : public SessionSource {
                            "there is no branch " + session::quote_path(name) + ", or it has no commit yet");
     }
     repository.log(name, path, visit);
+  }
+
+  std::vector<api::AuditResource> audit(const AuditFilter& filter) override {
+    std::vector<api::AuditResource> resources;
+    const session::Timestamp now = context_.clock().now();
+    for (storage::AuditEntry& entry : recovered().repository().audit(
+             [&](const session::SessionRecord& record) { return filter.accepts(record, now); })) {
+      resources.push_back(audit_resource(std::move(entry)));
+    }
+    return resources;
+  }
+  api::GcResource gc() override { return collect_garbage(recovered()); }
+  // Of what is there: nothing is recovered first.
+  std::vector<api::Finding> verify(const std::function<void(std::uint64_t, std::uint64_t)>& progress) override {
+    return daemon::verify(context_.repository(), progress);
   }
 
   void tidy() noexcept override { context_.tidy(); }

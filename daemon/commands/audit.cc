@@ -1,11 +1,9 @@
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <memory>
 
-#include "api/json_document.h"
 #include "daemon/commands/commands.h"
 #include "daemon/exit_status.h"
-#include "daemon/repository_context.h"
+#include "daemon/session_source.h"
 #include "daemon/text_output.h"
 #include "session/duration.h"
 #include "session/error.h"
@@ -24,34 +22,24 @@ struct AuditArguments {
   bool json = false;
 };
 
-std::vector<session::State> states_of(const std::vector<std::string>& names) {
-  std::vector<session::State> states;
+std::set<session::State> states_of(const std::vector<std::string>& names) {
+  std::set<session::State> states;
   for (const std::string& name : names) {
     const std::optional<session::State> state = session::state_from_name(name);
     if (!state || *state == session::State::open || *state == session::State::committing) {
       throw Error(Errc::bad_request, "--state " + session::quote_path(name) + " is not committed, commit_failed, "
                                      "rolled_back or awaiting_approval");
     }
-    states.push_back(*state);
+    states.insert(*state);
   }
   return states;
 }
 
-std::function<bool(const SessionRecord&)> filter_of(RepositoryContext& context, const AuditArguments& arguments) {
-  std::optional<session::SessionId> id;
-  if (!arguments.session.empty()) id = context.sessions().resolve(arguments.session);
-  std::optional<session::Timestamp> oldest;
-  if (!arguments.since.empty()) {
-    const auto since = session::parse_duration(arguments.since, "--since");
-    oldest = context.clock().now();
-    oldest->seconds -= std::chrono::ceil<std::chrono::seconds>(since).count();
-  }
-  return [=, states = states_of(arguments.states), branch = arguments.branch](const SessionRecord& record) {
-    if (id && record.id != *id) return false;
-    if (!branch.empty() && record.options.branch != branch) return false;
-    if (oldest && record.changed < *oldest) return false;
-    return states.empty() || std::find(states.begin(), states.end(), record.state) != states.end();
-  };
+AuditFilter filter_of(SessionSource& sessions, const AuditArguments& arguments) {
+  AuditFilter filter{.session = {}, .branch = arguments.branch, .states = states_of(arguments.states), .since = {}};
+  if (!arguments.session.empty()) filter.session = sessions.resolve(arguments.session);
+  if (!arguments.since.empty()) filter.since = session::parse_duration(arguments.since, "--since");
+  return filter;
 }
 
 // Every byte that does not print is escaped as git does; what a shell would take apart is in quotes.
@@ -78,8 +66,8 @@ std::string count_of(const SessionRecord& record) {
          std::to_string(record.counts->deleted);
 }
 
-void print_entry(const storage::AuditEntry& entry) {
-  const SessionRecord& record = entry.record;
+void print_entry(const api::AuditResource& entry) {
+  const SessionRecord& record = entry.view.record;
   const session::SessionOptions& options = record.options;
   const auto hex = [](const std::optional<session::ObjectId>& id) { return id ? id->hex() : std::string(); };
   std::vector<std::vector<std::string>> rows = {
@@ -106,7 +94,7 @@ void print_entry(const storage::AuditEntry& entry) {
   print(table(rows));
   for (const std::string& path : record.conflicts) print_line("  conflict: " + session::quote_path(path));
   std::vector<std::vector<std::string>> history;
-  for (const storage::Transition& step : entry.history) {
+  for (const api::AuditResource::Step& step : entry.history) {
     history.push_back({"  " + human_time(step.time.seconds, 0), name_of(step.to), step.who,
                        session::quote_path(step.why)});
   }
@@ -114,11 +102,11 @@ void print_entry(const storage::AuditEntry& entry) {
   print("\n");
 }
 
-void print_table(const std::vector<storage::AuditEntry>& entries) {
+void print_table(const std::vector<api::AuditResource>& entries) {
   std::vector<std::vector<std::string>> rows = {
       {"SESSION", "ENDED", "STATE", "WHY", "BRANCH", "COMMITTER", "REVIEWER", "CHANGES", "DENIED", "COMMAND"}};
-  for (const storage::AuditEntry& entry : entries) {
-    const SessionRecord& record = entry.record;
+  for (const api::AuditResource& entry : entries) {
+    const SessionRecord& record = entry.view.record;
     rows.push_back({record.id.text(), human_time(record.changed.seconds, 0), name_of(record.state), outcome_of(record),
                     session::quote_path(record.options.branch), record.options.audit.committer,
                     record.reviewer.empty() ? "-" : record.reviewer, count_of(record),
@@ -127,40 +115,17 @@ void print_table(const std::vector<storage::AuditEntry>& entries) {
   print(table(rows));
 }
 
-api::JsonObject json_entry(const storage::AuditEntry& entry) {
-  std::vector<api::JsonObject> history;
-  for (const storage::Transition& step : entry.history) {
-    history.emplace_back()
-        .time("time", step.time)
-        .text("from", step.from ? name_of(*step.from) : "")
-        .text("to", name_of(step.to))
-        .text("who", step.who)
-        .text("why", step.why);
-  }
-  api::JsonObject json;
-  json.session({.record = entry.record,
-                .attachment = session::Attachment::none,
-                .head = std::nullopt,
-                .counts = entry.record.counts,
-                .usage = std::nullopt,
-                .omitted = {}})
-      .number("denied_calls", entry.denied_calls)
-      .objects("history", std::move(history));
-  return json;
-}
-
 int audit(const GlobalOptions& options, const AuditArguments& arguments) {
-  RepositoryContext context(options);
-  context.recover();
-  const std::vector<storage::AuditEntry> entries = context.repository().audit(filter_of(context, arguments));
+  const std::unique_ptr<SessionSource> sessions = session_source(options);
+  const std::vector<api::AuditResource> entries = sessions->audit(filter_of(*sessions, arguments));
   if (arguments.json) {
     print("[");
-    for (std::size_t at = 0; at < entries.size(); ++at) print((at == 0 ? "" : ",\n") + json_entry(entries[at]).text());
+    for (std::size_t at = 0; at < entries.size(); ++at) print((at == 0 ? "" : ",") + api::to_json(entries[at]));
     print("]\n");
   } else if (entries.empty()) {
     print_line("No session that has ended or awaits approval matches.");
   } else if (!arguments.session.empty()) {
-    for (const storage::AuditEntry& entry : entries) print_entry(entry);
+    for (const api::AuditResource& entry : entries) print_entry(entry);
   } else {
     print_table(entries);
   }

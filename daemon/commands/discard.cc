@@ -1,11 +1,10 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
-#include "api/json_document.h"
+#include "api/protocol.h"
 #include "daemon/commands/commands.h"
 #include "daemon/exit_status.h"
-#include "daemon/repository_context.h"
-#include "daemon/session_access.h"
+#include "daemon/session_source.h"
 #include "daemon/text_output.h"
 
 namespace escrow::daemon {
@@ -27,14 +26,13 @@ std::vector<std::string> paths_as_given(const GlobalOptions& options, const std:
 }
 
 int discard(const GlobalOptions& options, const DiscardArguments& arguments) {
-  RepositoryContext context(options);
-  context.recover();
-  SessionAccess access(context, arguments.session);
-  const api::DiscardAnswer answer = access.discard(paths_as_given(options, arguments.paths));
+  const std::unique_ptr<SessionSource> sessions = session_source(options);
+  const session::SessionId id = sessions->resolve(arguments.session);
+  const api::DiscardAnswer answer = sessions->discard(id, paths_as_given(options, arguments.paths));
   if (arguments.json) {
-    print_line(api::JsonObject().text("session", access.id().text()).number("discarded", answer.discarded).text());
+    print_line(api::to_json(answer, id.text()));
   } else {
-    print_line("Took " + plural(answer.discarded, "path") + " of session " + access.id().text() +
+    print_line("Took " + plural(answer.discarded, "path") + " of session " + id.text() +
                " back to the base; the session stays open.");
   }
   return kExitSuccess;

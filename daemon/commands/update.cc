@@ -4,8 +4,7 @@
 #include "api/protocol.h"
 #include "daemon/commands/commands.h"
 #include "daemon/exit_status.h"
-#include "daemon/repository_context.h"
-#include "daemon/session_access.h"
+#include "daemon/session_source.h"
 #include "daemon/text_output.h"
 
 namespace escrow::daemon {
@@ -17,11 +16,10 @@ struct UpdateArguments {
 };
 
 int update(const GlobalOptions& options, const UpdateArguments& arguments) {
-  RepositoryContext context(options);
-  context.recover();
-  SessionAccess access(context, arguments.session);
-  const std::string& id = access.id().text();
-  const api::UpdateAnswer answer = access.update();
+  const std::unique_ptr<SessionSource> sessions = session_source(options);
+  const session::SessionId session = sessions->resolve(arguments.session);
+  const std::string& id = session.text();
+  const api::UpdateAnswer answer = sessions->update(session);
   if (arguments.json) {
     print_line(api::to_json(answer, id));
     return answer.conflicts.empty() ? kExitSuccess : kExitConflict;

@@ -1,11 +1,11 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
-#include "api/json_document.h"
+#include "api/resources.h"
 #include "daemon/commands/commands.h"
 #include "daemon/exit_status.h"
 #include "daemon/progress_bar.h"
-#include "daemon/repository_context.h"
+#include "daemon/session_source.h"
 #include "daemon/text_output.h"
 
 namespace escrow::daemon {
@@ -15,26 +15,20 @@ struct VerifyArguments {
   bool json = false;
 };
 
-std::vector<storage::Problem> check(const storage::Repository& repository) {
-  ProgressBar bar("Verifying");
-  return repository.verify([&](std::uint64_t done, std::uint64_t total) {
-    bar.update(done, total, std::to_string(done) + " of " + plural(total, "object"));
-  });
-}
-
 int verify(const GlobalOptions& options, const VerifyArguments& arguments) {
-  RepositoryContext context(options);
-  const std::vector<storage::Problem> problems = check(context.repository());
+  std::vector<api::Finding> problems;
+  {
+    ProgressBar bar("Verifying");
+    problems = session_source(options)->verify([&](std::uint64_t done, std::uint64_t total) {
+      bar.update(done, total, std::to_string(done) + " of " + plural(total, "object"));
+    });
+  }
   if (arguments.json) {
-    std::vector<api::JsonObject> list;
-    for (const storage::Problem& problem : problems) {
-      list.emplace_back().text("where", problem.where).text("what", problem.what);
-    }
-    print_line(api::JsonObject().flag("sound", problems.empty()).objects("problems", std::move(list)).text());
+    print(api::to_json(problems));
   } else if (problems.empty()) {
     print_line("Every object, session and staging file is sound.");
   } else {
-    for (const storage::Problem& problem : problems) print_line(problem.where + ": " + problem.what);
+    for (const api::Finding& problem : problems) print_line(problem.where + ": " + problem.what);
     tell("escrow: " + plural(problems.size(), "problem") + " found; nothing was changed");
   }
   return problems.empty() ? kExitSuccess : kExitRefused;

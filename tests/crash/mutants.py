@@ -102,7 +102,7 @@ MUTANTS = {
         (MOVES, '    if (from.is_directory) require_move_of_all(moved.node, from, to);\n', ''),
     ], [POLICY, SESSION]),
     'policy-rename-gains': ('a rename may gain what was denied', [
-        (MOVES, '  if (!gained.empty()) refuse(from.path, from.is_directory, gained.first(), "rename");\n', ''),
+        (MOVES, 'if (!gained.empty()) refuse(from.path,', 'if (false && !gained.empty()) refuse(from.path,'),
     ], [POLICY, SESSION]),
     'policy-link-gains': ('a link may gain what was denied', [
         (MOVES, 'if (!gained.empty()) require_on(node, gained.first(), "link");', '(void)gained;'),
@@ -137,7 +137,8 @@ MUTANTS = {
          '  if (!static_cast<Service*>(user_data)->caches_links) connection->want &= ~FUSE_CAP_CACHE_SYMLINKS;\n', ''),
     ], [POLICY]),
     'policy-made-judged': ('a file that was just made is judged again when it is opened', [
-        (REPLY, '.permitted = is_new || is_from_flush(request)', '.permitted = is_from_flush(request)'),
+        (REPLY, '.permitted = is_new || is_from_flush(request)',
+         '.permitted = (is_new && false) || is_from_flush(request)'),
     ], [POLICY]),
 }
 

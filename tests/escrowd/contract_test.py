@@ -12,6 +12,8 @@ VERBS = {
     'mount': lambda service, view: {'mountpoint': f'{service.mounts}/other-{view["session"]}'},
     'unmount': lambda *_: {},
     'lease': lambda *_: {},
+    'update': lambda *_: {},
+    'discard': lambda *_: {'paths': ['a.txt']},
     'finish 0': lambda *_: {'exit_code': 0},
     'finish 1': lambda *_: {'exit_code': 1},
     'finish cancelled': lambda *_: {'cancelled': True},
@@ -24,11 +26,13 @@ FILES = {
     'changes': ('GET', 'changes'), 'diff': ('GET', 'diff'), 'GET': ('GET', 'files/a.txt'),
     'PUT': ('PUT', 'files/a.txt'), 'DELETE': ('DELETE', 'files/a.txt'),
 }
-ENDED = {'mount': FINISHED, 'unmount': FINISHED, 'lease': FINISHED, 'changes': FINISHED, 'diff': (409, None),
+ENDED = {'mount': FINISHED, 'unmount': FINISHED, 'lease': FINISHED, 'update': FINISHED, 'discard': FINISHED,
+         'changes': FINISHED, 'diff': (409, None),
          'GET': FINISHED, 'PUT': FINISHED, 'DELETE': FINISHED, 'finish 1': FINISHED, 'finish cancelled': FINISHED}
 EXPECTED = {
-    'open': {'mount': OK, 'unmount': OK, 'lease': OK, 'finish 0': OK, 'finish 1': OK, 'finish cancelled': OK,
-             'commit': OK, 'rollback': OK, 'approve': WRONG, 'reject': WRONG,
+    'open': {'mount': OK, 'unmount': OK, 'lease': OK, 'update': OK, 'discard': OK,
+             'finish 0': OK, 'finish 1': OK, 'finish cancelled': OK, 'commit': OK, 'rollback': OK,
+             'approve': WRONG, 'reject': WRONG,
              'changes': OK, 'diff': OK, 'GET': OK, 'PUT': OK, 'DELETE': OK},
     'awaiting_approval': {**ENDED, 'finish 0': OK, 'commit': OK, 'rollback': OK, 'approve': OK, 'reject': OK,
                           'changes': OK, 'diff': OK, 'GET': OK},
@@ -127,6 +131,8 @@ def AReviewerNeitherRenewsNorMounts(start):
     with start(reviewers=[NOBODY_NAME]) as service:
         session = service.open(lease_ms=600_000)['session']
         refused(service, 'POST', f'/v1/sessions/{session}/lease', 403, 'forbidden', {})
+        refused(service, 'POST', f'/v1/sessions/{session}/update', 403, 'forbidden', {})
+        refused(service, 'POST', f'/v1/sessions/{session}/discard', 403, 'forbidden', {'paths': ['a.txt']})
         refused(service, 'POST', f'/v1/sessions/{session}/mount', 403, 'forbidden', {'mountpoint': service.mounts})
         refused(service, 'POST', '/v1/sessions/0123456789abcdef/reject', 404, 'no_session', {})
         service.post('/v1/sessions/0123456789abcdef/lease').expect(404, 'no_session')

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """escrow --host: the same commands against an escrowd as against a repository, with the same output and exit status."""
+import glob
 import json
 import os
 import re
 import signal
 import subprocess
 
+from holes_test import asked, refused
 from remote_test import AGENT, Remote
 from service import expect, expect_equal, main, read, write
 
@@ -16,7 +18,8 @@ AGE = r'\b(now|\d+ (second|minute)s? ago)\b'
 
 def run(service, *arguments, **environment):
     return subprocess.run([service.escrow_binary, *arguments], capture_output=True, text=True, check=False, timeout=60,
-                          stdin=subprocess.DEVNULL, env={**ENVIRONMENT, **environment}, cwd='/')
+                          errors='surrogateescape', stdin=subprocess.DEVNULL, env={**ENVIRONMENT, **environment},
+                          cwd='/')
 
 
 def there(service, *arguments, expect_status=0):
@@ -125,6 +128,98 @@ def AConflictAndAReviewSayTheSame(start):
         expect_equal('the state', service.state(session), 'rolled_back')
 
 
+def UpdatingAndDiscardingSaysTheSame(start):
+    odd = os.fsdecode(b'odd \xff\n\x1b name')
+    with start() as service:
+        said = []
+        for ask, number in ((there, 1), (here, 2)):
+            session, point = service.open_mounted(f'work-{number}')
+            other, other_point = service.open_mounted(f'other-{number}')
+            before = read(f'{point}/a.txt')
+            write(f'{point}/a.txt', f'mine {number}')
+            write(f'{point}/{odd}', 'odd')
+            write(f'{other_point}/a.txt', f'theirs {number}')
+            write(f'{other_point}/dir/b.txt', f'theirs {number}')
+            service.post(f'/v1/sessions/{other}/commit').expect(200)
+            updated = ask(service, 'update', session[:8], expect_status=122).stderr
+            expect_equal('what others changed', read(f'{point}/dir/b.txt'), f'theirs {number}')
+            nothing = ask(service, 'discard', session, 'a.txt', 'no-such-file', expect_status=1).stderr
+            expect_equal('nothing is discarded', read(f'{point}/a.txt'), f'mine {number}')
+            discarded = ask(service, 'discard', session, 'a.txt', odd).stdout
+            expect_equal('the base', (read(f'{point}/a.txt'), os.path.exists(f'{point}/{odd}')), (before, False))
+            ask(service, 'discard', session, 'dir', '--json')
+            again = ask(service, 'update', session).stdout + ask(service, 'update', session, '--json').stdout
+            expect_equal('the other side', read(f'{point}/a.txt'), f'theirs {number}')
+            ask(service, 'rollback', session)
+            late = ask(service, 'update', session, expect_status=1).stderr
+            base = service.git('rev-parse', 'main')
+            said.append([text.replace(session, 'S').replace(base, 'B').replace(base[:12], 'B')
+                         for text in (updated, nothing, discarded, again, late)])
+        expect('a.txt: the session modified it, the branch modified it' in said[0][0], said[0])
+        expect_equal('an update and a discard', said[0][:4], said[1][:4])
+        expect(all('rolled_back' in one[4] for one in said), said)
+
+
+def AuditGcAndVerifySayTheSame(start):
+    with start() as service:
+        session, point = service.open_mounted()
+        write(f'{point}/new', 'new')
+        there(service, 'commit', session, '-m', 'one')
+        ended = service.open()['session']
+        service.finish(ended, {'exit_code': 3}).expect(200)
+        open_one = service.open()['session']
+        there(service, 'run', '--', 'sh', '-c', os.fsdecode(b'echo "$1" >&2; exit 4'), 'sh', os.fsdecode(b'odd \xff'),
+              expect_status=4)
+        for arguments in ((), ('--json',), ('--state', 'rolled_back'), ('--state', 'committed', '--json'),
+                          ('--session', session[:8]), ('--session', ended, '--json'), ('--since', '1h'),
+                          ('--branch', 'nope')):
+            same(service, 'audit', *arguments)
+        rows = json.loads(same(service, 'audit', '--json'))
+        who = [row['session'] for row in rows]
+        expect_equal('who is there', [one for one in who if one in (session, ended, open_one)], [session, ended])
+        expect_equal('the last run', rows[-1]['command'][-1]['argument_base64'], 'b2RkIP8=')
+        first = service.get('/v1/repositories/data/audit?limit=1').expect(200)
+        rest = service.get(f'/v1/repositories/data/audit?cursor={first["next"]}').expect(200)
+        expect_equal('pages', [row['session'] for row in first['sessions'] + rest['sessions']], who)
+        there(service, 'gc')
+        same(service, 'gc')
+        same(service, 'gc', '--json')
+        service.post('/v1/repositories/data/gc').expect(200)
+        for arguments in (('verify',), ('verify', '--json')):
+            same(service, *arguments)
+        expect_equal('the answer', service.post('/v1/repositories/data/verify').expect(200),
+                     {'sound': True, 'problems': []})
+        record = glob.glob(f'{service.repository}/objects/pack/*.pack')[0]
+        os.chmod(record, 0o600)
+        with open(record, 'r+b') as file:
+            file.seek(40)
+            file.write(b'\0' * 8)
+        same(service, 'verify', expect_status=1)
+        expect(not json.loads(same(service, 'verify', '--json', expect_status=1))['sound'], 'damage is not found')
+
+
+def OnlyOperatorsCleanUpAndVerifyAndOthersSeeTheirOwn(start):
+    with start() as service:
+        session = service.open()['session']
+        service.finish(session, {'exit_code': 1}).expect(200)
+        for verb in ('gc', 'verify'):
+            problem = refused(service, 'POST', f'/v1/repositories/data/{verb}', 403, 'forbidden', {})
+            expect('only operators' in problem['detail'], problem)
+            service.post(f'/v1/repositories/nope/{verb}').expect(404, 'no_repository')
+        service.get('/v1/repositories/nope/audit').expect(404, 'no_repository')
+        status, document = asked(service, 'GET', '/v1/repositories/data/audit')
+        expect_equal('the audit of somebody else', (status, document['sessions']), (200, []))
+        for query in ('session=xyz', 'states=nope', 'since_ms=x', 'cursor=!', 'nope=1'):
+            answer = service.get(f'/v1/repositories/data/audit?{query}')
+            expect_equal(query, answer.status, 400)
+        refused(service, 'POST', f'/v1/sessions/{session}/update', 404, 'no_session', {})
+        refused(service, 'POST', f'/v1/sessions/{session}/discard', 404, 'no_session', {'paths': ['a.txt']})
+        for body in ({}, {'paths': []}, {'paths': 'a.txt'}, {'paths_base64': ['!']}, {'paths': ['a'], 'other': 1},
+                     {'paths': ['b'], 'paths_base64': ['YQ==']}):
+            answer = service.post(f'/v1/sessions/{service.open()["session"]}/discard', body)
+            expect_equal(f'{body}', answer.status, 400)
+
+
 def ARunThereEndsAsARunHere(start):
     def said(result):
         lines = [line for line in result.stderr.split('\n') if not line.startswith('escrow: warning:')]
@@ -204,7 +299,7 @@ def WhatIsRefusedIsRefusedAlike(start):
                                   (('log', '--branch', 'nope'), 1), (('log', '../x'), 2)):
             for ask in (there, here):
                 ask(service, *arguments, expect_status=status)
-        for arguments in (('import', '/etc'), ('gc',), ('verify',), ('update', session), ('init',)):
+        for arguments in (('import', '/etc'), ('init',)):
             said = there(service, *arguments, expect_status=2).stderr
             expect('works on a repository of this machine alone' in said, said)
         there(service, 'run', expect_status=125)

@@ -8,10 +8,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "session/error.h"
@@ -284,6 +287,33 @@ TEST_P(PolicyMatrix, EveryCallIsDecidedAsTheSlowEvaluatorSays) {
   for (const auto& [what, count] : counts_) (what.ends_with(" denied") ? denied : allowed) += count;
   EXPECT_GT(allowed, 40);
   EXPECT_GT(denied, 40);
+}
+
+std::set<std::string> names_in(const std::string& directory) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) names.insert(entry.path().filename());
+  return names;
+}
+
+// What the kernel was told before the move must not answer after it.
+TEST_P(PolicyMatrix, WhatAMovedDirectoryShowsIsDecidedWhereItIs) {
+  const std::vector<session::PolicyDocument> documents = {
+      {true, {{false, {Action::list}, {"/there/listed"}}, {false, {Action::read}, {"/there/link"}}}}};
+  PolicedMount mount(GetParam(), documents, {{"here/listed", "1"}, {"here/shown", "2"}});
+  const std::string here = mount.path() + "/here", there = mount.path() + "/there";
+  ASSERT_EQ(0, symlink("shown", (here + "/link").c_str())) << errno;
+  const auto target_of = [](const std::string& link) {
+    char target[16] = {};
+    return readlink(link.c_str(), target, sizeof target - 1) < 0 ? std::string(std::strerror(errno)) : target;
+  };
+  const std::set<std::string> all = {"link", "listed", "shown"};
+  for (int again = 0; again < 2; ++again) {
+    ASSERT_EQ(all, names_in(here));
+    ASSERT_EQ("shown", target_of(here + "/link"));
+  }
+  std::filesystem::rename(here, there);
+  EXPECT_EQ((std::set<std::string>{"link", "shown"}), names_in(there));
+  EXPECT_EQ(std::strerror(EACCES), target_of(there + "/link"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, PolicyMatrix, testing::ValuesIn(kWays),

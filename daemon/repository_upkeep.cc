@@ -1,0 +1,110 @@
+#include "daemon/repository_upkeep.h"
+
+#include <utility>
+
+#include "daemon/exit_status.h"
+#include "daemon/program_output.h"
+#include "daemon/text_output.h"
+#include "session/error.h"
+
+namespace escrow::daemon {
+
+namespace {
+
+// Of findings, before they are escaped for JSON: a path of the worst bytes takes eight times as much there.
+constexpr std::size_t kMostSaid_bytes = 64 * 1024;
+
+// Whose records are older than escrow.auditRetention.
+std::uint64_t forget_old_sessions(RepositoryContext& context) {
+  session::SessionCatalog& catalog = context.repository().catalog();
+  const std::size_t before = catalog.list().size();
+  session::Timestamp oldest = context.clock().now();
+  oldest.seconds -= context.repository().audit_retention().count();
+  catalog.prune(oldest);
+  const std::size_t after = catalog.list().size();
+  return before > after ? before - after : 0;
+}
+
+std::int64_t milliseconds_between(const session::Timestamp& earlier, const session::Timestamp& later) {
+  return (later.seconds - earlier.seconds) * 1000 +
+         (static_cast<std::int64_t>(later.nanoseconds) - static_cast<std::int64_t>(earlier.nanoseconds)) / 1'000'000;
+}
+
+}  // namespace
+
+api::GcResource collect_garbage(RepositoryContext& context) {
+  const std::uint64_t forgotten = forget_old_sessions(context);
+  const storage::GcReport report = context.repository().gc();
+  return {.objects_before = report.objects_before,
+          .objects_after = report.objects_after,
+          .packs_before = report.packs_before,
+          .packs_after = report.packs_after,
+          .bytes_before = report.bytes_before,
+          .bytes_after = report.bytes_after,
+          .sessions_forgotten = forgotten};
+}
+
+std::vector<api::Finding> verify(const storage::Repository& repository,
+                                 const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
+  std::vector<api::Finding> findings;
+  for (storage::Problem& problem : repository.verify(progress)) {
+    findings.push_back({.where = std::move(problem.where), .what = std::move(problem.what)});
+  }
+  return findings;
+}
+
+int run_verify(const std::string& path) {
+  GlobalOptions options;
+  options.repository = path;
+  RepositoryContext context(options);
+  std::vector<api::Finding> findings = verify(context.repository(), {});
+  // As much as the other side reads.
+  std::size_t bytes = 0, kept = 0;
+  while (kept < findings.size() && bytes < kMostSaid_bytes) {
+    bytes += findings[kept].where.size() + findings[kept].what.size();
+    ++kept;
+  }
+  if (const std::size_t more = findings.size() - kept; more != 0) {
+    findings.resize(kept);
+    findings.push_back({.where = "repository", .what = "has " + std::to_string(more) + " further problems"});
+  }
+  print(api::to_json(findings));
+  return kExitSuccess;
+}
+
+std::string verify_apart(const std::string& repository) {
+  ProgramOutput said = run_program({"/proc/self/exe", kVerifyArgument, repository});
+  if (said.status != 0) {
+    throw session::Error(session::Errc::unavailable, "the repository could not be verified: " + said.complaint());
+  }
+  return std::move(said.out);
+}
+
+bool AuditFilter::accepts(const session::SessionRecord& record, const session::Timestamp& now) const {
+  if (session && record.id != *session) return false;
+  if (!branch.empty() && record.options.branch != branch) return false;
+  if (since && milliseconds_between(record.changed, now) > since->count()) return false;
+  return states.empty() || states.contains(record.state);
+}
+
+api::AuditResource audit_resource(storage::AuditEntry entry) {
+  api::AuditResource resource{.view = {.record = std::move(entry.record),
+                                       .attachment = session::Attachment::none,
+                                       .head = std::nullopt,
+                                       .counts = std::nullopt,
+                                       .usage = std::nullopt,
+                                       .omitted = {}},
+                              .history = {},
+                              .denied_calls = entry.denied_calls};
+  resource.view.counts = resource.view.record.counts;
+  for (storage::Transition& step : entry.history) {
+    resource.history.push_back({.time = step.time,
+                                .from = step.from,
+                                .to = step.to,
+                                .who = std::move(step.who),
+                                .why = std::move(step.why)});
+  }
+  return resource;
+}
+
+}  // namespace escrow::daemon

@@ -1,0 +1,66 @@
+#include "daemon/service_upkeep_routes.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "api/problem.h"
+#include "api/resources.h"
+#include "daemon/idempotency.h"
+#include "daemon/repository_upkeep.h"
+#include "daemon/service_requests.h"
+
+namespace escrow::daemon {
+
+using api::Call;
+using api::HttpReply;
+using api::HttpResponse;
+using api::Problem;
+using api::ProblemCode;
+
+namespace {
+
+HttpReply ok(std::string body) {
+  return HttpResponse{.status = 200, .content_type = "application/json", .body = std::move(body), .headers = {}};
+}
+
+HttpReply audit(const ServiceParts& parts, Call& call) {
+  const ServiceSessions::AuditPage page =
+      parts.sessions.audit(caller_of(parts.config, call.request), call.parameters[0], read_audit_wanted(call.query));
+  return ok(api::to_json(page.entries, page.next.empty() ? "" : api::encode_cursor(page.next)));
+}
+
+// What reads or rewrites a whole repository is not for everybody.
+ServiceRepositories::Entry repository_of_operator(const ServiceParts& parts, Call& call, const std::string& verb) {
+  call.query.refuse_others();
+  read_nothing(call.request);
+  const Caller who = caller_of(parts.config, call.request);
+  if (!who.is_operator) {
+    throw Problem(ProblemCode::forbidden, who.principal + " is no operator; only operators " + verb + " repositories");
+  }
+  return parts.repositories.find(call.parameters[0]);
+}
+
+HttpReply gc(const ServiceParts& parts, Call& call) {
+  return ok(api::to_json(collect_garbage(*repository_of_operator(parts, call, "clean up").context)));
+}
+
+HttpReply check(const ServiceParts& parts, Call& call) {
+  return ok(verify_apart(repository_of_operator(parts, call, "verify").path));
+}
+
+}  // namespace
+
+void add_upkeep_routes(api::Router& router, const ServiceParts& parts) {
+  const auto bound = [&parts](HttpReply (*handler)(const ServiceParts&, Call&)) -> api::Router::Handler {
+    return [parts, handler](Call& call) { return handler(parts, call); };
+  };
+  const auto get = [&](const char* pattern, auto handler) { router.add("GET", pattern, bound(handler)); };
+  const auto post = [&](const char* pattern, auto handler) {
+    router.add("POST", pattern, idempotent(parts.store, parts.clock, parts.config, bound(handler)));
+  };
+  get("/v1/repositories/{repository}/audit", audit);
+  post("/v1/repositories/{repository}/gc", gc);
+  post("/v1/repositories/{repository}/verify", check);
+}
+
+}  // namespace escrow::daemon
