@@ -210,9 +210,9 @@ bool GitReferences::move_through(const std::string& branch, const std::optional<
 }
 
 // The directories on the way to what is in `directory`, which is on disk itself. One whose name was put on disk before
-// is known by its inode and birth: another in its place is another.
+// is known by its inode and birth: another in its place is another. The name of refs/heads is on disk since init.
 void GitReferences::sync_names_above(std::string directory) {
-  for (; directory != "refs"; directory = parent_of(directory)) {
+  for (; directory != "refs" && directory != "refs/heads"; directory = parent_of(directory)) {
     struct statx status {};
     if (::statx(AT_FDCWD, (pool_.git_directory() + "/" + directory).c_str(), 0, STATX_INO | STATX_BTIME, &status) != 0)
       return;  // gone with its last reference: nothing is left to be named

@@ -102,6 +102,7 @@ void make_state(const std::string& git_directory) {
   const SqliteSessionCatalog catalog(state + "/catalog.db");
   // Last: its presence says that the rest is there.
   write_file_durably(state + "/version", std::to_string(kStateVersion) + "\n", 0644);
+  sync_directory(git_directory + "/refs");
   sync_directory(git_directory);
 }
 

@@ -137,15 +137,16 @@ def session_table(rows, resident):
         return statistics.median(values) if values else None
 
     def show(value):
-        return f"{value * 1000:13.1f}" if value is not None else f"{'-':>13}"
+        return f"{value * 1000:14.1f}" if value is not None else f"{'-':>14}"
 
-    columns = ("git open", "escrow open", "git commit", "escrow commit")
-    lines = [f"{'files':>8} {'changed':>8} " + " ".join(f"{column:>13}" for column in columns) + "  (ms)"]
+    sides = ("git", "escrow", "escrowd")
+    columns = [f"{side} {step}" for step in ("open", "commit") for side in sides]
+    lines = [f"{'files':>8} {'changed':>8} " + " ".join(f"{column:>14}" for column in columns) + "  (ms)"]
     for files in sorted({r["files"] for r in rows}):
         for changed in sorted({r["changed"] for r in rows if "open" in r}):
             line = f"{files:8} {changed:8}"
             for column in ("open", "commit"):
-                for side in ("git", "escrow"):
+                for side in sides:
                     line += " " + show(median(files=files, changed=changed, side=side, column=column))
             lines.append(line)
     for files in sorted({r["files"] for r in rows if "run_true" in r}):

@@ -62,18 +62,18 @@ class Escrow:
     """escrowd over a fresh copy of the repository."""
     name = 'escrowd'
 
-    def __init__(self, build, directory, seed):
+    def __init__(self, programs, directory, seed):
         self.directory = f'{directory}/escrow'
         os.makedirs(f'{self.directory}/mounts')
         self.repository, self.socket = f'{self.directory}/data.git', f'{self.directory}/escrowd.sock'
         shutil.copytree(seed, self.repository)
-        subprocess.run([f'{build}/daemon/escrow', '--repo', self.repository, 'init'], check=True, capture_output=True)
+        subprocess.run([f'{programs}/escrow', '--repo', self.repository, 'init'], check=True, capture_output=True)
         config = {'socket': self.socket, 'state_directory': f'{self.directory}/state',
                   'repository_roots': [self.directory], 'mount_roots': [f'{self.directory}/mounts']}
         with open(f'{self.directory}/config.json', 'w', encoding='ascii') as file:
             json.dump(config, file)
         self.log = open(f'{self.directory}/log', 'wb')
-        self.process = subprocess.Popen([f'{build}/daemon/escrowd', '--config', f'{self.directory}/config.json'],
+        self.process = subprocess.Popen([f'{programs}/escrowd', '--config', f'{self.directory}/config.json'],
                                         stderr=self.log)
         while not os.path.exists(self.socket):
             time.sleep(0.02)
@@ -120,7 +120,7 @@ class Worktrees:
     """The same with git worktree: every client has its own, for one commit."""
     name = 'git worktree'
 
-    def __init__(self, build, directory, seed):
+    def __init__(self, _programs, directory, seed):
         self.directory = f'{directory}/git'
         os.makedirs(self.directory)
         self.repository = f'{self.directory}/data.git'
@@ -229,7 +229,7 @@ def main():
         print('| clients | system | commits/s | p50 ms | p99 ms | CPU ms a commit | errors | resident MiB over time |')
         print('|---|---|---|---|---|---|---|---|', flush=True)
         wanted = [system for system in (Escrow, Worktrees) if system.name in options.systems.split(',')]
-        systems = [system(options.build, directory, seed) for system in wanted]
+        systems = [system(f'{options.build}/daemon', directory, seed) for system in wanted]
         for turn, clients in enumerate(int(text) for text in options.clients.split(',')):
             for system in systems:
                 done, errors, resident, taken, cpu = measure(system, clients, options.seconds, turn * 1_000_000)

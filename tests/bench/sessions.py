@@ -1,9 +1,11 @@
 """Opening sessions and committing in repositories of different sizes, against git worktree, add and commit."""
+import contextlib
 import os
 import shutil
 import subprocess
 import time
 
+import service_load
 from systems import drop_caches, run
 
 IDENTITY = ("-c", "user.name=bench", "-c", "user.email=bench@example.org", "-c", "gc.auto=0", "-c",
@@ -92,6 +94,30 @@ class EscrowSide:
         raise RuntimeError(f"no process serves {self.root}")
 
 
+class ServiceSide:
+    """An escrowd that runs already: the same without starting a program for each step."""
+    name = "escrowd"
+
+    def __init__(self, context, source, directory):
+        self.service = service_load.Escrow(os.path.dirname(context.escrow), directory, source)
+        self.connection, self.root = self.service.client(0), f"{self.service.directory}/mounts/bench"
+
+    def post(self, target, body):
+        start = time.monotonic()
+        self.answer = self.service.ask(self.connection, target, body)
+        return time.monotonic() - start
+
+    def open(self):
+        return self.post("/v1/sessions", {"repository": "data", "mountpoint": self.root})
+
+    def commit(self):
+        return self.post(f"/v1/sessions/{self.answer['session']}/commit", {})
+
+    def close(self):
+        if self.answer["state"] != "committed":
+            raise RuntimeError(f"the session is {self.answer}")
+
+
 class GitSide:
     name = "git"
 
@@ -131,23 +157,30 @@ def measure(context, sizes, counts, rounds, say):
         source = f"{directory}/source.git"
         say(f"a repository of {files} files")
         make_repository(source, files)
-        sides = [GitSide(context, source, directory)]
-        if context.escrow:
-            sides.append(EscrowSide(context, source, directory))
-        for turn in range(rounds):
-            for changed in counts:
-                for side in sides[turn % len(sides):] + sides[:turn % len(sides)]:
-                    say(f"{files} files, round {turn + 1}: {side.name}, {changed} changed")
-                    drop_caches(context)
-                    opened = side.open()
-                    change(side.root, files, changed, f"round {turn}")
-                    rows.append({"files": files, "changed": changed, "side": side.name, "round": turn,
-                                 "open": opened, "commit": side.commit()})
-                    side.close()
+        sides, escrow = [GitSide(context, source, directory)], None
+        with contextlib.ExitStack() as ending:
             if context.escrow:
-                rows.append({"files": files, "changed": 0, "side": "escrow", "round": turn,
-                             "run_true": sides[-1 if sides[-1].name == "escrow" else 0].run_true()})
-        if context.escrow:
-            resident[files] = next(s for s in sides if s.name == "escrow").resident_bytes_per_file(files)
+                escrow, service = EscrowSide(context, source, directory), ServiceSide(context, source, directory)
+                ending.callback(service.service.stop)
+                sides += [escrow, service]
+            for turn in range(rounds):
+                rows += one_round(context, files, counts, turn, sides, say)
+                if escrow:
+                    rows.append({"files": files, "changed": 0, "side": "escrow", "round": turn,
+                                 "run_true": escrow.run_true()})
+            if escrow:
+                resident[files] = escrow.resident_bytes_per_file(files)
         shutil.rmtree(directory)
     return rows, resident
+
+
+def one_round(context, files, counts, turn, sides, say):
+    for changed in counts:
+        for side in sides[turn % len(sides):] + sides[:turn % len(sides)]:
+            say(f"{files} files, round {turn + 1}: {side.name}, {changed} changed")
+            drop_caches(context)
+            opened = side.open()
+            change(side.root, files, changed, f"round {turn}")
+            yield {"files": files, "changed": changed, "side": side.name, "round": turn, "open": opened,
+                   "commit": side.commit()}
+            side.close()
