@@ -5,7 +5,10 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
+#include <string>
+#include <thread>
 
 #include "daemon/command_spec.h"
 #include "daemon/exit_status.h"
@@ -18,6 +21,9 @@ namespace {
 using session::Reason;
 
 constexpr int kPaceMs = 100;  // of what the command writes
+// How long a service may be away: it is restarted, or upgraded.
+constexpr auto kPatience = std::chrono::seconds(30);
+constexpr auto kPause = std::chrono::milliseconds(100);
 constexpr int kSignalled = 128;
 
 volatile sig_atomic_t asked_to_end = 0;
@@ -57,12 +63,47 @@ void pass_on(int descriptor, const std::string& bytes) {
   }
 }
 
+// Asks about a run that is there. It goes on while its service is restarted, and so does who waits for it.
+class RunClient {
+ public:
+  RunClient(ServiceClient& client, const std::string& run) : client_(client), run_(run), path_("/v1/runs/" + run) {}
+
+  // `target` is behind the run's path. Throws Error{unavailable} when the service has not come back in time.
+  std::string get(const std::string& target) {
+    return through_restarts([&] { return client_.get(path_ + target); });
+  }
+  void cancel() {
+    through_restarts([&] { return client_.post(path_ + "/cancel", api::JsonObject()); });
+  }
+
+ private:
+  template <typename Ask>
+  std::string through_restarts(Ask ask) {
+    for (const auto deadline = std::chrono::steady_clock::now() + kPatience;;) {
+      try {
+        return ask();
+      } catch (const session::Error& error) {
+        if (error.code() != session::Errc::unavailable) throw;
+        if (std::chrono::steady_clock::now() > deadline) {
+          throw session::Error(session::Errc::unavailable,
+                               std::string(error.what()) + "; the run goes on there, and `escrow status " + run_ +
+                                   "` tells how it ended once the service is back");
+        }
+      }
+      std::this_thread::sleep_for(kPause);
+    }
+  }
+
+  ServiceClient& client_;
+  const std::string run_, path_;
+};
+
 // What one stream of the run has written since the last time.
 class Follower {
  public:
-  Follower(ServiceClient& client, const std::string& run, const char* stream, int descriptor)
+  Follower(RunClient& client, const char* stream, int descriptor)
       : client_(client),
-        target_("/v1/runs/" + run + "/output?stream=" + stream + "&offset="),
+        target_(std::string("/output?stream=") + stream + "&offset="),
         descriptor_(descriptor) {}
 
   void take() {
@@ -75,7 +116,7 @@ class Follower {
   }
 
  private:
-  ServiceClient& client_;
+  RunClient& client_;
   const std::string target_;
   const int descriptor_;
   std::uint64_t offset_ = 0;
@@ -135,15 +176,15 @@ RemoteRunEnd run_remotely(ServiceClient& client, const api::JsonObject& order, c
                           std::optional<std::chrono::milliseconds> timeout) {
   const NotedSignals signals;
   api::RemoteRun run = api::run_from_json(client.post("/v1/runs", order));
-  Follower out(client, run.id, "stdout", STDOUT_FILENO), err(client, run.id, "stderr", STDERR_FILENO);
+  RunClient there(client, run.id);
+  Follower out(there, "stdout", STDOUT_FILENO), err(there, "stderr", STDERR_FILENO);
   int sent_signal = 0;
-  const std::string path = "/v1/runs/" + run.id;
   while (!run.has_ended) {
     if (asked_to_end != 0 && sent_signal == 0) {
       sent_signal = asked_to_end;
-      client.post(path + "/cancel", api::JsonObject());
+      there.cancel();
     }
-    run = api::run_from_json(client.get(path + "/wait?timeout_ms=" + std::to_string(kPaceMs)));
+    run = api::run_from_json(there.get("/wait?timeout_ms=" + std::to_string(kPaceMs)));
     out.take();
     err.take();
   }

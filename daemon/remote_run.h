@@ -2,6 +2,7 @@
 // written, and the exit status and the last line are those of a run on this machine.
 //
 // What cancels a run here cancels it there; the way it then ended is waited for. The command's standard input is empty.
+// The run goes on while the escrowd is restarted, and is waited for: the service may be away for 30 s.
 #pragma once
 
 #include <chrono>

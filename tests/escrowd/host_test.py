@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 
 from holes_test import asked, refused
 from remote_test import AGENT, Remote
@@ -277,6 +278,39 @@ def ARunThereEndsWellThoughNobodyReadsItsOutput(start):
             errors = process.stderr.read()
         expect_equal(f'exit status: {errors}', process.returncode, 0)
         expect('was committed to main' in errors, errors)
+
+
+def started_there(service, command):
+    """A run there, once its command has said that it is ready."""
+    process = subprocess.Popen(
+        [service.escrow_binary, '--host', f'unix://{service.socket}', 'run', '--', 'sh', '-c', command],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, cwd='/')
+    expect_equal('the first line', process.stdout.readline(), 'ready\n')
+    return process
+
+
+def ARunThereIsWaitedForWhileTheServiceIsRestarted(start):
+    with start() as service:
+        for how in (signal.SIGTERM, signal.SIGKILL):
+            with started_there(service, 'echo ready; sleep 2; echo done; date > new') as process:
+                service.stop(how)
+                time.sleep(0.5)
+                service.start()
+                out, errors = process.communicate(timeout=60)
+            expect_equal(f'{how.name}: {errors}', (process.returncode, out), (0, 'done\n'))
+            expect('was committed to main' in errors, errors)
+        expect_equal('commits', service.git('rev-list', '--count', 'main'), '3')
+
+
+def ARunThereGoesOnThoughTheServiceStaysAway(start):
+    with start() as service:
+        with started_there(service, 'echo ready; sleep 1; date > new') as process:
+            service.stop(signal.SIGKILL)
+            _, errors = process.communicate(timeout=100)
+        expect_equal(f'exit status: {errors}', process.returncode, 125)
+        session = re.search('`escrow status ([0-9a-f]{16})`', errors).group(1)
+        service.start()
+        expect('committed' in there(service, 'status', session).stdout, 'it is not committed')
 
 
 def AMountThereIsASessionOfTheService(start):
