@@ -33,10 +33,12 @@ namespace {
 
 using Socket = asio::generic::stream_protocol::socket;
 using Request = http::request<http::string_body>;
+using UploadHeader = http::request<http::empty_body>;
 using Response = http::response<http::string_body>;
 
 // Far above what any answer has, so that a server gone mad cannot fill the memory.
 constexpr std::uint64_t kMaxAnswerBytes = std::uint64_t{1} << 30;
+constexpr std::size_t kChunkBytes = std::size_t{256} << 10;
 
 struct Place {
   bool is_unix = false, has_tls = false;
@@ -74,6 +76,83 @@ Place place_of(const std::string& host) {
   }
   return place;
 }
+
+// Thrown when nothing more of a body need be sent.
+struct Answered {};
+
+// A request on its way whose answer may come at any time: one operation reads it all along, others write.
+template <typename Stream>
+class Upload {
+ public:
+  Upload(asio::io_context& io, Stream& stream, Socket& socket) : io_(io), stream_(stream), socket_(socket) {
+    parser_.body_limit(kMaxAnswerBytes);
+    io_.restart();
+    http::async_read(stream_, buffer_, parser_, [this](error_code ended, std::size_t) {
+      unread_ = ended;
+      is_answered_ = true;
+    });
+  }
+  // No operation outlives what it works on.
+  ~Upload() {
+    if (is_answered_ && !is_writing_) return;
+    error_code ignored;
+    socket_.close(ignored);
+    io_.restart();
+    io_.run();
+  }
+  Upload(const Upload&) = delete;
+  Upload& operator=(const Upload&) = delete;
+
+  void send_header(UploadHeader& header) {
+    http::request_serializer<http::empty_body> serializer(header);
+    write([&](auto handler) { http::async_write_header(stream_, serializer, handler); });
+  }
+  void send(std::string_view bytes) {
+    pending_ += bytes;
+    if (pending_.size() >= kChunkBytes) send_pending();
+  }
+  void finish() {
+    if (!pending_.empty()) send_pending();
+    write([&](auto handler) { asio::async_write(stream_, http::make_chunk_last(), handler); });
+    is_whole_ = true;
+  }
+
+  // Waits for it. A connection whose request was not sent whole is of no further use.
+  Response answer(error_code& failed) {
+    while (!is_answered_) io_.run_one();
+    failed = unread_ && unsent_ ? unsent_ : unread_;
+    Response response = parser_.release();
+    if (!is_whole_) response.keep_alive(false);
+    return response;
+  }
+
+ private:
+  void send_pending() {
+    write([&](auto handler) { asio::async_write(stream_, http::make_chunk(asio::buffer(pending_)), handler); });
+    pending_.clear();
+  }
+
+  template <typename Start>
+  void write(const Start& start) {
+    is_writing_ = true;
+    start([this](error_code failed, std::size_t) {
+      unsent_ = failed;
+      is_writing_ = false;
+    });
+    while (is_writing_ && !is_answered_) io_.run_one();
+    // What cannot be sent any more may have been answered.
+    if (is_writing_ || unsent_ || is_answered_) throw Answered();
+  }
+
+  asio::io_context& io_;
+  Stream& stream_;
+  Socket& socket_;
+  beast::flat_buffer buffer_;
+  http::response_parser<http::string_body> parser_;
+  std::string pending_;
+  error_code unsent_, unread_;
+  bool is_writing_ = false, is_whole_ = false, is_answered_ = false;
+};
 
 }  // namespace
 
@@ -147,6 +226,33 @@ struct HttpClient::Impl {
     return parser.release();
   }
 
+  void set_header(http::request_header<>& header, const std::string& method, const std::string& target) const {
+    header.method_string(method);
+    header.target(target);
+    header.version(11);
+    header.set(http::field::host, place.is_unix ? "escrowd" : place.name);
+    if (!token.empty()) header.set(http::field::authorization, "Bearer " + token);
+  }
+
+  // Connects first; a connection that an exchange has left in some other state than it found is not used again.
+  template <typename Exchange>
+  Answer over_connection(const Exchange& exchange) {
+    if (!socket) connect();
+    Response response;
+    try {
+      response = tls ? exchange(*tls) : exchange(*socket);
+    } catch (...) {
+      disconnect();
+      throw;
+    }
+    if (!response.keep_alive()) disconnect();
+    const auto type = response[http::field::content_type], software = response[http::field::server];
+    return {.status = response.result_int(),
+            .content_type = std::string(type.data(), type.size()),
+            .body = std::move(response.body()),
+            .software = std::string(software.data(), software.size())};
+  }
+
   const std::string host, token;  // constant, as the next two
   const Place place;
   const Server server;
@@ -164,28 +270,33 @@ HttpClient::~HttpClient() = default;
 
 HttpClient::Answer HttpClient::ask(const std::string& method, const std::string& target, const std::string& json) {
   Request request;
-  request.method_string(method);
-  request.target(target);
-  request.version(11);
-  request.set(http::field::host, impl_->place.is_unix ? "escrowd" : impl_->place.name);
-  if (!impl_->token.empty()) request.set(http::field::authorization, "Bearer " + impl_->token);
+  impl_->set_header(request, method, target);
   if (!json.empty()) request.set(http::field::content_type, "application/json");
   request.body() = json;
   request.prepare_payload();
-  if (!impl_->socket) impl_->connect();
-  Response response;
-  try {
-    response = impl_->tls ? impl_->exchange(*impl_->tls, request) : impl_->exchange(*impl_->socket, request);
-  } catch (...) {
-    impl_->disconnect();
-    throw;
-  }
-  if (!response.keep_alive()) impl_->disconnect();
-  const auto type = response[http::field::content_type], software = response[http::field::server];
-  return {.status = response.result_int(),
-          .content_type = std::string(type.data(), type.size()),
-          .body = std::move(response.body()),
-          .software = std::string(software.data(), software.size())};
+  return impl_->over_connection([&](auto& stream) { return impl_->exchange(stream, request); });
+}
+
+HttpClient::Answer HttpClient::upload(const std::string& target, const std::string& content_type,
+                                      const std::function<void(const Send& send)>& produce) {
+  UploadHeader header;
+  impl_->set_header(header, "POST", target);
+  header.set(http::field::content_type, content_type);
+  header.chunked(true);
+  return impl_->over_connection([&](auto& stream) {
+    Upload upload(impl_->io, stream, *impl_->socket);
+    try {
+      upload.send_header(header);
+      produce([&](std::string_view bytes) { upload.send(bytes); });
+      upload.finish();
+    } catch (const Answered&) {
+      // Its answer says why.
+    }
+    error_code failed;
+    Response response = upload.answer(failed);
+    impl_->check(failed, "get an answer from");
+    return response;
+  });
 }
 
 std::string percent_encoded(const std::string& bytes) {

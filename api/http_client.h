@@ -8,9 +8,11 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace escrow::api {
 
@@ -32,6 +34,12 @@ class HttpClient {
   };
   // `json` is the body; empty: none. `target` is percent-encoded.
   Answer ask(const std::string& method, const std::string& target, const std::string& json = {});
+  // A POST whose body is sent in chunks (RFC 9112, section 7.1) while `produce` makes it, of any length: kept nowhere.
+  // A server that answers before it has all of it (a refusal) ends that: `send` then throws through `produce`, which
+  // lets it pass, and the answer is returned. What `produce` throws breaks the request off.
+  using Send = std::function<void(std::string_view)>;
+  Answer upload(const std::string& target, const std::string& content_type,
+                const std::function<void(const Send& send)>& produce);
 
  private:
   struct Impl;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -16,15 +17,25 @@ namespace escrow::api {
 // No process has it (credentials(7)).
 inline constexpr unsigned kNobodysId = static_cast<unsigned>(-1);
 
+// What a request's content type may be to be kept in a file as the body of a PUT is.
+inline constexpr std::string_view kTarType = "application/x-tar";
+
 struct HttpRequest {
   std::string method;
   std::string target;  // as it came: path and query, percent-encoded
   std::string content_type, idempotency_key, last_event_id, prefer;
   std::string body;
-  std::shared_ptr<const ReceivedBody> content;  // of a PUT, instead of the body
+  std::shared_ptr<const ReceivedBody> content;  // of a PUT or a tar archive, instead of the body
   std::string principal;  // whose token came with it, over TCP; empty: the peer is local, and the next two name it
   unsigned uid = kNobodysId, gid = kNobodysId;  // told by the kernel (SO_PEERCRED, unix(7))
 };
+
+// Without its parameters: "text/plain" of "text/plain; charset=utf-8".
+inline std::string media_type(std::string_view content_type) {
+  std::string_view type = content_type.substr(0, content_type.find(';'));
+  while (type.ends_with(' ') || type.ends_with('\t')) type.remove_suffix(1);
+  return std::string(type);
+}
 
 struct HttpResponse {
   unsigned status = 200;

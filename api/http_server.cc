@@ -216,7 +216,11 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     });
   }
 
-  bool is_content() const { return parser_->get().method() == http::verb::put; }
+  bool is_content() const {
+    const auto& message = parser_->get();
+    const beast::string_view type = message[http::field::content_type];
+    return message.method() == http::verb::put || media_type({type.data(), type.size()}) == kTarType;
+  }
 
   bool limit_body() {
     body_limit_ = is_content() ? server_.options.max_content_bytes : server_.options.max_body_bytes;

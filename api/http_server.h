@@ -4,7 +4,8 @@
 // A peer on the Unix socket is a local user whom the kernel names; who may connect is decided by the socket's mode
 // (0660) and group. A peer over TCP proves who it is with each request's token, before its body is read.
 // A client costs one descriptor and what it has sent so far: requests are bounded in size and time, connections in
-// number and idleness. Of an answer in parts one is in memory, and of a PUT's body one piece: the rest is in a file.
+// number and idleness. Of an answer in parts one is in memory, and of a content (the body of a PUT, or a tar archive)
+// one piece: the rest is in a file.
 // What is wrong with a request is answered as a problem (problem.h) before the connection closes.
 // Thread-safe. Throws Error{unavailable} when it cannot listen. Sources: RFC 9110, RFC 9112, RFC 6750, unix(7).
 #pragma once
@@ -34,7 +35,7 @@ class HttpServer {
     int given_socket = -1;  // that listens there already, and goes on when the server has gone; -1: it makes its own
     std::string group;   // that may connect; empty: this process's
     std::size_t max_body_bytes = std::size_t{1} << 20;
-    // Where the bodies of PUT requests are kept while they come, and what is too large for one.
+    // Where contents are kept while they come, and what is too large for one.
     std::string content_directory = "/tmp";
     std::uint64_t max_content_bytes = std::uint64_t{1} << 30;
     std::size_t max_header_bytes = 16 * 1024;

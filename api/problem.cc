@@ -54,7 +54,7 @@ const ProblemKind& kind_of(ProblemCode code) {
       {"busy", 409, true, 1, "In use"},
       {"idempotency_in_flight", 409, true, 1, "The first request with this key is not answered yet"},
       {"body_too_large", 413, false, 2, "The body is too large"},
-      {"unsupported_media_type", 415, false, 2, "The body is not application/json"},
+      {"unsupported_media_type", 415, false, 2, "The body is of another type"},
       {"idempotency_key_reused", 422, false, 2, "The key was used for another request"},
       {"result_too_large", 422, false, 1, "The answer would be too large"},
       {"unsupported_repository", 422, false, 125, "The repository cannot be used"},
@@ -131,8 +131,8 @@ ProblemCode problem_code(Errc code) {
 Problem::Problem(ProblemCode code, const std::string& detail, Members members)
     : session::Error(errc_of(code), detail), problem_(code), members_(std::move(members)) {}
 
-Problem::Problem(const std::string& detail, std::vector<session::Conflict> conflicts)
-    : Problem(ProblemCode::conflict, detail) {
+Problem::Problem(const std::string& detail, std::vector<session::Conflict> conflicts, Members members)
+    : Problem(ProblemCode::conflict, detail, std::move(members)) {
   conflicts_ = std::move(conflicts);
 }
 

@@ -66,7 +66,7 @@ class Problem : public session::Error {
   using Members = std::vector<std::pair<std::string, std::string>>;
   Problem(ProblemCode code, const std::string& detail, Members members = {});
   // Of a commit.
-  Problem(const std::string& detail, std::vector<session::Conflict> conflicts);
+  Problem(const std::string& detail, std::vector<session::Conflict> conflicts, Members members = {});
 
   ProblemCode problem() const noexcept { return problem_; }
   const Members& members() const noexcept { return members_; }

@@ -1,5 +1,5 @@
 // The body of a request that was kept in a file of no name while it came: gone with its last holder, or the process.
-// One thread at a time appends; reading, by pread(2) or read(), is thread-safe.
+// One thread at a time appends; reading is thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -9,21 +9,22 @@
 #include <string>
 #include <string_view>
 
+#include "session/object_store.h"
+
 namespace escrow::api {
 
-class ReceivedBody {
+class ReceivedBody final : public session::ByteSource {
  public:
   // In this directory. Null: `failed` is the errno.
   static std::shared_ptr<ReceivedBody> create(const std::string& directory, int& failed);
   ReceivedBody(const ReceivedBody&) = delete;
   ReceivedBody& operator=(const ReceivedBody&) = delete;
-  ~ReceivedBody();
+  ~ReceivedBody() override;
 
   // 0 or the errno.
   int append(std::string_view bytes);
-  std::uint64_t size_bytes() const noexcept { return size_bytes_; }
-  // Short only at the end. Throws Error{input_output}.
-  std::size_t read(std::uint64_t offset, std::span<std::byte> out) const;
+  std::uint64_t size() const override { return size_bytes_; }
+  std::size_t read(std::uint64_t offset, std::span<std::byte> out) const override;
 
  private:
   explicit ReceivedBody(int descriptor) : descriptor_(descriptor) {}

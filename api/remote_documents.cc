@@ -1,5 +1,7 @@
 #include "api/remote_documents.h"
 
+#include <utility>
+
 #include "api/json_values.h"
 #include "api/session_json.h"
 
@@ -84,6 +86,20 @@ AuditResource audit_entry_from(const Json& json) {
 
 RemoteSession session_from_json(std::string_view text) { return session_from(parse_object(text)); }
 
+CommitAnswer commit_answer(RemoteSession session) {
+  const session::SessionRecord& record = session.view.record;
+  CommitAnswer answer;
+  answer.state = record.state;
+  answer.reason = record.reason;
+  answer.commit = record.commit;
+  if (record.state == session::State::awaiting_approval) answer.result = record.result;
+  answer.expires = record.expires;
+  answer.counts = record.counts.value_or(session::ChangeCounts{});
+  answer.omitted = std::move(session.view.omitted);
+  answer.warning = std::move(session.warning);
+  return answer;
+}
+
 RemoteSessions sessions_from_json(std::string_view text) {
   const Json json = parse_object(text);
   RemoteSessions page{.sessions = {}, .next = text_or_none(json, "next")};
@@ -160,6 +176,7 @@ RemoteProblem problem_from_json(std::string_view text) {
   const Json json = parse_object(text);
   return {.code = get_bytes(json, "code"),
           .detail = get_bytes(json, "detail"),
+          .session = text_or_none(json, "session"),
           .exit_code = static_cast<int>(get_integer(json, "exit_code").value_or(125)),
           .result = get_id(json, "result"),
           .conflicts = conflicts_from(get_array(json, "conflicts"))};

@@ -20,6 +20,8 @@ struct RemoteSession {
   std::string repository, warning;
 };
 RemoteSession session_from_json(std::string_view text);
+// How its commit ended, when a verb that commits has answered.
+CommitAnswer commit_answer(RemoteSession session);
 
 struct RemoteSessions {
   std::vector<RemoteSession> sessions;
@@ -58,6 +60,7 @@ std::vector<std::string> repositories_from_json(std::string_view text);
 
 struct RemoteProblem {
   std::string code, detail;
+  std::string session;  // of a conflict in an import; empty: none is named
   int exit_code = 125;
   std::optional<session::ObjectId> result;  // of result_moved
   std::vector<session::Conflict> conflicts;

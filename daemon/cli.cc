@@ -5,7 +5,6 @@
 #include <exception>
 #include <iostream>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -69,10 +68,9 @@ void complain(const std::string& sentence) {
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
-// What makes or reads something of this machine does not pretend to have asked the service.
+// What makes something of this machine does not pretend to have asked the service.
 void refuse_host_of_local_command(const std::string& command, const GlobalOptions& options) {
-  static const std::set<std::string> kOfThisMachine = {"init", "import"};
-  if (service_host(options).empty() || !kOfThisMachine.contains(command)) return;
+  if (service_host(options).empty() || command != "init") return;
   throw session::Error(Errc::bad_request, "`escrow " + command + "` works on a repository of this machine alone; leave "
                                           "--host (or ESCROW_HOST) out, or use the API of the service");
 }

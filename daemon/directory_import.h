@@ -1,65 +1,41 @@
-// Turns a directory of the host into a git tree: what `escrow import` commits.
+// What import commits: a git tree made elsewhere, of a directory of this machine (`escrow import`) or of an archive
+// that a client of the service has sent (archive_import.h).
 //
-// Content streams into the session's quarantine. Symbolic links stay links, the owner's executable bit decides the
-// mode; what git cannot hold is left out and named. .gitignore is not applied. Not thread-safe. Throws Error naming
-// the file that cannot be read; the quarantine then holds loose ends, and nothing else has changed.
+// Content streams into the session's quarantine. Not thread-safe.
 #pragma once
 
-#include <sys/types.h>
-
-#include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "daemon/file_descriptor.h"
-#include "session/object_store.h"
-#include "session/overlay.h"
+#include "daemon/directory_walk.h"
+#include "session/session.h"
+#include "session/tree_walk.h"
 
 namespace escrow::daemon {
 
-struct DirectorySize {
-  std::uint64_t files = 0, bytes = 0;
-};
-
-struct ImportedTree {
-  std::optional<session::ObjectId> tree;  // nullopt: nothing in it
-  DirectorySize size;
-  std::vector<session::Omission> omitted;
-};
-
-class DirectoryImport {
+// Keeps what a walk shows it as git trees.
+class DirectoryImport final : public DirectoryVisitor {
  public:
-  // Told after every piece of content what was read so far.
-  using Progress = std::function<void(const DirectorySize& done)>;
+  explicit DirectoryImport(session::Quarantine& quarantine) : quarantine_(quarantine), open_(1) {}
 
-  // `skipped_directory` (the repository itself) is left out should it be inside.
-  DirectoryImport(session::Quarantine& quarantine, const std::string& skipped_directory, Progress progress);
+  void leaf(const std::string& path, session::GitMode mode, const session::ByteSource& content) override;
+  void enter(const std::string& path) override;
+  void leave(const std::string& path) override;
 
-  // Once.
-  ImportedTree run(const std::string& directory);
+  // Of what was walked.
+  session::TreeRoot tree();
 
  private:
-  struct Identity {
-    dev_t device = 0;
-    ino_t inode = 0;
-  };
-  std::optional<session::ObjectId> import_directory(FileDescriptor directory, const std::string& path, int depth);
-  std::optional<session::TreeEntry> import_entry(int directory, const std::string& name, const std::string& path,
-                                                 int depth);
-  session::ObjectId import_file(int directory, const std::string& name, const std::string& path, std::uint64_t size);
-  session::ObjectId import_link(int directory, const std::string& name, const std::string& path);
-  void omit(const std::string& path, session::OmissionKind kind);
+  session::TreeRoot put(session::Tree tree);
 
   session::Quarantine& quarantine_;
-  Identity skipped_;
-  Progress progress_;
-  std::function<void(std::uint64_t)> on_read_;
-  ImportedTree result_;
+  std::vector<session::Tree> open_;  // of the directory that is walked, and of those entered and not left
 };
 
-// How much a progress bar will have to show. What cannot be read is not counted.
-DirectorySize measure_directory(const std::string& directory);
+// Commits what `read` puts into the session's quarantine as all that the session shows, whatever its branch has there.
+// When anything throws, the session is rolled back.
+session::CommitOutcome commit_import(session::Session& session, const std::function<session::TreeRoot()>& read,
+                                     const std::string& message, const std::string& who);
 
 }  // namespace escrow::daemon

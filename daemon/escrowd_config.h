@@ -36,7 +36,7 @@ struct EscrowdConfig {
   std::uint64_t max_output_bytes = std::uint64_t{1} << 20;  // kept of each stream of a run
   bool four_eyes = false;                      // a reviewer is neither the session's committer nor its issuer
   std::size_t max_body_bytes = std::size_t{1} << 20;
-  std::uint64_t max_content_bytes = std::uint64_t{1} << 30;  // of a PUT
+  std::uint64_t max_content_bytes = std::uint64_t{1} << 30;  // of a PUT or an archive
   std::size_t max_connections = 2048;
   std::uint64_t idle_timeout_ms = 60'000;
   std::uint64_t request_timeout_ms = 30'000;

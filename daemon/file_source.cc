@@ -35,7 +35,7 @@ std::size_t FileSource::read(std::uint64_t offset, std::span<std::byte> out) con
     }
     done += static_cast<std::size_t>(count);
   }
-  if (on_read_) on_read_(done);
+  if (on_read_) on_read_(offset + done);
   return done;
 }
 

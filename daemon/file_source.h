@@ -14,7 +14,7 @@ namespace escrow::daemon {
 // The file must keep its size while it is read: a shorter one throws Error{input_output} naming it.
 class FileSource final : public session::ByteSource {
  public:
-  // `name` is for messages. `on_read` is told how many bytes each read gave.
+  // `name` is for messages. `on_read` is told up to where each read went.
   FileSource(FileDescriptor file, std::uint64_t size, std::string name,
              const std::function<void(std::uint64_t)>& on_read);
   std::uint64_t size() const override { return size_; }

@@ -56,7 +56,8 @@ api::Router::Handler idempotent(ServiceStore& store, session::Clock& clock, cons
     const ServiceStore::Request request{.principal = caller_of(config, call.request).principal,
                                         .route = call.request.method + " " + call.request.target,
                                         .key = key,
-                                        .body = call.request.body};
+                                        .body = call.request.body,
+                                        .content = call.request.content.get()};
     ServiceStore::Answer kept;
     switch (store.claim(request, clock.now().seconds, kept)) {
       case ServiceStore::Claim::granted:

@@ -173,18 +173,7 @@ class RemoteSessions final : public SessionSource {
   static std::string path_of(const Id& id) { return "/v1/sessions/" + id.text(); }
 
   static api::CommitAnswer committed(const std::string& body) {
-    api::RemoteSession session = api::session_from_json(body);
-    const session::SessionRecord& record = session.view.record;
-    api::CommitAnswer answer;
-    answer.state = record.state;
-    answer.reason = record.reason;
-    answer.commit = record.commit;
-    if (record.state == session::State::awaiting_approval) answer.result = record.result;
-    answer.expires = record.expires;
-    answer.counts = record.counts.value_or(session::ChangeCounts{});
-    answer.omitted = std::move(session.view.omitted);
-    answer.warning = std::move(session.warning);
-    return answer;
+    return api::commit_answer(api::session_from_json(body));
   }
   static api::RollbackAnswer rolled_back(const std::string& body) {
     api::RemoteSession session = api::session_from_json(body);

@@ -72,6 +72,11 @@ std::string ServiceClient::post(const std::string& target, const api::JsonObject
   return std::move(answer.body);
 }
 
+HttpClient::Answer ServiceClient::upload(const std::string& target, const std::string& content_type,
+                                         const std::function<void(const HttpClient::Send& send)>& produce) {
+  return client_.upload(target, content_type, produce);
+}
+
 std::string ServiceClient::repository() {
   if (!repository_.empty()) return repository_;
   const std::vector<std::string> names = api::repositories_from_json(get("/v1/repositories"));

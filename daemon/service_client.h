@@ -22,6 +22,9 @@ class ServiceClient {
   // The body of the answer.
   std::string get(const std::string& target);
   std::string post(const std::string& target, const api::JsonObject& body);
+  // HttpClient::upload(), with what is refused, too.
+  api::HttpClient::Answer upload(const std::string& target, const std::string& content_type,
+                                 const std::function<void(const api::HttpClient::Send& send)>& produce);
   // With what is refused, too.
   api::HttpClient::Answer ask(const std::string& method, const std::string& target, const std::string& json = {});
   static bool is_refused(const api::HttpClient::Answer& answer);

@@ -98,7 +98,7 @@ HttpReply put_file(const ServiceParts& parts, Call& call) {
   }
   const api::ReceivedBody& received = *call.request.content;
   SessionFiles::Content content{
-      .size_bytes = received.size_bytes(),
+      .size_bytes = received.size(),
       .read = [&](std::uint64_t offset, std::span<std::byte> out) { return received.read(offset, out); },
       .executable = mode ? std::optional(*mode == "100755") : std::nullopt};
   const ServiceSessions::Written written =

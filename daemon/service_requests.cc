@@ -3,6 +3,7 @@
 #include <set>
 #include <utility>
 
+#include "api/json_document.h"
 #include "api/problem.h"
 #include "api/request_fields.h"
 #include "daemon/confinement.h"
@@ -34,8 +35,7 @@ constexpr std::uint64_t kMaxSince_ms = 1000ull * 366 * 24 * 60 * 60 * 1000;
 constexpr std::uint64_t kMaxExpiry_s = 10ull * 366 * 24 * 60 * 60;
 
 RequestFields fields_of(const api::HttpRequest& request) {
-  const std::string type = request.content_type.substr(0, request.content_type.find(';'));
-  if (!request.body.empty() && type != "application/json") {
+  if (request.content || (!request.body.empty() && api::media_type(request.content_type) != "application/json")) {
     throw Problem(ProblemCode::unsupported_media_type, "the body is '" + request.content_type +
                                                            "'; send Content-Type: application/json");
   }
@@ -229,6 +229,34 @@ ServiceRuns::Ordering read_ordering(const api::HttpRequest& request) {
   if (!ordering.confined) fields.refuse("mountpoint", "is for confined commands: where they see the session");
   checked(fields, "mountpoint", [&] { check_sandbox_mountpoint(ordering.mountpoint); });
   return ordering;
+}
+
+// As the body of an opening has them.
+ServiceSessions::Opening read_importing(api::Call& call) {
+  api::JsonObject body;
+  body.text("repository", call.parameters[0]);
+  for (const char* name : {"branch", "path_prefix", "message", "run_as", "image"}) {
+    if (const auto value = call.query.take(name)) body.text(name, *value);
+  }
+  api::JsonObject trigger;
+  trigger.text("name", call.query.take("trigger").value_or(""));
+  trigger.text("id", call.query.take("trigger_id").value_or(""));
+  body.object("trigger", std::move(trigger));
+  const std::string approval = call.query.take("require_approval").value_or("false");
+  if (approval != "true" && approval != "false") {
+    throw Problem(ProblemCode::invalid_value, "\"require_approval\" is true or false",
+                  {{"field", "require_approval"}});
+  }
+  body.flag("require_approval", approval == "true");
+  if (const auto expires = call.query.take_number("approval_expires_s", kMaxExpiry_s)) {
+    body.number("approval_expires_s", *expires);
+  }
+  call.query.refuse_others();
+  RequestFields fields(body.text(), "the query");
+  ServiceSessions::Opening opening = opening_of(fields, call.request);
+  // Among the keys of openings, which have no space.
+  if (!opening.request_key.empty()) opening.request_key = call.request.target + " " + opening.request_key;
+  return opening;
 }
 
 ServiceSessions::Filter read_filter(api::Query& query) {

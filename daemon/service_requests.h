@@ -12,6 +12,8 @@
 namespace escrow::daemon {
 
 ServiceSessions::Opening read_opening(const api::HttpRequest& request);
+// Of the query.
+ServiceSessions::Opening read_importing(api::Call& call);
 ServiceSessions::Filter read_filter(api::Query& query);
 ServiceRuns::Ordering read_ordering(const api::HttpRequest& request);
 ServiceRuns::Filter read_run_filter(api::Query& query);

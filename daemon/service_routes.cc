@@ -151,6 +151,16 @@ HttpReply log(const ServiceParts& parts, Call& call) {
   return ok(api::commits_json(commits, next));
 }
 
+HttpReply import_archive(const ServiceParts& parts, Call& call) {
+  const ServiceSessions::Opening opening = read_importing(call);
+  if (!call.request.content) {
+    throw Problem(ProblemCode::unsupported_media_type, "the body is '" + call.request.content_type +
+                                                           "'; send a tar archive, Content-Type: application/x-tar");
+  }
+  const api::SessionResource resource = parts.sessions.import_tar(caller(parts, call), opening, *call.request.content);
+  return created(api::to_json(resource), "/v1/sessions/" + resource.view.record.id.text());
+}
+
 // ---- Sessions.
 
 HttpReply open_session(const ServiceParts& parts, Call& call) {
@@ -324,6 +334,7 @@ void add_service_routes(api::Router& router, const ServiceParts& parts) {
   post("/v1/repositories", add_repository);
   get("/v1/repositories/{repository}/branches", branches);
   get("/v1/repositories/{repository}/log", log);
+  post("/v1/repositories/{repository}/imports", import_archive);
   post("/v1/sessions", open_session);
   get("/v1/sessions", list_sessions);
   get("/v1/sessions/{session}", get_session);

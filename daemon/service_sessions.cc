@@ -1,10 +1,10 @@
 #include "daemon/service_sessions.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "api/problem.h"
+#include "daemon/commit_timer.h"
 #include "daemon/session_access.h"
 #include "daemon/session_verbs.h"
 
@@ -38,28 +38,6 @@ void add_terms(const storage::ServiceStore::Terms& terms, SessionResource& to) {
   if (terms.lease_until_ms != 0) to.lease_expires = timestamp(terms.lease_until_ms);
   if (terms.deadline_ms != 0) to.deadline = timestamp(terms.deadline_ms);
 }
-
-// Tells how a commit ended: `failed` unless end() says otherwise.
-class CommitTimer {
- public:
-  explicit CommitTimer(api::Metrics& metrics) : metrics_(metrics) {}
-  ~CommitTimer() {
-    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin_;
-    metrics_.add_commit(outcome_, taken.count());
-  }
-  CommitTimer(const CommitTimer&) = delete;
-  CommitTimer& operator=(const CommitTimer&) = delete;
-  void end(std::string outcome) { outcome_ = std::move(outcome); }
-
- private:
-  api::Metrics& metrics_;
-  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-  std::string outcome_ = "failed";
-};
-
-}  // namespace
-
-namespace {
 
 [[noreturn]] void refuse_busy(const SessionId& id) {
   throw Problem(ProblemCode::busy, "another request on session " + id.text() + " is under way; try again");

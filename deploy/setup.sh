@@ -8,14 +8,13 @@ here=$(dirname "$0")
 packages=(
   # build
   g++ cmake ninja-build pkg-config ccache libfuse3-dev libgit2-dev libsqlite3-dev nlohmann-json3-dev libcli11-dev
-  libspdlog-dev libboost-dev
-  prometheus-cpp-dev libssl-dev zlib1g-dev libgtest-dev librapidcheck-dev
+  libspdlog-dev libboost-dev libarchive-dev prometheus-cpp-dev libssl-dev zlib1g-dev libgtest-dev librapidcheck-dev
   # build libfuse (deploy/libfuse.sh)
   dpkg-dev meson liburing-dev libnuma-dev
   # run
   fuse3 git bubblewrap
   # test and measure: the tools that run inside mounts, and the file systems compared with
-  sqlite3 rsync attr python3 fuse-overlayfs man-db procps util-linux tar strace curl python3-yaml
+  sqlite3 rsync attr python3 fuse-overlayfs man-db procps util-linux tar libarchive-tools strace curl python3-yaml
   python3-jsonschema openssl clang libclang-rt-dev docker.io podman runc busybox-static
   # try the package (deploy/try-package.sh)
   debootstrap

@@ -80,7 +80,7 @@ class ObjectReader {
 // nothing. put_* may be called from several threads; publish and discard from one, with no put_* under way.
 class Quarantine : public ObjectReader {
  public:
-  // Streams; memory is bounded whatever the size.
+  // Streams, once from front to back, but may look at the first 64 KiB before; memory is bounded whatever the size.
   virtual ObjectId put_blob(const ByteSource& source) = 0;
   // `tree` in git order. The empty tree is allowed.
   virtual ObjectId put_tree(const Tree& tree) = 0;

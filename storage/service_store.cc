@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include "storage/byte_sources.h"
 #include "storage/schema.h"
 #include "storage/sqlite.h"
 
@@ -79,6 +80,18 @@ std::string sha256(const std::string& text) {
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
   unsigned size = 0;
   if (EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha256(), nullptr) != 1) throw std::bad_alloc();
+  return std::string(reinterpret_cast<const char*>(digest.data()), size);
+}
+
+std::string sha256(const session::ByteSource& content) {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
+  unsigned size = 0;
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
+  bool is_fine = context && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1;
+  for_each_piece(content, [&](std::span<const std::byte> bytes) {
+    is_fine = is_fine && EVP_DigestUpdate(context.get(), bytes.data(), bytes.size()) == 1;
+  });
+  if (!is_fine || EVP_DigestFinal_ex(context.get(), digest.data(), &size) != 1) throw std::bad_alloc();
   return std::string(reinterpret_cast<const char*>(digest.data()), size);
 }
 
@@ -276,7 +289,7 @@ std::vector<ServiceStore::Overdue> ServiceStore::overdue(std::int64_t now_ms) co
 void ServiceStore::end_terms(const SessionId& id) { (*connection_.lock())->end_terms.execute(id.text()); }
 
 ServiceStore::Claim ServiceStore::claim(const Request& request, std::int64_t now_s, Answer& answer) {
-  const std::string hash = sha256(request.body);
+  const std::string hash = request.content ? sha256(*request.content) : sha256(request.body);
   Claim claim = Claim::granted;
   writes_.run(connection_, [&](Connection& connection) {
     auto run = connection.read_request.run(request.principal, request.route, request.key);

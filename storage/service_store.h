@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "session/ids.h"
+#include "session/object_store.h"
 #include "session/synchronized.h"
 #include "storage/group_commit.h"
 
@@ -76,6 +77,7 @@ class ServiceStore {
   // ---- Requests with a key.
   struct Request {
     std::string principal, route, key, body;
+    const session::ByteSource* content = nullptr;  // instead of the body; null: none
   };
   struct Answer {
     unsigned status = 0;

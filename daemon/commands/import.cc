@@ -1,68 +1,34 @@
-#include <sys/resource.h>
-#include <sys/stat.h>
-
 #include <CLI/CLI.hpp>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <memory>
+#include <utility>
 
 #include "api/json_document.h"
 #include "daemon/commands/commands.h"
 #include "daemon/config.h"
 #include "daemon/directory_import.h"
 #include "daemon/exit_status.h"
-#include "daemon/progress_bar.h"
+#include "daemon/remote_import.h"
+#include "daemon/remote_opening.h"
+#include "daemon/remote_sessions.h"
 #include "daemon/repository_context.h"
 #include "daemon/session_arguments.h"
 #include "daemon/session_verbs.h"
 #include "daemon/text_output.h"
-#include "session/error.h"
 #include "session/repo_path.h"
-#include "session/tree_walk.h"
 
 namespace escrow::daemon {
 namespace {
 
-using session::Errc;
-using session::Error;
-
 struct ImportArguments {
   std::string directory, message;
   SessionArguments session;
+  std::vector<std::string> of_this_machine;  // options, given, that a service has no word for
   bool json = false;
 };
 
-void check_directory(const std::string& directory) {
-  struct stat about {};
-  if (stat(directory.c_str(), &about) != 0) {
-    throw Error(Errc::bad_request, "cannot import " + session::quote_path(directory) + ": " + std::strerror(errno));
-  }
-  if (!S_ISDIR(about.st_mode)) {
-    throw Error(Errc::bad_request, "cannot import " + session::quote_path(directory) + ": it is not a directory");
-  }
-}
-
-// One descriptor is open for each level of nesting.
-void allow_many_descriptors() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-ImportedTree read_directory(session::Session& session, const std::string& directory, const std::string& git_directory) {
-  ProgressBar bar("Importing");
-  const DirectorySize total = bar.is_shown() ? measure_directory(directory) : DirectorySize{};
-  DirectoryImport import(session.quarantine(), git_directory, [&](const DirectorySize& done) {
-    bar.update(done.bytes + done.files, total.bytes + total.files,
-               plural(done.files, "file") + ", " + human_size(done.bytes));
-  });
-  return import.run(directory);
-}
-
-int report(const ImportArguments& arguments, const api::CommitAnswer& answer, const ImportedTree& imported,
-           const session::SessionRecord& record) {
+int report(const ImportArguments& arguments, const Imported& imported) {
+  const auto& [answer, record, walked] = imported;
   if (arguments.json) {
     print_line(api::JsonObject()
                    .text("session", record.id.text())
@@ -71,20 +37,20 @@ int report(const ImportArguments& arguments, const api::CommitAnswer& answer, co
                    .id("commit", answer.commit)
                    .id("result", answer.result)
                    .counts("counts", answer.counts)
-                   .number("files", imported.size.files)
-                   .number("bytes", imported.size.bytes)
+                   .number("files", walked.size.files)
+                   .number("bytes", walked.size.bytes)
                    .conflicts("conflicts", answer.conflicts)
-                   .omissions("omitted", imported.omitted)
+                   .omissions("omitted", walked.omitted)
                    .text());
     return exit_status_of(answer);
   }
-  if (!imported.omitted.empty()) print("Left out of the commit:\n" + omission_lines(imported.omitted));
+  if (!walked.omitted.empty()) print("Left out of the commit:\n" + omission_lines(walked.omitted));
   if (!answer.conflicts.empty()) {
     tell("Others changed the same paths while the import ran:\n" + conflict_lines(answer.conflicts) +
          "Nothing was committed; what was imported is kept as refs/sessions/" + record.id.text() + ".");
     return kExitConflict;
   }
-  const std::string what = plural(imported.size.files, "file") + ", " + human_size(imported.size.bytes) + ", ";
+  const std::string what = plural(walked.size.files, "file") + ", " + human_size(walked.size.bytes) + ", ";
   if (answer.result) {
     print_line("Read " + what + human_counts(answer.counts) + ": session " + record.id.text() + " " +
                awaiting_words(record.id, *answer.result, answer.expires) + ".");
@@ -99,32 +65,37 @@ int report(const ImportArguments& arguments, const api::CommitAnswer& answer, co
   return kExitSuccess;
 }
 
-int import_into(const GlobalOptions& options, const ImportArguments& arguments) {
-  const std::string directory = absolute_path(arguments.directory);
-  check_directory(directory);
-  allow_many_descriptors();
+Imported import_here(const GlobalOptions& options, const ImportArguments& arguments, const std::string& message) {
   RepositoryContext context(options);
   context.recover();
   session::SessionOptions opened = session_options(arguments.session, context.repository().references(), "import");
   opened.ephemeral = true;
   const std::unique_ptr<session::Session> session = context.sessions().open(opened, true);
-  const std::string who = current_principal();
-  try {
-    const ImportedTree imported = read_directory(*session, directory, context.repository().git_directory());
-    const session::TreeRoot before = session::tree_of_commit(session->quarantine(), session->record().base);
-    const session::TreeRoot after = session::graft_tree(session->quarantine(), before, opened.prefix, imported.tree);
-    const std::string name = std::filesystem::path(directory).filename().string();
-    const std::string message = arguments.message.empty() ? "Import " + session::quote_path(name) : arguments.message;
-    const session::CommitOutcome outcome = session->commit_tree(
-        after, {.message = message, .exit_code = {}, .reason = session::Reason::success, .by_hand = false, .who = who});
-    return report(arguments, commit_answer(*session, outcome), imported, session->record());
-  } catch (...) {
-    // Nothing of a failed import stays, whatever made it fail.
-    if (session->record().state == session::State::open) {
-      session->rollback(session::Reason::not_started, std::nullopt, who, false);
-    }
-    throw;
-  }
+  WalkedDirectory walked;
+  const auto read = [&] {
+    DirectoryImport import(session->quarantine());
+    walked = walk_showing_progress(arguments.directory, import, context.repository().git_directory());
+    return import.tree();
+  };
+  const session::CommitOutcome outcome = commit_import(*session, read, message, current_principal());
+  return {.answer = commit_answer(*session, outcome), .record = session->record(), .walked = std::move(walked)};
+}
+
+Imported import_there(const GlobalOptions& options, const ImportArguments& arguments, const std::string& message) {
+  refuse_options_of_this_machine(arguments.of_this_machine);
+  ServiceClient client(service_host(options), options);
+  return import_remotely(client, arguments.directory, message, arguments.session);
+}
+
+int import_directory(const GlobalOptions& options, const ImportArguments& given) {
+  ImportArguments arguments = given;
+  arguments.directory = absolute_path(given.directory);
+  check_directory(arguments.directory);
+  const std::string name = std::filesystem::path(arguments.directory).filename().string();
+  const std::string message = arguments.message.empty() ? "Import " + session::quote_path(name) : arguments.message;
+  const bool is_here = service_host(options).empty();
+  return report(arguments, is_here ? import_here(options, arguments, message)
+                                   : import_there(options, arguments, message));
 }
 
 }  // namespace
@@ -142,12 +113,15 @@ void register_import(CLI::App& app, const GlobalOptions& options, Action& chosen
       "not have are deleted there. Symbolic links and executable bits are kept, .gitignore is not applied; names that\n"
       "git reserves (.git), sockets, fifos, devices and empty directories are left out and named. A branch that does\n"
       "not exist is created. Where the branch asks for approval, the import waits for it too (exit status 123).\n"
+      "With --host DIR is of this machine all the same: it is sent to the service while it is read.\n"
       "\n"
       "Examples:\n"
       "  escrow --repo data.git import ./dataset --message \"first import\"\n"
       "  escrow import ./model --branch experiments --path-prefix models/v2\n");
-  command->callback(
-      [&options, &chosen, arguments] { chosen = [&options, arguments] { return import_into(options, *arguments); }; });
+  command->callback([&options, &chosen, command, arguments] {
+    arguments->of_this_machine = given_options(*command, {"--issuer"});
+    chosen = [&options, arguments] { return import_directory(options, *arguments); };
+  });
 }
 
 }  // namespace escrow::daemon

@@ -30,6 +30,7 @@ FOREIGN = (  # a pattern of system headers, their name in messages, the only fol
     (r"sqlite3(ext)?\.h", "SQLite", "storage"),
     (r"zlib\.h|openssl/.*", "zlib and libcrypto", "storage"),
     (r"CLI/.*|CLI11.*", "CLI11", "daemon"),
+    (r"archive(_entry)?\.h", "libarchive", "daemon"),
     (r"spdlog/.*|fmt/.*", "spdlog", "daemon"),
     (r"(linux/)?sched\.h|spawn\.h|sys/wait\.h|termios\.h|pty\.h", "processes and namespaces", "daemon"),
 )

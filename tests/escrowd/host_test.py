@@ -333,7 +333,7 @@ def WhatIsRefusedIsRefusedAlike(start):
                                   (('log', '--branch', 'nope'), 1), (('log', '../x'), 2)):
             for ask in (there, here):
                 ask(service, *arguments, expect_status=status)
-        for arguments in (('import', '/etc'), ('init',)):
+        for arguments in (('init',),):
             said = there(service, *arguments, expect_status=2).stderr
             expect('works on a repository of this machine alone' in said, said)
         there(service, 'run', expect_status=125)

@@ -48,6 +48,8 @@ escrow::api::Router make_router() {
                call.query.take_number("limit", 1000);
                call.query.refuse_others();
              }));
+  router.add("POST", "/v1/repositories/{repository}/imports",
+             reading([](Call& call) { daemon::read_importing(call); }));
   const auto post = [&router](const char* pattern, auto read) {
     router.add("POST", pattern, reading([read](Call& call) { read(call.request); }));
   };

@@ -1,0 +1,195 @@
+#include "daemon/directory_walk.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <utility>
+
+#include "daemon/file_source.h"
+#include "daemon/progress_bar.h"
+#include "daemon/text_output.h"
+#include "session/error.h"
+#include "session/repo_path.h"
+
+namespace escrow::daemon {
+
+using session::Errc;
+using session::Error;
+using session::GitMode;
+using session::OmissionKind;
+
+namespace {
+
+constexpr int kMaxDepth = 1024;
+
+struct CloseDirectory {
+  void operator()(DIR* stream) const noexcept { closedir(stream); }
+};
+
+[[noreturn]] void refuse(const std::string& path, int error) {
+  const std::string shown = path.empty() ? "the directory" : session::quote_path(path);
+  const Errc code = error == EACCES || error == EPERM ? Errc::access_denied
+                    : error == ENOENT                 ? Errc::not_found
+                                                      : Errc::input_output;
+  throw Error(code, "cannot import " + shown + ": " + std::strerror(error) + "; nothing was changed");
+}
+
+FileDescriptor open_below(int directory, const std::string& name, int flags, const std::string& path) {
+  FileDescriptor opened(openat(directory, name.c_str(), flags | O_CLOEXEC | O_NOFOLLOW));
+  if (!opened) refuse(path, errno);
+  return opened;
+}
+
+std::vector<std::string> names_in(const FileDescriptor& directory, const std::string& path) {
+  const int copy = fcntl(directory.get(), F_DUPFD_CLOEXEC, 3);
+  const std::unique_ptr<DIR, CloseDirectory> stream(copy >= 0 ? fdopendir(copy) : nullptr);
+  if (stream == nullptr) {
+    const int error = errno;
+    if (copy >= 0) close(copy);
+    refuse(path, error);
+  }
+  std::vector<std::string> names;
+  errno = 0;
+  while (const dirent* entry = readdir(stream.get())) {
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") names.push_back(name);
+  }
+  if (errno != 0) refuse(path, errno);
+  return names;
+}
+
+OmissionKind kind_of_special(mode_t mode) {
+  if (S_ISSOCK(mode)) return OmissionKind::socket;
+  if (S_ISFIFO(mode)) return OmissionKind::fifo;
+  return OmissionKind::device;
+}
+
+void allow_many_descriptors() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// How much a progress bar will have to show. What cannot be read is not counted.
+DirectorySize measure_directory(const std::string& directory) {
+  namespace fs = std::filesystem;
+  DirectorySize size;
+  std::error_code failed;
+  fs::recursive_directory_iterator at(directory, fs::directory_options::skip_permission_denied, failed), end;
+  for (; !failed && at != end; at.increment(failed)) {
+    std::error_code ignored;
+    if (at->is_symlink(ignored) || !at->is_regular_file(ignored)) continue;
+    ++size.files;
+    if (const std::uintmax_t bytes = at->file_size(ignored); !ignored) size.bytes += bytes;
+  }
+  return size;
+}
+
+}  // namespace
+
+DirectoryWalk::DirectoryWalk(DirectoryVisitor& visitor, const std::string& skipped_directory, Progress progress)
+    : visitor_(visitor), progress_(std::move(progress)), on_read_([this](std::uint64_t position) {
+        if (progress_) progress_({.files = result_.size.files, .bytes = result_.size.bytes + position});
+      }) {
+  struct stat about {};
+  if (stat(skipped_directory.c_str(), &about) == 0) skipped_ = {about.st_dev, about.st_ino};
+}
+
+WalkedDirectory DirectoryWalk::run(const std::string& directory) {
+  FileDescriptor root(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!root) refuse(directory, errno);
+  walk(std::move(root), "", 0);
+  return std::move(result_);
+}
+
+void DirectoryWalk::walk(FileDescriptor directory, const std::string& path, int depth) {
+  if (depth > kMaxDepth) {
+    throw Error(Errc::name_too_long, "cannot import " + session::quote_path(path.substr(0, 200)) +
+                                         "...: directories are nested more than 1024 deep");
+  }
+  for (const std::string& name : names_in(directory, path)) {
+    look_at(directory.get(), name, session::join_path(path, name), depth);
+  }
+}
+
+void DirectoryWalk::look_at(int directory, const std::string& name, const std::string& path, int depth) {
+  struct stat about {};
+  if (fstatat(directory, name.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0) refuse(path, errno);
+  const bool is_skipped = about.st_dev == skipped_.device && about.st_ino == skipped_.inode;
+  const bool is_refused_link = S_ISLNK(about.st_mode) && session::is_gitmodules_name(name);
+  if (is_skipped || is_refused_link || session::git_refuses_name(name)) return omit(path, OmissionKind::git_name);
+  if (S_ISDIR(about.st_mode)) return look_into(directory, name, path, depth);
+  if (S_ISLNK(about.st_mode)) return read_link(directory, name, path);
+  if (S_ISREG(about.st_mode)) {
+    return read_file(directory, name, path, about.st_mode, static_cast<std::uint64_t>(about.st_size));
+  }
+  omit(path, kind_of_special(about.st_mode));
+}
+
+void DirectoryWalk::look_into(int directory, const std::string& name, const std::string& path, int depth) {
+  FileDescriptor child = open_below(directory, name, O_RDONLY | O_DIRECTORY, path);
+  const std::uint64_t files_before = result_.size.files;
+  const std::size_t omitted_before = result_.omitted.size();
+  visitor_.enter(path);
+  walk(std::move(child), path, depth + 1);
+  visitor_.leave(path);
+  const bool has_nothing = result_.size.files == files_before && result_.omitted.size() == omitted_before;
+  if (has_nothing) omit(path, OmissionKind::empty_directory);
+}
+
+void DirectoryWalk::read_file(int directory, const std::string& name, const std::string& path, mode_t mode,
+                              std::uint64_t size) {
+  // O_NONBLOCK: should it have become a fifo since it was looked at, opening must not wait.
+  FileDescriptor file = open_below(directory, name, O_RDONLY | O_NONBLOCK, path);
+  posix_fadvise(file.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
+  visitor_.leaf(path, (mode & S_IXUSR) != 0 ? GitMode::executable : GitMode::regular,
+                FileSource(std::move(file), size, path, on_read_));
+  result_.size.bytes += size;
+  ++result_.size.files;
+  if (progress_) progress_(result_.size);
+}
+
+void DirectoryWalk::read_link(int directory, const std::string& name, const std::string& path) {
+  std::string target(4096, '\0');
+  const ssize_t length = readlinkat(directory, name.c_str(), target.data(), target.size());
+  if (length < 0) refuse(path, errno);
+  target.resize(static_cast<std::size_t>(length));
+  visitor_.leaf(path, GitMode::symlink, StringSource(std::move(target)));
+  ++result_.size.files;
+}
+
+void DirectoryWalk::omit(const std::string& path, OmissionKind kind) {
+  result_.omitted.push_back({.path = path, .kind = kind});
+}
+
+void check_directory(const std::string& directory) {
+  struct stat about {};
+  if (stat(directory.c_str(), &about) != 0) {
+    throw Error(Errc::bad_request, "cannot import " + session::quote_path(directory) + ": " + std::strerror(errno));
+  }
+  if (!S_ISDIR(about.st_mode)) {
+    throw Error(Errc::bad_request, "cannot import " + session::quote_path(directory) + ": it is not a directory");
+  }
+}
+
+WalkedDirectory walk_showing_progress(const std::string& directory, DirectoryVisitor& visitor,
+                                      const std::string& skipped_directory) {
+  allow_many_descriptors();
+  ProgressBar bar("Importing");
+  const DirectorySize total = bar.is_shown() ? measure_directory(directory) : DirectorySize{};
+  DirectoryWalk walk(visitor, skipped_directory, [&](const DirectorySize& done) {
+    bar.update(done.bytes + done.files, total.bytes + total.files,
+               plural(done.files, "file") + ", " + human_size(done.bytes));
+  });
+  return walk.run(directory);
+}
+
+}  // namespace escrow::daemon

@@ -1,0 +1,80 @@
+// Walks a directory of the host as `escrow import` sees it. What git can hold is shown to a visitor, who keeps it; what
+// it cannot is left out and named.
+//
+// Symbolic links stay links, the owner's executable bit decides the mode, a hard link is a file like any other;
+// .gitignore is not applied. One descriptor is open for each level of nesting. Not thread-safe. Throws Error naming the
+// file that cannot be read, and what the visitor throws.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "daemon/file_descriptor.h"
+#include "session/object_store.h"
+#include "session/overlay.h"
+
+namespace escrow::daemon {
+
+// Of what lies below a directory.
+class DirectoryVisitor {
+ public:
+  virtual ~DirectoryVisitor() = default;
+  // A file, or a symbolic link: its content is where it points to.
+  virtual void leaf(const std::string& path, session::GitMode mode, const session::ByteSource& content) = 0;
+  // Around what is in a directory below the one that is walked; there may be nothing in it.
+  virtual void enter(const std::string& path) = 0;
+  virtual void leave(const std::string& path) = 0;
+};
+
+struct DirectorySize {
+  std::uint64_t files = 0, bytes = 0;
+};
+
+struct WalkedDirectory {
+  DirectorySize size;  // of what the visitor saw
+  std::vector<session::Omission> omitted;
+};
+
+class DirectoryWalk {
+ public:
+  // Told after every piece of content what was read so far.
+  using Progress = std::function<void(const DirectorySize& done)>;
+
+  // `skipped_directory` (the repository itself; may be empty) is left out should it be inside.
+  DirectoryWalk(DirectoryVisitor& visitor, const std::string& skipped_directory, Progress progress);
+
+  // Once.
+  WalkedDirectory run(const std::string& directory);
+
+ private:
+  struct Identity {
+    dev_t device = 0;
+    ino_t inode = 0;
+  };
+  void walk(FileDescriptor directory, const std::string& path, int depth);
+  void look_at(int directory, const std::string& name, const std::string& path, int depth);
+  void look_into(int directory, const std::string& name, const std::string& path, int depth);
+  void read_file(int directory, const std::string& name, const std::string& path, mode_t mode, std::uint64_t size);
+  void read_link(int directory, const std::string& name, const std::string& path);
+  void omit(const std::string& path, session::OmissionKind kind);
+
+  DirectoryVisitor& visitor_;
+  Identity skipped_;
+  Progress progress_;
+  std::function<void(std::uint64_t)> on_read_;
+  WalkedDirectory result_;
+};
+
+// Throws Error{bad_request} unless it is one.
+void check_directory(const std::string& directory);
+
+// The same as DirectoryWalk::run(), for the command line: with as many descriptors as there may be, and a progress bar
+// on a terminal.
+WalkedDirectory walk_showing_progress(const std::string& directory, DirectoryVisitor& visitor,
+                                      const std::string& skipped_directory);
+
+}  // namespace escrow::daemon
