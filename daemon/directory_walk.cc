@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "daemon/file_source.h"
-#include "daemon/progress_bar.h"
 #include "daemon/text_output.h"
 #include "session/error.h"
 #include "session/repo_path.h"
@@ -180,16 +179,18 @@ void check_directory(const std::string& directory) {
   }
 }
 
-WalkedDirectory walk_showing_progress(const std::string& directory, DirectoryVisitor& visitor,
-                                      const std::string& skipped_directory) {
+ShownWalk::ShownWalk(std::string directory)
+    : directory_(std::move(directory)),
+      bar_("Importing"),
+      total_(bar_.is_shown() ? measure_directory(directory_) : DirectorySize{}) {}
+
+WalkedDirectory ShownWalk::run(DirectoryVisitor& visitor, const std::string& skipped_directory) {
   allow_many_descriptors();
-  ProgressBar bar("Importing");
-  const DirectorySize total = bar.is_shown() ? measure_directory(directory) : DirectorySize{};
-  DirectoryWalk walk(visitor, skipped_directory, [&](const DirectorySize& done) {
-    bar.update(done.bytes + done.files, total.bytes + total.files,
-               plural(done.files, "file") + ", " + human_size(done.bytes));
+  DirectoryWalk walk(visitor, skipped_directory, [this](const DirectorySize& done) {
+    bar_.update(done.bytes + done.files, total_.bytes + total_.files,
+                plural(done.files, "file") + ", " + human_size(done.bytes));
   });
-  return walk.run(directory);
+  return walk.run(directory_);
 }
 
 }  // namespace escrow::daemon

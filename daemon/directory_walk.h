@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "daemon/file_descriptor.h"
+#include "daemon/progress_bar.h"
 #include "session/object_store.h"
 #include "session/overlay.h"
 
@@ -72,9 +73,18 @@ class DirectoryWalk {
 // Throws Error{bad_request} unless it is one.
 void check_directory(const std::string& directory);
 
-// The same as DirectoryWalk::run(), for the command line: with as many descriptors as there may be, and a progress bar
-// on a terminal.
-WalkedDirectory walk_showing_progress(const std::string& directory, DirectoryVisitor& visitor,
-                                      const std::string& skipped_directory);
+// The same for the command line: with as many descriptors as there may be, and a progress bar on a terminal, for which
+// the directory is measured first, when this is made.
+class ShownWalk {
+ public:
+  explicit ShownWalk(std::string directory);
+  // As of DirectoryWalk; once.
+  WalkedDirectory run(DirectoryVisitor& visitor, const std::string& skipped_directory);
+
+ private:
+  const std::string directory_;
+  ProgressBar bar_;
+  const DirectorySize total_;
+};
 
 }  // namespace escrow::daemon

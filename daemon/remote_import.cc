@@ -41,10 +41,11 @@ std::string target_of(const std::string& repository, const std::string& message,
 
 Imported import_remotely(ServiceClient& client, const std::string& directory, const std::string& message,
                          const SessionArguments& arguments) {
+  ShownWalk walk(directory);  // before the service waits for what it is sent
   WalkedDirectory walked;
   const auto produce = [&](const HttpClient::Send& send) {
     TarStream archive(send);
-    walked = walk_showing_progress(directory, archive, "");
+    walked = walk.run(archive, "");
     archive.finish();
   };
   const std::string target = target_of(client.repository(), message, arguments);

@@ -20,9 +20,9 @@ api::SessionResource ServiceSessions::import_tar(const Caller& caller, const Ope
                               ? std::nullopt
                               : store_.session_by_request(caller.principal, opening.request_key)) {
     // A service before this one was killed when it had not answered yet, or the answer was a conflict.
-    const Found found = see(caller, before->id.text());
-    const State state = found.record.state;
-    if (state == State::committed || state == State::awaiting_approval) return resource(found);
+    const std::optional<Found> found = repositories_.find_session(before->id.text());
+    const State state = found ? found->record.state : State::rolled_back;
+    if (state == State::committed || state == State::awaiting_approval) return resource(*found);
     store_.forget_session(before->id);
   }
   const ServiceRepositories::Entry repository = repositories_.find(opening.repository);

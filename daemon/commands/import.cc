@@ -74,7 +74,7 @@ Imported import_here(const GlobalOptions& options, const ImportArguments& argume
   WalkedDirectory walked;
   const auto read = [&] {
     DirectoryImport import(session->quarantine());
-    walked = walk_showing_progress(arguments.directory, import, context.repository().git_directory());
+    walked = ShownWalk(arguments.directory).run(import, context.repository().git_directory());
     return import.tree();
   };
   const session::CommitOutcome outcome = commit_import(*session, read, message, current_principal());

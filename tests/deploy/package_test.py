@@ -71,7 +71,7 @@ def check_control(package, control, source):
     version = re.search(r"^project\(escrow VERSION ([\d.]+)", read(f"{source}/CMakeLists.txt"), re.MULTILINE).group(1)
     expect_equal("name and version", (fields["Package"], fields["Version"]), ("escrow", f"{version}-1"))
     depends = {word.split()[0].split(":")[0] for word in fields["Depends"].split(", ")}
-    for needed in ("libc6", "libgit2-1.5", "libsqlite3-0", "libssl3", "fuse3", "passwd"):
+    for needed in ("libc6", "libgit2-1.5", "libsqlite3-0", "libssl3", "libarchive13", "fuse3", "passwd"):
         expect(needed in depends, f"{needed} is not in Depends: {fields['Depends']}")
     expect_equal("control files", sorted(os.listdir(control)),
                  ["conffiles", "control", "md5sums", "postinst", "postrm", "prerm"])
