@@ -15,7 +15,7 @@ packages=(
   fuse3 git bubblewrap
   # test and measure: the tools that run inside mounts, and the file systems compared with
   sqlite3 rsync attr python3 fuse-overlayfs man-db procps util-linux tar libarchive-tools strace curl python3-yaml
-  python3-jsonschema openssl clang libclang-rt-dev docker.io podman runc busybox-static
+  python3-jsonschema openssl clang libclang-rt-dev docker.io docker-compose podman runc busybox-static
   # try the package (deploy/try-package.sh)
   debootstrap
 )

@@ -15,12 +15,14 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+
+sys.path.insert(0, f'{os.path.dirname(os.path.abspath(__file__))}/../support')
+from expectations import UnixConnection  # pylint: disable=wrong-import-position
 
 GIT = ('git', '-c', 'user.name=load', '-c', 'user.email=load@example.org', '-c', 'gc.auto=0', '-c',
        'maintenance.auto=false', '-c', 'core.fsync=all', '-c', 'core.fsyncMethod=fsync')
@@ -47,17 +49,6 @@ def make_repository(directory):
     return f'{directory}/data.git'
 
 
-class UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path):
-        super().__init__('escrowd', timeout=120)
-        self.path = path
-
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self.path)
-
-
 class Escrow:
     """escrowd over a fresh copy of the repository."""
     name = 'escrowd'
@@ -77,11 +68,11 @@ class Escrow:
                                         stderr=self.log)
         while not os.path.exists(self.socket):
             time.sleep(0.02)
-        connection = UnixConnection(self.socket)
+        connection = UnixConnection(self.socket, timeout=120)
         self.ask(connection, '/v1/repositories', {'name': 'data', 'path': self.repository})
 
     def client(self, number):
-        return UnixConnection(self.socket)
+        return UnixConnection(self.socket, timeout=120)
 
     def ask(self, connection, target, body):
         connection.request('POST', target, json.dumps(body), {'Content-Type': 'application/json'})

@@ -6,14 +6,11 @@ import os
 import re
 import subprocess
 
-from runtimes import expect, expect_equal, main
-
-SOURCE = os.path.realpath(f'{os.path.dirname(os.path.abspath(__file__))}/../..')
+from runtimes import expect, expect_equal, main, source
 
 
 def commands():
-    with open(f'{SOURCE}/README.md', encoding='utf-8') as file:
-        section = file.read().split('### In a container\n')[1].split('\n### ')[0]
+    section = source('README.md').split('### In a container\n')[1].split('\n### ')[0]
     return re.search(r'^```sh\n(.*?)^```', section, re.MULTILINE | re.DOTALL).group(1).splitlines()
 
 

@@ -10,32 +10,19 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
+
+SOURCE = os.path.realpath(f'{os.path.dirname(os.path.abspath(__file__))}/../..')
+sys.path.insert(0, f'{SOURCE}/tests/support')
+from expectations import UnixConnection, eventually, expect, expect_equal, fail  # pylint: disable=wrong-import-position
 
 SKIPPED = 77
 IMAGE = 'escrow-test'
 
 
-def fail(message):
-    sys.exit(message)
-
-
-def expect(condition, what):
-    if not condition:
-        fail(what)
-
-
-def expect_equal(what, actual, expected):
-    if actual != expected:
-        fail(f'{what}: got {actual!r}, expected {expected!r}')
-
-
-def eventually(what, condition, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            fail(f'not within {seconds} s: {what}')
-        time.sleep(0.02)
+def source(path):
+    """What a file of the project says."""
+    with open(f'{SOURCE}/{path}', encoding='utf-8') as file:
+        return file.read()
 
 
 class Docker:
@@ -147,6 +134,19 @@ class Machine:
             fail(f'{command} exited with {result.returncode}: {result.stderr}')
         return result.stdout.strip()
 
+    def compose(self, example, replacements, *words):
+        """(status, what it said) of docker-compose with an example of deploy/docker, its names replaced."""
+        text = source(f'deploy/docker/{example}')
+        for name, ours in replacements.items():
+            expect(name in text, f'{example} does not name {name}')
+            text = text.replace(name, ours)
+        file = f'{self.directory}/{example}'
+        with open(file, 'w', encoding='utf-8') as copy:
+            copy.write(text)
+        result = subprocess.run(['docker-compose', '--project-name', 'example', '--file', file, *words], text=True,
+                                capture_output=True, check=False, timeout=100, env=self.environment)
+        return result.returncode, result.stdout + result.stderr
+
     def escrow(self, *command):
         return self.run(self.escrow_program, '--repo', self.repository, *command)
 
@@ -187,7 +187,7 @@ class Machine:
 def obstacle():
     if os.geteuid() != 0:
         return 'only root can start containers'
-    for program in ('dockerd', 'docker', 'podman', 'runc', 'busybox'):
+    for program in ('dockerd', 'docker', 'docker-compose', 'podman', 'runc', 'busybox'):
         if not shutil.which(program):
             return f'{program} is not installed'
     return None if os.path.exists('/dev/fuse') else 'there is no /dev/fuse'

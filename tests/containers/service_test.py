@@ -8,37 +8,19 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import time
 
 import yaml
 
-from runtimes import eventually, expect, expect_equal, main
+from runtimes import UnixConnection, eventually, expect, expect_equal, main, source, SOURCE
 
-SOURCE = os.path.realpath(f'{os.path.dirname(os.path.abspath(__file__))}/../..')
 IMAGE = 'escrowd'
 STATE = '/srv/escrow'  # in the compose file; the test has a directory of its own
 
 
-def text_of(path):
-    with open(f'{SOURCE}/{path}', encoding='utf-8') as file:
-        return file.read()
-
-
 def compose():
-    return yaml.safe_load(text_of('deploy/docker/compose.yaml'))['services']
-
-
-class Connection(http.client.HTTPConnection):
-    def __init__(self, path):
-        super().__init__('escrowd', timeout=30)
-        self.path = path
-
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self.path)
+    return yaml.safe_load(source('deploy/docker/compose.yaml'))['services']
 
 
 class Service:
@@ -73,10 +55,8 @@ class Service:
         return options + ['--network', service['network_mode']]
 
     def start(self, without=None):
-        docker_file = text_of('deploy/docker/Dockerfile')
-        command = json.loads(re.search(r'^CMD (.*)', docker_file, re.MULTILINE).group(1))
         self.machine.run('docker', 'run', '--detach', '--name', 'service', *self.options(compose()['escrowd'], without),
-                         IMAGE, *command)
+                         IMAGE)
 
     def log(self):
         result = subprocess.run(['docker', 'logs', 'service'], env=self.machine.environment, capture_output=True,
@@ -88,7 +68,7 @@ class Service:
         self.machine.run('docker', 'rm', 'service')
 
     def ask(self, method, route, body=None):
-        connection = Connection(f'{self.place}/run/escrowd.sock')
+        connection = UnixConnection(f'{self.place}/run/escrowd.sock')
         with contextlib.closing(connection):
             connection.request(method, f'/v1/{route}', None if body is None else json.dumps(body),
                                {'Content-Type': 'application/json'})
@@ -160,8 +140,8 @@ def make_image(machine):
             file.write(text)
     archive = f'{machine.directory}/service.tar'
     subprocess.run(['tar', '-C', root, '-cf', archive, '.'], check=True)
-    entry = re.search(r'^(ENTRYPOINT .*)', text_of('deploy/docker/Dockerfile'), re.MULTILINE).group(1)
-    machine.run('docker', 'import', '--change', entry, archive, IMAGE)
+    entries = re.findall(r'^(?:ENTRYPOINT|CMD) .*', source('deploy/docker/Dockerfile'), re.MULTILINE)
+    machine.run('docker', 'import', *[word for entry in entries for word in ('--change', entry)], archive, IMAGE)
 
 
 def ItsServiceWorksWithTheRightsThatAreListed(machine):
@@ -203,6 +183,27 @@ def ItsServiceWorksWithTheRightsThatAreListed(machine):
     expect_equal('finishing', (status, answer.get('state')), (200, 'committed'))
     service.stop()
     expect_equal('the content', machine.git('show', 'main:file'), 'kept')
+
+
+def ComposeRunsItsServiceAndItsJob(machine):
+    make_image(machine)
+    service = Service(machine)
+    def compose_up(*words):
+        return machine.compose('compose.yaml', {STATE: service.place}, *words)
+    status, said = compose_up('up', '--detach', 'escrowd')
+    expect_equal(f'up ({said})', status, 0)
+    eventually('the service is up', service.is_up)
+    status, answer = service.ask('POST', 'repositories', {'name': 'data',
+                                                          'path': '/var/lib/escrow/repositories/data.git'})
+    expect_equal(f'registering ({answer})', status, 201)
+    status, said = compose_up('run', '--rm', 'job')
+    expect_equal(f'the job ({said})', status, 0)
+    expect_equal('what it wrote', machine.git('diff', '--name-status', 'main^', 'main'), 'A\tbuilt')
+    before = machine.git('rev-parse', 'main')
+    status, said = compose_up('run', '--rm', 'job', 'sh', '-c', 'rm built; exit 3')
+    expect_equal(f'a job that fails ({said})', (status, machine.git('rev-parse', 'main')), (3, before))
+    status, said = compose_up('down')
+    expect_equal(f'down ({said})', status, 0)
 
 
 def ItsServiceNeedsEveryRightThatIsListed(machine):

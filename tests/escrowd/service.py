@@ -3,13 +3,11 @@
 Every answer to request() is checked against api/openapi.yaml, by jsonschema: its status, content type and document; so
 is every request that was not refused.
 """
-import http.client
 import json
 import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,31 +16,12 @@ import time
 import jsonschema
 import yaml
 
+sys.path.insert(0, f'{os.path.dirname(os.path.abspath(__file__))}/../support')
+from expectations import UnixConnection, eventually, expect, expect_equal, fail  # pylint: disable=wrong-import-position
+
 NOBODY = 65534
 NOBODY_NAME = 'user:' + pwd.getpwuid(NOBODY).pw_name
 JSON = {'Content-Type': 'application/json'}
-
-
-def fail(message):
-    sys.exit(message)
-
-
-def expect_equal(what, actual, expected):
-    if actual != expected:
-        fail(f'{what}: got {actual!r}, expected {expected!r}')
-
-
-def expect(condition, what):
-    if not condition:
-        fail(what)
-
-
-def eventually(what, condition, seconds=10):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            fail(f'not within {seconds} s: {what}')
-        time.sleep(0.02)
 
 
 class Answer:
@@ -141,17 +120,6 @@ class Description:
 
 
 DESCRIPTION = Description()
-
-
-class UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path, timeout=30):
-        super().__init__('escrowd', timeout=timeout)
-        self.path = path
-
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self.path)
 
 
 def request(path, method, target, body=None, headers=None, timeout=30):

@@ -1,0 +1,40 @@
+"""What the tests that are programs of their own expect, and end with a sentence when it is not so; and HTTP over a Unix
+socket.
+"""
+import http.client
+import socket
+import sys
+import time
+
+
+def fail(message):
+    sys.exit(message)
+
+
+def expect(condition, what):
+    if not condition:
+        fail(what)
+
+
+def expect_equal(what, actual, expected):
+    if actual != expected:
+        fail(f'{what}: got {actual!r}, expected {expected!r}')
+
+
+def eventually(what, condition, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            fail(f'not within {seconds} s: {what}')
+        time.sleep(0.02)
+
+
+class UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path, timeout=30):
+        super().__init__('escrowd', timeout=timeout)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
