@@ -149,7 +149,12 @@ int host_mount(MessageChannel& channel, const RunOrder& order) {
   }
   channel.send(MessageKind::ready, "");
   const std::optional<Message> answer = channel.receive();
-  if (!answer || answer->kind != MessageKind::go) return kExitEscrowFailed;
+  if (!answer || answer->kind != MessageKind::go) {
+    // Nobody was told of it.
+    host->seal_and_unmount();
+    host->finish_rollback(session::Reason::not_started, std::nullopt, "escrowd", false);
+    return kExitEscrowFailed;
+  }
   channel.send(MessageKind::running, "");
   channel.close();
   serve_mount(*host, signals);

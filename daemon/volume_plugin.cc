@@ -276,10 +276,12 @@ std::string VolumePlugin::unmount(const VolumeRequest& request) {
       std::optional<Mount> mount = find(before.session);
       if (!mount) break;
       // Nothing ran with it: docker has copied what the image has there, or no container could be started.
-      const bool is_unused = !mount->was_started && watch_.knows_all(mount->created_ns);
-      if (is_unused && mount->ending == Reason::none) {
-        end_without_verdict(Reason::not_started, false, *mount);
-        watch_.change(mount->session, [&](Mount& noted) { noted = *mount; });
+      if (watch_.knows_all(mount->created_ns)) {
+        watch_.change(mount->session, [&](Mount& noted) {
+          const bool is_unused = !noted.was_started && noted.ending == Reason::none;
+          if (is_unused) end_without_verdict(Reason::not_started, false, noted);
+          mount = noted;
+        });
       }
       if (mount->ending != Reason::none) {
         sessions_.end(*mount);

@@ -149,6 +149,17 @@ void VolumeSessions::finish(const Mount& mount) {
                .trigger_id = mount.container});
 }
 
+// Docker has copied what an image has at the volume's place, or nobody waited for the answer to Mount. One whose host
+// was killed meanwhile was not ended by us, and is audited as any that ends so.
+void VolumeSessions::forget_unused(const Mount& mount) {
+  if (!mount.container.empty() || mount.ending != Reason::not_started) return;
+  storage::Repository& repository = repositories_.find(mount.repository).context->repository();
+  const std::optional<SessionRecord> record = repository.catalog().find(mount.session);
+  if (record && (record->state != State::rolled_back || record->reason != Reason::not_started)) return;
+  repository.forget(mount.session);
+  facts_.forget_session(mount.session);
+}
+
 void VolumeSessions::forget(const Mount& mount) {
   clear_dead_mount(mount.path, "escrow:" + mount.session.text());
   if (::rmdir(mount.path.c_str()) != 0 && errno != ENOENT) {
@@ -164,6 +175,7 @@ bool VolumeSessions::end(const Mount& mount) {
   if (!is_noted) return true;
   try {
     finish(mount);
+    forget_unused(mount);
     forget(mount);
     return true;
   } catch (const Error& error) {

@@ -30,13 +30,15 @@ class VolumeSessions {
   // Whether its host lives.
   bool is_hosted(const storage::VolumeStore::Mount& mount);
   // As `mount.ending` says, unless somebody has ended the session before; then the mount is forgotten. Waits for
-  // another thread that does the same. What cannot be done now is logged, and to be tried again: false.
+  // another thread that does the same. Of a session that no container had nothing stays, not even its record. What
+  // cannot be done now is logged, and to be tried again: false.
   bool end(const storage::VolumeStore::Mount& mount);
   void reap() noexcept { hosts_.reap(); }
 
  private:
   class Turn;
   void finish(const storage::VolumeStore::Mount& mount);
+  void forget_unused(const storage::VolumeStore::Mount& mount);
   void forget(const storage::VolumeStore::Mount& mount);
 
   const EscrowdConfig& config_;  // constant references; self-locking

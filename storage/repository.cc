@@ -148,6 +148,8 @@ std::vector<AuditEntry> Repository::audit(const std::function<bool(const Session
   return entries;
 }
 
+void Repository::forget(const session::SessionId& id) { impl_->catalog.forget(id); }
+
 std::chrono::seconds Repository::audit_retention() const { return read_audit_retention(git_directory()); }
 
 std::vector<std::pair<std::string, ObjectId>> Repository::branches() const {

@@ -84,6 +84,8 @@ class Repository {
   std::vector<NumberedDenial> denials_after(std::int64_t number, std::size_t limit) const;
   CatalogNumbers numbers() const;
   CacheCounts cache_counts() const;  // since it was opened
+  // As if a session that has ended, and of which nothing is kept, had never been.
+  void forget(const session::SessionId& id);
   // How long records of sessions that have ended are kept (branch_rules.h).
   std::chrono::seconds audit_retention() const;
   // Every branch and its head, by name.

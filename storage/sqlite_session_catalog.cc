@@ -229,6 +229,12 @@ struct SqliteSessionCatalog::Connection {
     run.next();
     return static_cast<std::uint64_t>(run.integer(0));
   }
+  // After sessions were deleted.
+  void drop_what_has_no_session() {
+    if (database.changes() == 0) return;
+    prune_history.execute();
+    prune_denials.execute();
+  }
   // False: no such kind was denied before.
   bool counted(const SessionId& id, const DenialCount& denial) {
     count_denial.execute(id.text(), denial.operation, Bytes{denial.path}, denial.rule, denial.count,
@@ -254,6 +260,8 @@ struct SqliteSessionCatalog::Connection {
   Statement prune{database,
                   "DELETE FROM session WHERE state IN ('committed', 'commit_failed', 'rolled_back') "
                   "AND (changed_s < ?1 OR (changed_s = ?1 AND changed_ns < ?2))"};
+  Statement forget{database,
+                   "DELETE FROM session WHERE id = ?1 AND state IN ('committed', 'commit_failed', 'rolled_back')"};
   Statement prune_history{database, "DELETE FROM history WHERE session NOT IN (SELECT id FROM session)"};
   Statement count_denial{database,
                          "UPDATE denial SET count = count + ?5, last_s = ?6, last_ns = ?7, "
@@ -364,13 +372,17 @@ std::vector<DenialCount> SqliteSessionCatalog::denials(const SessionId& id) cons
 
 void SqliteSessionCatalog::prune(Timestamp before) {
   auto guard = connection_.lock();
-  Connection& connection = **guard;
-  Transaction transaction(connection.database);
-  connection.prune.execute(before.seconds, before.nanoseconds);
-  if (connection.database.changes() > 0) {
-    connection.prune_history.execute();
-    connection.prune_denials.execute();
-  }
+  Transaction transaction((*guard)->database);
+  (*guard)->prune.execute(before.seconds, before.nanoseconds);
+  (*guard)->drop_what_has_no_session();
+  transaction.commit();
+}
+
+void SqliteSessionCatalog::forget(const SessionId& id) {
+  auto guard = connection_.lock();
+  Transaction transaction((*guard)->database);
+  (*guard)->forget.execute(id.text());
+  (*guard)->drop_what_has_no_session();
   transaction.commit();
 }
 

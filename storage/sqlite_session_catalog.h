@@ -32,6 +32,8 @@ class SqliteSessionCatalog final : public session::SessionCatalog {
   void add_denials(const session::SessionId& id, const std::vector<session::DenialCount>& denials) override;
   std::vector<session::DenialCount> denials(const session::SessionId& id) const override;
   void prune(session::Timestamp before) override;
+  // Forgets one session, its history and denials; only a final one.
+  void forget(const session::SessionId& id);
 
   // Oldest first.
   std::vector<Transition> history(const session::SessionId& id) const;

@@ -119,6 +119,14 @@ class VolumeMachine(Machine):
                f"the end is {now['state']}, {now['reason']}, not {state}, {reasons}: {self.log()[-2000:]}")
         return now
 
+    def expect_no_trace(self):
+        """As if there had been no session at all."""
+        expect_equal('sessions', self.sessions(), [])
+        expect_equal('the audit', json.loads(self.escrow('audit', '--json')), self.imported)
+        expect_equal('references', self.git('for-each-ref', '--format=%(refname)'), 'refs/heads/main')
+        expect_equal('directories', os.listdir(f'{self.repository}/escrow/sessions'), [])
+        expect_equal('mounts', os.listdir(f'{self.directory}/state/volumes'), [])
+
     def expect_unchanged(self):
         expect_equal('the branch', self.git('rev-parse', 'main'), self.first)
 

@@ -97,6 +97,26 @@ TEST_F(SqliteCatalog, EveryTransitionIsInTheHistory) {
   EXPECT_TRUE(catalog.history(record.id).empty());
 }
 
+TEST_F(SqliteCatalog, OfASessionThatIsForgottenNothingStaysAndOneThatIsOpenIsNotForgotten) {
+  SqliteSessionCatalog catalog(path_);
+  SessionRecord record = support::sample_record(SessionId::generate());
+  const SessionRecord other = support::sample_record(SessionId::generate());
+  for (const SessionRecord& one : {record, other}) {
+    catalog.insert(one);
+    catalog.add_denials(one.id, {{.operation = "open", .path = "x", .rule = "1", .count = 1, .first = {}, .last = {}}});
+  }
+  catalog.forget(record.id);
+  EXPECT_TRUE(catalog.find(record.id));
+  record.state = State::rolled_back;
+  catalog.transition(State::open, record, "user:bob", "not_started");
+  catalog.forget(record.id);
+  EXPECT_FALSE(catalog.find(record.id));
+  EXPECT_TRUE(catalog.history(record.id).empty());
+  EXPECT_TRUE(catalog.denials(record.id).empty());
+  EXPECT_EQ(catalog.history(other.id).size(), 1u);
+  EXPECT_EQ(catalog.denials(other.id).size(), 1u);
+}
+
 TEST_F(SqliteCatalog, ManyConnectionsCreateAndFillOneDatabaseAtOnce) {
   constexpr int kThreads = 8, kEach = 20;
   std::vector<std::thread> threads;
