@@ -17,7 +17,7 @@ packages=(
   sqlite3 rsync attr python3 fuse-overlayfs man-db procps util-linux tar libarchive-tools strace curl python3-yaml
   python3-jsonschema openssl clang libclang-rt-dev docker.io docker-compose podman runc busybox-static
   # try the package (deploy/try-package.sh)
-  debootstrap
+  debootstrap systemd-container
 )
 
 missing=()

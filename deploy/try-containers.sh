@@ -4,38 +4,15 @@
 # image is made of the fresh system itself, so no registry is asked. Takes several minutes.
 #
 # usage: sudo deploy/try-containers.sh [BUILD-DIRECTORY]     (default: builds the preset release)
-set -euo pipefail
 cd "$(dirname "$0")/.."
-step() { printf '\n== %s\n' "$*"; }
-fail() {
-  echo "deploy/try-containers.sh: $*" >&2
-  exit 1
-}
-[ "$(id -u)" -eq 0 ] || fail "only root can make a chroot"
-# Everything that is mounted or started here ends with this process.
-[ -n "${ESCROW_TRY_CONTAINERS:-}" ] || ESCROW_TRY_CONTAINERS=inside exec unshare --mount --pid --fork --kill-child \
-  --mount-proc "$0" "$@"
-
-build=${1:-build/release}
-if [ $# -eq 0 ]; then
-  step "Building (preset release)"
-  deploy/setup.sh
-  cmake --preset release -Wno-dev -DESCROW_TESTS=OFF >/dev/null
-  cmake --build --preset release --parallel "$(nproc)" --target escrow escrowd
-fi
-# In memory: unpacking a system waits for the disk most of its time. It goes with the mount namespace.
-work=$(mktemp -d "${TMPDIR:-/tmp}/escrow-containers.XXXXXX")
-root=$work/root
-trap 'umount -l "$work" && rmdir "$work"' EXIT
-mount -t tmpfs -o size=4g,mode=755 tmpfs "$work"
-quietly() { "$@" >"$work/log" 2>&1 || { cat "$work/log"; fail "$*"; }; }
+source deploy/fresh-debian.sh 4g "$@"
 quietly cpack --config "$build/CPackConfig.cmake" -B "$work/cpack"
 
 step "A fresh Debian 12"
 mkdir "$root"
 # runc wants the root of its world to be a mount.
 mount --bind "$root" "$root"
-deploy/fresh-debian.sh "$root"
+fresh_debian
 tar --one-file-system --exclude=./var/cache/apt --directory "$root" --create --file "$work/debian.tar" .
 mount --rbind /sys "$root/sys"
 mount -t devpts -o newinstance,ptmxmode=666 devpts "$root/dev/pts"

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -121,7 +122,9 @@ class Machine:
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.runtime.stop()
         # What a killed dockerd leaves: its containerd, and the shims of containers.
-        subprocess.run(['pkill', '-KILL', '-f', self.directory], check=False)
+        for pid in started_below(self.directory):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         with open('/proc/mounts', encoding='utf-8') as mounts:
             for line in reversed(mounts.readlines()):
                 if line.split()[1].startswith(self.directory):
@@ -182,6 +185,15 @@ class Machine:
             left = [line for line in mounts if line.startswith('escrow:') and self.directory in line]
         expect_equal('mounts', left, [])
         self.git('fsck', '--strict')
+
+
+def started_below(directory):
+    """The processes, other than this one, whose command lines name the directory."""
+    for pid in (int(name) for name in os.listdir('/proc') if name.isdigit()):
+        with contextlib.suppress(OSError):
+            with open(f'/proc/{pid}/cmdline', 'rb') as file:
+                if pid != os.getpid() and directory.encode() in file.read():
+                    yield pid
 
 
 def obstacle():
