@@ -132,7 +132,7 @@ wait "$finishing" || { cat "$work/finished"; fail "a commit under way was not an
 wait "$asking" || fail "somebody was refused while the service restarted"
 grep -q '"state":"committed"' "$work/finished" || fail "a commit under way was not made"
 ask GET "runs/$run/wait" >/dev/null
-[ "$(inside git --git-dir $repository show main:run)" = run ] || fail "a run has not gone on while the service restarted"
+[ "$(inside git --git-dir $repository show main:run)" = run ] || fail "a run did not go on over restarts"
 printf 'ESCROW_REPO=%s\nESCROW_MOUNT_OPTIONS=--session %s\n' $repository "$session" >"$root/etc/escrow/mnt-unit.conf"
 inside mkdir /mnt/unit
 ask POST "sessions/$session/unmount" >/dev/null
