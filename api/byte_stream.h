@@ -73,6 +73,11 @@ class ByteStream {
     pollfd watched{socket_.native_handle(), POLLRDHUP, 0};
     return ::poll(&watched, 1, 0) > 0;
   }
+  // Whether there is something to read now.
+  bool has_bytes() {
+    error_code failed;
+    return socket_.available(failed) > 0;
+  }
   void cancel() {
     error_code ignored;
     socket_.cancel(ignored);

@@ -44,7 +44,8 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr auto kPollInterval = 100ms;
-// How long a client that was refused may still send what nobody reads.
+// How long a client that was refused may still send what nobody reads; and how long one that has just come is waited
+// for when the server is to stop.
 constexpr auto kLinger = 2s;
 
 }  // namespace
@@ -150,15 +151,18 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     refuse(ProblemCode::unavailable, "there are too many connections; try again");
   }
 
-  // Nothing more is read; what is being answered still is.
+  // Nothing more is read but what a client asks already that is not answered yet; what is being answered still is.
   void stop_reading() {
-    if (phase_ == Phase::reading) return close();
+    if (phase_ == Phase::reading) return is_asking() ? arm(kLinger) : close();
     // A client that takes nothing of what it follows is not waited for.
     if (phase_ == Phase::streaming) arm(kLinger);
   }
 
  private:
   enum class Phase { reading, handling, writing, streaming };
+
+  // One that was accepted, and then closed without a word, would have been better off waiting for the next server.
+  bool is_asking() { return !was_answered_ || buffer_.size() > 0 || socket_.has_bytes(); }
 
   // Cancels what the connection waits for, unless arm() or disarm() comes first.
   void arm(std::chrono::milliseconds after) {
@@ -188,7 +192,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   }
 
   void await_request() {
-    if (server_.draining) return close();
+    if (server_.draining && !is_asking()) return close();
     phase_ = Phase::reading;
     timed_out_ = false;
     parser_.emplace();
@@ -196,7 +200,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     // Which limit holds for the body, the header says.
     parser_->body_limit(std::numeric_limits<std::uint64_t>::max());
     if (buffer_.size() > 0) return read_header();
-    arm(server_.options.idle_timeout);
+    arm(server_.draining ? kLinger : server_.options.idle_timeout);
     socket_.async_read_some(buffer_.prepare(4096), [self = shared_from_this()](error_code failed, std::size_t count) {
       if (failed) return self->close();
       self->buffer_.commit(count);
@@ -205,7 +209,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   }
 
   void read_header() {
-    arm(server_.options.request_timeout);
+    arm(patience());
     http::async_read_header(socket_, buffer_, *parser_, [self = shared_from_this()](error_code failed, std::size_t) {
       if (failed) return self->refuse(failed);
       const auto& message = self->parser_->get();
@@ -377,6 +381,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
 
   void write(HttpResponse response) {
     phase_ = Phase::writing;
+    was_answered_ = true;
     keep_alive_ = keep_alive_ && !server_.draining;
     auto message = std::make_shared<http::response<http::string_body>>(http::int_to_status(response.status), 11);
     if (!response.content_type.empty()) message->set(http::field::content_type, response.content_type);
@@ -409,6 +414,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
 
   void begin_stream(Stream stream) {
     phase_ = Phase::streaming;
+    was_answered_ = true;
     // To a client of HTTP/1.0 the end of the connection is the end of the answer.
     keep_alive_ = keep_alive_ && knows_chunks_ && !server_.draining;
     auto sending = std::make_shared<Sending>();
@@ -530,6 +536,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   std::optional<http::request_parser<http::string_body>> parser_;
   Phase phase_ = Phase::reading;
   std::uint64_t generation_ = 0;  // of the timer
+  bool was_answered_ = false;     // ever
   bool timed_out_ = false;
   bool keep_alive_ = false;
   bool knows_chunks_ = true;  // HTTP/1.1
@@ -540,7 +547,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
 
 void HttpServer::Impl::accept(Door& door) {
   door.acceptor.async_accept([this, &door](error_code failed, ByteStream::Socket socket) {
-    if (draining) return;
+    if (failed && draining) return;
     if (failed) {
       // Out of descriptors: wait for some to come back rather than spin.
       door.pause.expires_after(100ms);
@@ -552,7 +559,7 @@ void HttpServer::Impl::accept(Door& door) {
     const bool is_full = door.connections >= options.max_connections;
     const auto connection = std::make_shared<Connection>(*this, door, std::move(socket));
     is_full ? connection->refuse_full() : connection->start();
-    accept(door);
+    if (!draining) accept(door);
   });
 }
 
@@ -568,8 +575,11 @@ void HttpServer::Impl::drain() {
   for (Connection* connection : now) {
     if (connections.contains(connection)) connection->stop_reading();
   }
-  open.lock()->draining = true;
-  all_closed.notify_all();
+  // Whom a door has let in already without anybody having noticed comes before.
+  asio::post(io, [this] {
+    open.lock()->draining = true;
+    all_closed.notify_all();
+  });
 }
 
 HttpServer::HttpServer(const Options& options, Handler handler, session::Log& log)

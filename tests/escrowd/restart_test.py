@@ -227,5 +227,26 @@ def ASocketOfTheServiceManagerOutlivesTheService(start):
                     expect(words in said and said.count('\n') == 1, said)
 
 
+def WhoHasJustComeIsAnsweredWhileTheServiceStops(start):
+    question = b'GET /v1/health HTTP/1.1\r\nHost: escrowd\r\n\r\n'
+    with start() as service:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as late:
+            late.connect(service.socket)
+            late.settimeout(10)
+            expect_equal('one that came later', service.get('/v1/health').status, 200)  # so the first is in
+            service.process.send_signal(signal.SIGTERM)
+            time.sleep(0.3)
+            late.sendall(question)
+            expect_equal('the answer', late.recv(4096)[:15], b'HTTP/1.1 200 OK')
+        expect_equal('the exit status', service.process.wait(10), 0)
+        # Who says nothing is not waited for long.
+        service.start()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent:
+            silent.connect(service.socket)
+            begun = time.monotonic()
+            expect_equal('the exit status', service.stop(), 0)
+            expect(time.monotonic() - begun < 5, 'a client that says nothing keeps it from stopping')
+
+
 if __name__ == '__main__':
     main(globals())
