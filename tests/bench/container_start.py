@@ -4,7 +4,8 @@
 usage: container_start.py [--build DIR] [--runtime docker|podman] [--rounds N] [--at-once N]
 
 Each round starts every kind once, another one first each time; the figures are medians. Then so many at once. Needs
-root, the runtime and busybox; starts a runtime of its own (../containers/runtimes.py). A kind is a line in KINDS.
+root, the runtime and busybox; starts a runtime of its own (../containers/runtimes.py), and for docker an escrowd that
+serves volumes (podman gives several containers at once the same one). A kind is a line in KINDS.
 """
 import argparse
 import os
@@ -16,6 +17,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, f'{HERE}/../containers')
 from runtimes import IMAGE, Docker, Machine, Podman, obstacle  # pylint: disable=wrong-import-position
+from volumes import VolumeMachine  # pylint: disable=wrong-import-position
 
 
 def bind_mount(machine):
@@ -47,8 +49,12 @@ def escrow_run(machine):
             IMAGE, '--pull', 'never', '--network', 'none', '--']
 
 
+def escrow_volume(_):
+    return ['docker', 'run', '--rm', '--network', 'none', '-v', 'work:/sandbox', '--workdir', '/sandbox', IMAGE]
+
+
 KINDS = {'bind mount': bind_mount, 'bind mount, and what `escrow run` asks': bind_mount_asked,
-         'escrow run --image': escrow_run}
+         'escrow run --image': escrow_run, 'volume of driver escrow': escrow_volume}
 
 
 def finish(process):
@@ -71,7 +77,7 @@ def seconds_of(machine, kind, count, command=('busybox', 'true')):
 
 def rows(machine, rounds, at_once):
     """(kind, median alone, slowest alone, that many at once)"""
-    kinds = list(KINDS)
+    kinds = [kind for kind in KINDS if machine.runtime.name == 'docker' or KINDS[kind] != escrow_volume]
     alone = {kind: [] for kind in kinds}
     for kind in kinds:
         seconds_of(machine, kind, 1)
@@ -93,8 +99,14 @@ def main():
     arguments.escrow = os.path.abspath(f'{arguments.build}/daemon/escrow')
     if why := obstacle():
         sys.exit(why)
-    machine = Machine(arguments, Docker if arguments.runtime == 'docker' else Podman)
+    if arguments.runtime == 'docker':
+        arguments.escrowd = os.path.abspath(f'{arguments.build}/daemon/escrowd')
+        machine = VolumeMachine(arguments, Docker)
+    else:
+        machine = Machine(arguments, Podman)
     try:
+        if arguments.runtime == 'docker':
+            machine.volume()
         print(f'| {arguments.runtime} | median, ms | slowest, ms | ratio | {arguments.at_once} at once, s | ratio |\n'
               '|---|---|---|---|---|---|')
         first = None
@@ -102,6 +114,8 @@ def main():
             first = first or (median, crowd)
             print(f'| {kind} | {median * 1000:.0f} | {slowest * 1000:.0f} | {median / first[0]:.2f} | {crowd:.1f} | '
                   f'{crowd / first[1]:.2f} |')
+        if arguments.runtime == 'docker' and {one['state'] for one in machine.sessions()} != {'committed'}:
+            sys.exit(f'not every container over the volume was a success: {machine.log()[-2000:]}')
     finally:
         machine.close()
 

@@ -121,8 +121,8 @@ class Machine:
                 subprocess.run([self.runtime.name, 'rm', '-f', name], env=self.environment, check=False,
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.runtime.stop()
-        # What a killed dockerd leaves: its containerd, and the shims of containers.
-        for pid in started_below(self.directory):
+        # What a killed dockerd leaves: its containerd, and the shims of containers with what runs in them.
+        for pid in list(started_below(self.directory)):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         with open('/proc/mounts', encoding='utf-8') as mounts:
@@ -188,12 +188,15 @@ class Machine:
 
 
 def started_below(directory):
-    """The processes, other than this one, whose command lines name the directory."""
-    for pid in (int(name) for name in os.listdir('/proc') if name.isdigit()):
+    """Processes, other than this one, whose command lines name the directory, or whose container is docker's there."""
+    containers = f'{directory}/runtime/data/containers'
+    names = [directory] + (os.listdir(containers) if os.path.isdir(containers) else [])
+    for pid in (int(name) for name in os.listdir('/proc') if name.isdigit() and int(name) != os.getpid()):
         with contextlib.suppress(OSError):
-            with open(f'/proc/{pid}/cmdline', 'rb') as file:
-                if pid != os.getpid() and directory.encode() in file.read():
-                    yield pid
+            with open(f'/proc/{pid}/cmdline', 'rb') as command, open(f'/proc/{pid}/cgroup', 'rb') as cgroup:
+                said = command.read() + cgroup.read()
+            if any(name.encode() in said for name in names):
+                yield pid
 
 
 def obstacle():
