@@ -41,7 +41,8 @@ $script"
 
 step "README.md's container quick start"
 quick=$work/quick
-sed -n '/^### In a container/,/^### From/p' README.md | sed -n '/^```sh$/,/^```$/p' | sed '/^```/d' >"$quick"
+# Its first block: the volumes of the next need an escrowd.
+sed -n '/^### In a container/,/^```$/p' README.md | sed -n '/^```sh$/,/^```$/p' | sed '/^```/d' >"$quick"
 cp "$work"/cpack/escrow_*.deb "$root/root"
 head -n 1 "$quick" | run /root >"$work/log" 2>&1 || { cat "$work/log"; fail "its first line"; }
 # As the package's unit would, but for what would change the network of this machine.
