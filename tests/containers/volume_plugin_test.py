@@ -220,7 +220,7 @@ def ComposeFilesHaveVolumesToo(machine):
     expect_equal(f'status ({said})', status, 0)
     machine.expect_end('rolled_back', 'cancelled')
     expect_equal('the branch', machine.git('rev-parse', 'main'), committed)
-    expect_equal('volumes', machine.run('docker', 'volume', 'ls', '--format', '{{.Name}}'), '')
+    expect_equal('volumes', machine.volumes(), [])
     machine.expect_clean()
 
 
@@ -361,7 +361,7 @@ def BadOptionsAreRefusedByASentence(machine):
         words_of = [word for name, value in options.items() for word in ('-o', f'{name}={value}')]
         status, _, err = machine.runtime_command('volume', 'create', '--driver', machine.driver, *words_of, 'bad')
         expect(status != 0 and words in err and err.count('\n') == 0, f'{options}: {status} {err}')
-    expect_equal('volumes', machine.run(machine.runtime.name, 'volume', 'ls', '--format', '{{.Name}}'), '')
+    expect_equal('volumes', machine.volumes(), [])
     expect_equal('sessions', machine.sessions(), [])
 
 
@@ -379,9 +379,9 @@ def AVolumeInUseIsNotRemoved(machine):
     machine.run(machine.runtime.name, 'rm', '-f', name)
     machine.stop_service()
     machine.start_service()
-    expect('work' in machine.run(machine.runtime.name, 'volume', 'ls', '--format', '{{.Name}}').split(), 'it is gone')
+    expect_equal('volumes', machine.volumes(), ['work'])
     machine.run(machine.runtime.name, 'volume', 'rm', 'work')
-    expect_equal('volumes', machine.run(machine.runtime.name, 'volume', 'ls', '--format', '{{.Name}}'), '')
+    expect_equal('volumes', machine.volumes(), [])
 
 
 def WithoutARuntimeThatTellsNobodyGetsAVolume(machine):

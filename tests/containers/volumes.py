@@ -83,6 +83,11 @@ class VolumeMachine(Machine):
         self.run(self.runtime.name, 'volume', 'create', '--driver', self.driver, *words, name)
         return name
 
+    def volumes(self):
+        """The names of those of this plugin: docker asks every plugin of the machine, those of other tests, too."""
+        listed = self.run(self.runtime.name, 'volume', 'ls', '--format', '{{.Driver}} {{.Name}}')
+        return [line.split()[1] for line in listed.splitlines() if line.split()[0] == self.driver]
+
     def command(self, script, *options, volume='work:/data', image=IMAGE):
         # Podman tells nobody of a stop: only one that cannot be trapped can be told from success.
         stop = [] if self.is_docker else ['--stop-signal', 'SIGKILL']
