@@ -155,6 +155,13 @@ SessionResource ServiceSessions::open_new(const Caller& caller, const ServiceRep
   const session::SessionOptions options = options_of(caller, repository, opening);
   const SessionId id = SessionId::generate();
   const Turn turn(*this, id);
+  const std::int64_t now = milliseconds(clock_.now());
+  const auto after = [now](std::uint64_t ms) { return ms == 0 ? 0 : now + static_cast<std::int64_t>(ms); };
+  const storage::ServiceStore::Terms terms{.lease_ms = opening.lease_ms,
+                                           .lease_until_ms = after(opening.lease_ms),
+                                           .deadline_ms = after(opening.timeout_ms),
+                                           .opens = opening.opens,
+                                           .data = opening.data};
   // What the service knows of it comes first: a session that exists is then never without an owner.
   store_.add_session({.id = id,
                       .repository = repository.name,
@@ -163,14 +170,8 @@ SessionResource ServiceSessions::open_new(const Caller& caller, const ServiceRep
                       .request_key = opening.request_key,
                       .message = opening.message,
                       .mountpoint = opening.mountpoint,
-                      .labels = opening.labels});
-  const std::int64_t now = milliseconds(clock_.now());
-  const auto after = [now](std::uint64_t ms) { return ms == 0 ? 0 : now + static_cast<std::int64_t>(ms); };
-  store_.set_terms(id, {.lease_ms = opening.lease_ms,
-                        .lease_until_ms = after(opening.lease_ms),
-                        .deadline_ms = after(opening.timeout_ms),
-                        .opens = opening.opens,
-                        .data = opening.data});
+                      .labels = opening.labels},
+                     terms);
   session::SessionManager& sessions = repository.context->sessions();
   bool is_open = false;
   try {

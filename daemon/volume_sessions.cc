@@ -99,6 +99,14 @@ void VolumeSessions::open(const Mount& mount, const VolumeOptions& options) {
   order.session.contained_symlinks = options.contained_symlinks;
   order.create_branch = opening.options.branch.empty();
   order.host_mountpoint = mount.path;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const std::int64_t now_ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+  const auto timeout_ms = static_cast<std::int64_t>(opening.timeout_ms);
+  const storage::ServiceStore::Terms terms{.lease_ms = 0,
+                                           .lease_until_ms = 0,
+                                           .deadline_ms = timeout_ms == 0 ? 0 : now_ms + timeout_ms,
+                                           .opens = {},
+                                           .data = {}};
   facts_.add_session({.id = mount.session,
                       .repository = repository.name,
                       .owner = caller.principal,
@@ -106,16 +114,9 @@ void VolumeSessions::open(const Mount& mount, const VolumeOptions& options) {
                       .request_key = {},
                       .message = opening.message,
                       .mountpoint = {},
-                      .labels = {{"volume", mount.volume}}});
+                      .labels = {{"volume", mount.volume}}},
+                     terms);
   try {
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    const std::int64_t now_ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
-    const auto timeout_ms = static_cast<std::int64_t>(opening.timeout_ms);
-    facts_.set_terms(mount.session, {.lease_ms = 0,
-                                     .lease_until_ms = 0,
-                                     .deadline_ms = timeout_ms == 0 ? 0 : now_ms + timeout_ms,
-                                     .opens = {},
-                                     .data = {}});
     make_directory(mount.path);
     hosts_.start(order);
   } catch (...) {

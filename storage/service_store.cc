@@ -200,7 +200,7 @@ bool ServiceStore::add_repository(const Registration& repository, const std::str
   return true;
 }
 
-void ServiceStore::add_session(const SessionFacts& facts) {
+void ServiceStore::add_session(const SessionFacts& facts, const std::optional<Terms>& terms) {
   writes_.run(connection_, [&](Connection& connection) {
     if (!facts.external_id.empty()) {
       const auto known = connection.read(connection.read_by_external.run(facts.owner, facts.external_id));
@@ -212,6 +212,9 @@ void ServiceStore::add_session(const SessionFacts& facts) {
     connection.add_session.execute(facts.id.text(), facts.repository, facts.owner, null_when_empty(facts.external_id),
                                    null_when_empty(facts.request_key), Bytes{facts.message}, Bytes{facts.mountpoint},
                                    Bytes{join(facts.labels)});
+    if (!terms) return;
+    connection.set_terms.execute(facts.id.text(), terms->lease_ms, terms->lease_until_ms, terms->deadline_ms,
+                                 terms->opens, terms->data);
   });
 }
 
@@ -250,11 +253,6 @@ void ServiceStore::forget_session(const SessionId& id) {
     connection.forget_session.execute(id.text());
     connection.forget_terms.execute(id.text());
   });
-}
-
-void ServiceStore::set_terms(const SessionId& id, const Terms& terms) {
-  (*connection_.lock())
-      ->set_terms.execute(id.text(), terms.lease_ms, terms.lease_until_ms, terms.deadline_ms, terms.opens, terms.data);
 }
 
 ServiceStore::Terms ServiceStore::terms(const SessionId& id) const {

@@ -42,8 +42,15 @@ class ServiceStore {
     std::string mountpoint;   // where it is to be mounted as long as it is open; empty: nowhere
     std::map<std::string, std::string> labels;
   };
-  // Throws Error{exists} for an external id that the owner has used.
-  void add_session(const SessionFacts& facts);
+  // How long it may stay open, and how it is mounted.
+  struct Terms {
+    std::uint64_t lease_ms = 0;      // a lease's length; 0: none
+    std::int64_t lease_until_ms = 0;  // since the epoch; 0: none
+    std::int64_t deadline_ms = 0;    // of the session; 0: none
+    std::string opens, data;         // as `escrow mount` takes them; empty: auto
+  };
+  // Before the session is opened. Throws Error{exists} for an external id that the owner has used.
+  void add_session(const SessionFacts& facts, const std::optional<Terms>& terms = std::nullopt);
   std::optional<SessionFacts> session(const session::SessionId& id) const;
   std::optional<SessionFacts> session_by_request(const std::string& owner, const std::string& request_key) const;
   std::vector<SessionFacts> sessions() const;
@@ -52,15 +59,6 @@ class ServiceStore {
   void clear_mountpoints(const std::vector<session::SessionId>& ids);
   void forget_session(const session::SessionId& id);
 
-  // ---- How long a session may stay open, and how it is mounted.
-  struct Terms {
-    std::uint64_t lease_ms = 0;      // a lease's length; 0: none
-    std::int64_t lease_until_ms = 0;  // since the epoch; 0: none
-    std::int64_t deadline_ms = 0;    // of the session; 0: none
-    std::string opens, data;         // as `escrow mount` takes them; empty: auto
-  };
-  // Before the session is opened.
-  void set_terms(const session::SessionId& id, const Terms& terms);
   Terms terms(const session::SessionId& id) const;
   // `lease_ms` from now on; 0: as long as before. False when there is no lease, or it has run out: that is for ever.
   bool renew_lease(const session::SessionId& id, std::uint64_t lease_ms, std::int64_t now_ms);
