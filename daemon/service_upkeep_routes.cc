@@ -1,6 +1,5 @@
 #include "daemon/service_upkeep_routes.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "api/problem.h"
