@@ -42,9 +42,10 @@ class Recovery {
   Recovery(const Services& services, const ResultOf& result_of) : services_(services), result_of_(result_of) {}
 
   std::vector<std::string> run() {
-    for (const SessionRecord& row : services_.catalog.list())
-      if (needs_decision(services_, row))
-        guarded(row.id, [&] { return decide(row.id); });
+    for (const SessionRecord& row : services_.catalog.list()) {
+      if (needs_decision(services_, row)) guarded(row.id, [&] { return decide(row.id); });
+      if (lost_its_pin(row)) guarded(row.id, [&] { return pin_again(row.id); });
+    }
     for (const SessionId& id : services_.directories.list())
       guarded(id, [&] { return sweep(id); });
     return std::move(done_);
@@ -103,6 +104,21 @@ class Recovery {
     services_.catalog.transition(record.state, next, kWho, "its directory is missing");
     services_.references.unpin_base(record.id);
     return "session " + record.id.text() + (landed ? " was committed" : " was given up: its directory is missing");
+  }
+
+  bool lost_its_pin(const SessionRecord& row) const {
+    return row.state == State::open && row.base && !services_.references.is_pinned(row.id, *row.base);
+  }
+
+  // The power failed right after it was opened: ReferenceStore::pin_fresh().
+  std::string pin_again(const SessionId& id) {
+    bool missing = false;
+    const std::unique_ptr<SessionDirectory> held = take(services_, id, missing);
+    if (!held) return "";
+    const std::optional<SessionRecord> record = services_.catalog.find(id);
+    if (!record || !lost_its_pin(*record)) return "";
+    services_.references.pin_base(id, *record->base);
+    return "pinned what session " + id.text() + " is based on again: its pin was lost with the power";
   }
 
   // Directories of sessions that ended, or that were never recorded because their opening was cut short.

@@ -239,7 +239,7 @@ void Session::set_mountpoint(const std::string& mountpoint) {
   if (is_final(next.state) || next.result || next.mountpoint == mountpoint) return;
   next.mountpoint = mountpoint;
   next.changed = impl_->services.clock.now();
-  impl_->services.catalog.transition(next.state, next, "host", mountpoint.empty() ? "unmounted" : "mounted");
+  impl_->services.catalog.note(next, "host", mountpoint.empty() ? "unmounted" : "mounted");
   *impl_->record.lock() = next;
 }
 

@@ -1,7 +1,7 @@
 // The repository's table of sessions and their states; storage keeps it in SQLite.
 //
 // Thread-safe, and safe between processes. Every method that changes something is one transaction that is on disk
-// (synchronous=FULL) when it returns.
+// (synchronous=FULL) when it returns, but for note().
 #pragma once
 
 #include <optional>
@@ -28,6 +28,10 @@ class SessionCatalog {
   // is in otherwise), and appends {time, from, to, who, why} to the history.
   virtual void transition(State expected, const SessionRecord& record, const std::string& who,
                           const std::string& why) = 0;
+
+  // The same for a change within a state that a power loss takes with it anyway, as it does every mount: it survives a
+  // kill of the process, and is on disk with the next transition.
+  virtual void note(const SessionRecord& record, const std::string& who, const std::string& why) = 0;
 
   // Adds to what was denied in the session. At most kMaxDenials kinds are kept; the others are counted in the row with
   // everything empty.

@@ -47,9 +47,8 @@ UniqueFd open_or_throw(int directory_fd, const char* path, int flags, unsigned m
   return UniqueFd(fd);
 }
 
-void write_file_durably(const std::string& path, std::string_view content, unsigned mode) {
+void put_file(const std::string& path, const std::string& temporary, std::string_view content, unsigned mode) {
   const std::string doing = "write " + path;
-  const std::string temporary = path + ".new." + std::to_string(::getpid());
   const auto undo_and_throw = [&](int error) {
     ::unlink(temporary.c_str());
     throw system_error(error, doing);
@@ -65,6 +64,10 @@ void write_file_durably(const std::string& path, std::string_view content, unsig
     if (::fsync(fd.get()) != 0) undo_and_throw(errno);
   }
   if (::rename(temporary.c_str(), path.c_str()) != 0) undo_and_throw(errno);
+}
+
+void write_file_durably(const std::string& path, std::string_view content, unsigned mode) {
+  put_file(path, path + ".new." + std::to_string(::getpid()), content, mode);
   sync_directory(parent_of(path));
 }
 

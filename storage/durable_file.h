@@ -19,8 +19,10 @@ session::Error system_error(int error, const std::string& doing);
 // open(2) with O_CLOEXEC, repeated on EINTR. `doing` is for the message.
 UniqueFd open_or_throw(int directory_fd, const char* path, int flags, unsigned mode, const std::string& doing);
 
-// Puts `content` at `path`, whole or not at all, and on disk when it returns (a temporary file beside it, fsync,
-// rename, fsync of the directory).
+// Puts `content` at `path` by way of the file `temporary`: whole or not at all, and on disk, but for its name.
+void put_file(const std::string& path, const std::string& temporary, std::string_view content, unsigned mode);
+
+// The same with its name on disk, too, when it returns (fsync of the directory).
 void write_file_durably(const std::string& path, std::string_view content, unsigned mode);
 
 // What was created, renamed or removed in the directory so far is on disk when it returns.

@@ -77,6 +77,15 @@ std::optional<ObjectId> read_target(git_repository* repository, const std::strin
   return from_git(id);
 }
 
+void check_exists(git_repository* repository, const ObjectId& commit) {
+  git_odb* raw = nullptr;
+  check_git(git_repository_odb(&raw, repository), "opening the objects of the repository");
+  const GitOdb odb(raw);
+  const git_oid id = to_git(commit);
+  if (git_odb_exists(raw, &id) == 0)
+    throw Error(Errc::damaged_repository, "the commit " + commit.hex() + " is not in the repository");
+}
+
 // git keeps references in files: "a" and "a/b" cannot both be.
 void check_no_directory_conflict(git_repository* repository, const std::string& branch) {
   const auto refuse = [&](const std::string& other) {
@@ -263,8 +272,31 @@ void GitReferences::remove(const std::string& name) {
   }
 }
 
+// As git writes one, by a lock file. libgit2 would wait for the disk three times; nobody else writes these.
+void GitReferences::pin_fresh(const SessionId& session, const ObjectId& commit) {
+  const std::string path = pool_.git_directory() + "/" + pins_of(session) + commit.hex();
+  const fs::path directory = fs::path(path).parent_path();
+  check_exists(pool_.borrow().get(), commit);
+  for (int attempt = 0; !is_pinned(session, commit); ++attempt) {
+    std::error_code error;
+    fs::create_directories(directory, error);
+    try {
+      put_file(path, path + ".lock", commit.hex() + "\n", 0666);
+    } catch (const Error&) {
+      if (fs::exists(directory, error) || attempt > 4) throw;  // else others swept away what they found empty
+    }
+  }
+}
+
 void GitReferences::pin_base(const SessionId& session, const ObjectId& commit) {
-  set(pins_of(session) + commit.hex(), commit);
+  pin_fresh(session, commit);
+  const std::string directory = parent_of(pins_of(session) + commit.hex());
+  sync_there(pool_.git_directory() + "/" + directory);
+  sync_names_above(directory);
+}
+
+bool GitReferences::is_pinned(const SessionId& session, const ObjectId& commit) const {
+  return target(pins_of(session) + commit.hex()).has_value();
 }
 
 // Only the process that holds a session's directory writes its references: a lock file there is a dead one's.

@@ -29,8 +29,10 @@ class GitReferences final : public session::ReferenceStore {
   session::BranchRule rule_of(const std::string& branch) const override;
   bool reflog_has(const std::string& branch, const session::ObjectId& commit) const override;
 
-  // The reference is refs/escrow/base/<session>/<commit>: pinning the same commit twice is one pin.
+  // Pinning the same commit twice is one pin.
+  void pin_fresh(const session::SessionId& session, const session::ObjectId& commit) override;
   void pin_base(const session::SessionId& session, const session::ObjectId& commit) override;
+  bool is_pinned(const session::SessionId& session, const session::ObjectId& commit) const override;
   void unpin_base(const session::SessionId& session) override;
   void keep_result(const session::SessionId& session, const session::ObjectId& commit) override;
   std::optional<session::ObjectId> result(const session::SessionId& session) const override;

@@ -50,12 +50,28 @@ std::optional<std::string> hex_of(const std::optional<ObjectId>& id) {
   return id ? std::optional(id->hex()) : std::nullopt;
 }
 
+// While it lives a COMMIT waits for no disk: in WAL mode only a checkpoint does with synchronous=NORMAL.
+class UnsyncedWrites {
+ public:
+  explicit UnsyncedWrites(Database& database) : database_(database) {
+    database_.execute("PRAGMA synchronous = NORMAL");
+  }
+  ~UnsyncedWrites() { sqlite3_exec(database_.handle(), kSynced, nullptr, nullptr, nullptr); }
+  UnsyncedWrites(const UnsyncedWrites&) = delete;
+  UnsyncedWrites& operator=(const UnsyncedWrites&) = delete;
+
+  static constexpr char kSynced[] = "PRAGMA synchronous = FULL";
+
+ private:
+  Database& database_;
+};
+
 Database open_catalog(const std::string& path) {
   // Two processes that create the database at once: SQLite's busy handler does not wait for a change of journal mode.
   for (int attempt = 0;; ++attempt) {
     try {
       Database database(path, {.create = true});
-      database.execute("PRAGMA synchronous = FULL");
+      database.execute(UnsyncedWrites::kSynced);
       if (database.text("PRAGMA journal_mode") != "wal") database.execute("PRAGMA journal_mode = WAL");
       migrate(database, catalog_schema());
       return database;
@@ -219,6 +235,17 @@ struct SqliteSessionCatalog::Connection {
                         session::name_of(record.state), who, why);
   }
 
+  void change(State expected, const SessionRecord& record, const std::string& who, const std::string& why) {
+    const std::optional<State> stored = state_of(record.id);
+    if (!stored)
+      throw Error(Errc::no_session, "there is no session " + record.id.text() + "; `escrow sessions` lists them");
+    if (*stored != expected || (session::is_final(expected) && record.state != expected))
+      throw Error(Errc::wrong_state, "session " + record.id.text() + " is " + session::name_of(*stored) +
+                                         ": it cannot become " + session::name_of(record.state));
+    put_row(replace, record);
+    remember(record, session::name_of(expected), who, why);
+  }
+
   Error damaged_history(const std::string& id, const std::string& what) const {
     return Error(Errc::damaged_repository, "the database " + database.path() + " is damaged: the history of session '" +
                                                id + "' has an impossible '" + what + "'");
@@ -327,16 +354,16 @@ std::vector<SessionRecord> SqliteSessionCatalog::list() const {
 
 void SqliteSessionCatalog::transition(State expected, const SessionRecord& record, const std::string& who,
                                       const std::string& why) {
-  writes_.run(connection_, [&](Connection& connection) {
-    const std::optional<State> stored = connection.state_of(record.id);
-    if (!stored)
-      throw Error(Errc::no_session, "there is no session " + record.id.text() + "; `escrow sessions` lists them");
-    if (*stored != expected || (session::is_final(expected) && record.state != expected))
-      throw Error(Errc::wrong_state, "session " + record.id.text() + " is " + session::name_of(*stored) +
-                                         ": it cannot become " + session::name_of(record.state));
-    put_row(connection.replace, record);
-    connection.remember(record, session::name_of(expected), who, why);
-  });
+  writes_.run(connection_, [&](Connection& connection) { connection.change(expected, record, who, why); });
+}
+
+void SqliteSessionCatalog::note(const SessionRecord& record, const std::string& who, const std::string& why) {
+  auto guard = connection_.lock();
+  Database& database = (*guard)->database;
+  const UnsyncedWrites unsynced(database);
+  Transaction transaction(database);
+  (*guard)->change(record.state, record, who, why);
+  transaction.commit();
 }
 
 void SqliteSessionCatalog::add_denials(const SessionId& id, const std::vector<DenialCount>& denials) {

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Checks with strace that what escrow promises to survive a power cut is synced before it is promised.
 
-SIGKILL cannot show a missing fsync: the kernel still holds every page. The order of the system calls can. Four
-promises are traced on the real binary: `escrow commit` of a detached session, an fsync of a new and of an existing file
-in a mount, an fsync of a directory after a rename, and the growth of a file that was synced when it was small.
+SIGKILL cannot show a missing fsync: the kernel still holds every page. The order of the system calls can. Five
+promises are traced on the real binary: `escrow commit` of a detached session, `escrow run`, an fsync of a new and of an
+existing file in a mount, an fsync of a directory after a rename, and the growth of a file that was synced when it was
+small.
 
   durability_order_test.py --escrow PATH [--keep]
 
@@ -169,7 +170,24 @@ def check_commit(scene):
     scene.unmount(host)
     said = scene.run('commit', session, before=scene.tracer('commit'))
     expect('committed' in said, f'escrow commit says: {said}')
-    trace = Trace(os.path.join(scene.top, 'commit'))
+    check_landing(scene, Trace(os.path.join(scene.top, 'commit')), '1<')
+
+
+# The process that commits noted, without waiting for the disk, where it mounted the session before.
+def check_run(scene):
+    scene.run('run', '--', 'sh', '-c', 'echo changed > old', before=scene.tracer('run'))
+    trace = Trace(os.path.join(scene.top, 'run'))
+    check_landing(scene, trace, '2<')
+    log = os.path.join(scene.repo, 'escrow/catalog.db-wal')
+    bases = trace.moves(lambda path: '/refs/escrow/base/' in path)
+    expect(len(bases) == 1, f'{len(bases)} pins were made')
+    expect(trace.synced_before(bases[0].paths[0], bases[0].began), 'a pin got its name before its content was synced')
+    opened = [call for call in trace.syncs(log) if bases[0].ended < call.began]
+    expect(opened, 'the session was not synced after its pin')
+
+
+# `report` is how the write begins that tells of the commit.
+def check_landing(scene, trace, report):
     branch = os.path.join(scene.repo, 'refs/heads/main')
     moves = trace.moves(lambda path: path == branch)
     expect(len(moves) == 1, f'the branch was moved {len(moves)} times')
@@ -185,7 +203,8 @@ def check_commit(scene):
     expect(len(links) == 1, f'the lock file was made {len(links)} times')
     expect(trace.synced_before(links[0].paths[0], links[0].began),
            "the branch's new content was not synced before it moved")
-    reports = [call for call in trace.calls if call.name in WRITES and call.text.startswith('1<')]
+    reports = [call for call in trace.calls
+               if call.name in WRITES and call.text.startswith(report) and moved.ended < call.began]
     expect(reports, 'the trace shows no report')
     report = reports[0].began
     expect(any(moved.ended < call.began and call.ended < report for call in trace.syncs(os.path.dirname(branch))),
@@ -294,7 +313,7 @@ def main():
         return 1
     root = os.geteuid() == 0
     failed = False
-    for check in (check_commit, check_fsync, check_growth) if root else (check_commit,):
+    for check in (check_commit, check_run, check_fsync, check_growth) if root else (check_commit,):
         top = tempfile.mkdtemp(prefix='escrow-durability-')
         try:
             scene = Scene(os.path.abspath(options.escrow), top)

@@ -64,6 +64,7 @@ TEST_F(RecoveryOf, ACommittingRowWhoseObjectsAreGoneIsOpenAgain) {
   SessionRecord record = row(State::committing, true);
   record.base = record.swap_from = world_.push("main", {{"a", "1"}});
   record.swap_to = ObjectId::from_hex("1234567890123456789012345678901234567890");
+  world_.references.pin_base(record.id, *record.base);
   world_.directories.create(record.id);
   world_.catalog.insert(record);
   EXPECT_EQ(recover().size(), 1u);
@@ -132,6 +133,21 @@ TEST_F(RecoveryOf, ASessionWhoseDirectoryIsMissingIsGivenUp) {
   EXPECT_EQ(recover().size(), 1u);
   EXPECT_EQ(now(record).state, State::rolled_back);
   EXPECT_EQ(now(record).last_error, "its directory is missing");
+}
+
+// The pin of a fresh session is not on disk by its name when the session is open.
+TEST_F(RecoveryOf, AnOpenSessionWhosePinThePowerTookIsPinnedAgain) {
+  SessionRecord record = row(State::open, false);
+  record.base = world_.push("main", {{"a", "1"}});
+  auto held = world_.directories.create(record.id);
+  world_.catalog.insert(record);
+  EXPECT_TRUE(recover().empty()) << "who holds it pins for it";
+  EXPECT_FALSE(world_.references.is_pinned(record.id));
+  held.reset();
+  EXPECT_EQ(recover().size(), 1u);
+  EXPECT_TRUE(world_.references.is_pinned(record.id, *record.base));
+  EXPECT_EQ(now(record).state, State::open);
+  EXPECT_TRUE(recover().empty());
 }
 
 TEST_F(RecoveryOf, ADamagedSessionDoesNotKeepTheOthersFromBeingRecovered) {

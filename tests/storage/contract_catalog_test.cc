@@ -78,6 +78,17 @@ TEST_P(CatalogContract, EveryFieldOfARecordComesBack) {
   EXPECT_EQ(describe(*catalog().find(a_)), describe(record));
 }
 
+TEST_P(CatalogContract, ANoteChangesARowWithinItsState) {
+  SessionRecord record = sample_record(a_);
+  catalog().insert(record);
+  record.mountpoint = "/elsewhere";
+  catalog().note(record, "host", "mounted");
+  EXPECT_EQ(describe(*catalog().find(a_)), describe(record));
+  record.state = State::committed;
+  EXPECT_EQ(refusal([&] { catalog().note(record, "host", "mounted"); }), Errc::wrong_state);
+  EXPECT_EQ(catalog().find(a_)->state, State::open);
+}
+
 TEST_P(CatalogContract, AnUnknownSessionIsNotFound) {
   EXPECT_FALSE(catalog().find(a_));
   EXPECT_TRUE(catalog().list().empty());

@@ -247,6 +247,40 @@ TEST(GitReferences, UnpinningDropsEveryPinOfThatSessionOnly) {
   EXPECT_EQ(commits.references().result(mine), std::nullopt);
 }
 
+TEST(GitReferences, AFreshPinIsAReferenceLikeAnyOther) {
+  Commits commits;
+  const ObjectId base = commits.make("base");
+  const SessionId session = SessionId::generate();
+  EXPECT_FALSE(commits.references().is_pinned(session, base));
+  commits.references().pin_fresh(session, base);
+  EXPECT_TRUE(commits.references().is_pinned(session, base));
+  EXPECT_EQ(commits.repository.git("rev-parse refs/escrow/base/" + session.text() + "/" + base.hex()), base.hex());
+  commits.repository.git("pack-refs --all");
+  EXPECT_TRUE(commits.references().is_pinned(session, base));
+  commits.references().unpin_base(session);
+  EXPECT_FALSE(commits.references().is_pinned(session, base));
+}
+
+TEST(GitReferences, APinIsWrittenOverTheLockFileOfAKilledProcess) {
+  Commits commits;
+  const ObjectId base = commits.make("base");
+  const SessionId session = SessionId::generate();
+  const std::string pin = "refs/escrow/base/" + session.text() + "/" + base.hex();
+  std::filesystem::create_directories(commits.repository.path + "/refs/escrow/base/" + session.text());
+  run("touch " + commits.repository.path + "/" + pin + ".lock");
+  commits.references().pin_fresh(session, base);
+  EXPECT_EQ(commits.repository.git("rev-parse " + pin), base.hex());
+  EXPECT_FALSE(std::filesystem::exists(commits.repository.path + "/" + pin + ".lock"));
+}
+
+TEST(GitReferences, ACommitThatIsNotThereIsNotPinned) {
+  Commits commits;
+  const SessionId session = SessionId::generate();
+  const ObjectId missing = *ObjectId::from_hex("1234567890123456789012345678901234567890");
+  EXPECT_THROW(commits.references().pin_fresh(session, missing), session::Error);
+  EXPECT_FALSE(commits.references().is_pinned(session, missing));
+}
+
 // Else each listing of the references, of which a commit makes some, reads a directory for every session that ever was.
 TEST(GitReferences, AnUnpinnedSessionLeavesNoDirectory) {
   Commits commits;

@@ -56,6 +56,9 @@ class FakeCatalog final : public session::SessionCatalog {
     state->history.push_back(who + ": " + name_of(row.state) + " -> " + name_of(record.state) + ": " + why);
     row = record;
   }
+  void note(const Record& record, const std::string& who, const std::string& why) override {
+    transition(record.state, record, who, why);
+  }
   void add_denials(const Id& id, const std::vector<session::DenialCount>& denials) override {
     if (before_denials) before_denials();
     auto state = state_.lock();

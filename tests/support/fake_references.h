@@ -3,6 +3,7 @@
 // a swap.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <optional>
@@ -59,9 +60,15 @@ class FakeReferences final : public session::ReferenceStore {
   bool reflog_has(const std::string& branch, const Id& commit) const override {
     return state_.lock_shared()->reflog.contains({branch, commit});
   }
+  void pin_fresh(const Session& session, const Id& commit) override { pin_base(session, commit); }
   void pin_base(const Session& session, const Id& commit) override {
     if (!objects_.contains(commit)) throw session::Error(session::Errc::damaged_repository, "pin of a missing commit");
     state_.lock()->pins.emplace(session, commit);
+  }
+  bool is_pinned(const Session& session, const Id& commit) const override {
+    const auto state = state_.lock_shared();
+    const auto [begin, end] = state->pins.equal_range(session);
+    return std::any_of(begin, end, [&](const auto& pin) { return pin.second == commit; });
   }
   void unpin_base(const Session& session) override { state_.lock()->pins.erase(session); }
   void keep_result(const Session& session, const Id& commit) override {
