@@ -6,7 +6,10 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
 #include <sstream>
+
+#include "session/synchronized.h"
 
 namespace escrow::api {
 
@@ -19,6 +22,15 @@ const prometheus::Histogram::BucketBoundaries kBuckets = {0.001, 0.0025, 0.005, 
 // To a total that was counted elsewhere. It may have been read before one that is shown already.
 void raise(prometheus::Counter& counter, double total) {
   if (total > counter.Value()) counter.Increment(total - counter.Value());
+}
+
+// The same for a histogram of which `shown` was shown before.
+void raise(prometheus::Histogram& histogram, Metrics::Operation& shown, const Metrics::Operation& total) {
+  if (total.seconds < shown.seconds) return;
+  std::vector<double> more = total.within;
+  for (std::size_t at = 0; at < shown.within.size(); ++at) more[at] = std::max(0.0, more[at] - shown.within[at]);
+  histogram.ObserveMultiple(more, total.seconds - shown.seconds);
+  shown = total;
 }
 
 }  // namespace
@@ -63,11 +75,12 @@ struct Metrics::Impl {
           .Name("escrow_fuse_operations_total")
           .Help("Requests of the kernel to the mounts of this service, by kind")
           .Register(registry);
-  prometheus::Family<prometheus::Counter>& operation_seconds =
-      prometheus::BuildCounter()
-          .Name("escrow_fuse_operation_seconds_total")
+  prometheus::Family<prometheus::Histogram>& operation_seconds =
+      prometheus::BuildHistogram()
+          .Name("escrow_fuse_operation_seconds")
           .Help("What they took, from their arrival to the reply")
           .Register(registry);
+  session::Synchronized<std::map<std::string, Operation>> shown;  // self-locking
   prometheus::Family<prometheus::Counter>& cache =
       prometheus::BuildCounter()
           .Name("escrow_blob_cache_total")
@@ -101,9 +114,12 @@ HttpResponse Metrics::answer(const Now& now) {
   }
   impl_->mounts.Set(static_cast<double>(now.mounts));
   impl_->staged_bytes.Set(static_cast<double>(now.staged_bytes));
-  for (const auto& [kind, operation] : now.operations) {
-    raise(impl_->operations.Add({{"operation", kind}}), static_cast<double>(operation.count));
-    raise(impl_->operation_seconds.Add({{"operation", kind}}), operation.seconds);
+  {
+    auto shown = impl_->shown.lock();
+    for (const auto& [kind, operation] : now.operations) {
+      raise(impl_->operations.Add({{"operation", kind}}), static_cast<double>(operation.count));
+      raise(impl_->operation_seconds.Add({{"operation", kind}}, now.time_bounds), (*shown)[kind], operation);
+    }
   }
   raise(impl_->cache.Add({{"result", "hit"}}), static_cast<double>(now.cache_hits));
   raise(impl_->cache.Add({{"result", "miss"}}), static_cast<double>(now.cache_misses));

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "api/http_message.h"
 
@@ -23,11 +24,13 @@ class Metrics {
   // What is read when it is asked for: totals since the service began, and what is at this moment.
   struct Operation {
     std::uint64_t count = 0;
-    double seconds = 0;
+    std::vector<double> within;  // how many took up to each of Now::time_bounds, and at the end how many took longer
+    double seconds = 0;          // all together
   };
   struct Now {
     std::map<std::string, std::uint64_t> sessions_by_state;
     std::uint64_t mounts = 0, staged_bytes = 0;
+    std::vector<double> time_bounds;              // in seconds, ascending; the same with every call
     std::map<std::string, Operation> operations;  // of FUSE, by kind
     std::uint64_t cache_hits = 0, cache_misses = 0;
   };

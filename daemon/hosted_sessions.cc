@@ -24,9 +24,9 @@ constexpr auto kPatience = 10s;
 constexpr auto kPause = 10ms;
 
 void add(const fuse::OperationCount& more, std::map<std::string, fuse::OperationCount>& to) {
-  fuse::OperationCount& sum = to.try_emplace(more.name, fuse::OperationCount{more.name, 0}).first->second;
+  fuse::OperationCount& sum = to.try_emplace(more.name, fuse::OperationCount{more.name, 0, {}}).first->second;
   sum.count += more.count;
-  sum.seconds += more.seconds;
+  sum.times.add(more.times);
 }
 
 void add(const fuse::Mount& mount, std::map<std::string, fuse::OperationCount>& to) {

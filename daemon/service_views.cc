@@ -1,5 +1,6 @@
 // The part of ServiceSessions that looks and changes nothing: lists, changes, diffs, counts.
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <utility>
 
@@ -178,7 +179,11 @@ api::HttpResponse ServiceSessions::metrics() {
   const HostedSessions::Traffic traffic = hosts_.traffic();
   now.mounts = traffic.mounts;
   now.staged_bytes = traffic.staged_bytes;
-  for (const auto& [kind, count] : traffic.operations) now.operations[kind] = {count.count, count.seconds};
+  for (const auto& bound : fuse::kTimeBounds) now.time_bounds.push_back(std::chrono::duration<double>(bound).count());
+  for (const auto& [kind, count] : traffic.operations) {
+    const auto& within = count.times.within;
+    now.operations[kind] = {count.count, {within.begin(), within.end()}, count.times.seconds};
+  }
   return metrics_.answer(now);
 }
 

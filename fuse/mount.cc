@@ -283,7 +283,7 @@ std::vector<OperationCount> Mount::counts() const {
     const auto operation = static_cast<Operation>(i);
     const OperationCounts& counts = impl_->service.counts;
     const std::uint64_t count = counts.of(operation);
-    if (count > 0) result.push_back({name_of(operation), count, counts.seconds_of(operation)});
+    if (count > 0) result.push_back({name_of(operation), count, counts.times_of(operation)});
   }
   return result;
 }

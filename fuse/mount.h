@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "fuse/operation.h"
 #include "session/file_system.h"
 #include "session/log.h"
 
@@ -47,7 +48,7 @@ struct MountOptions {
 struct OperationCount {
   std::string name;
   std::uint64_t count;
-  double seconds = 0;  // from the request's arrival here to its reply, all together
+  OperationTimes times;
 };
 
 class Mount {

@@ -1,6 +1,7 @@
 // The kinds of requests a mount serves, how many of each it has served, and how long they took. Thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -55,25 +56,54 @@ constexpr const char* name_of(Operation operation) noexcept {
   return "unknown";
 }
 
+// How long requests took, from their arrival here to their reply: how many took up to each of the bounds, and in the
+// last place how many took longer.
+inline constexpr std::array<std::chrono::nanoseconds, 10> kTimeBounds = {
+    std::chrono::microseconds(10),  std::chrono::microseconds(25), std::chrono::microseconds(50),
+    std::chrono::microseconds(100), std::chrono::microseconds(250), std::chrono::milliseconds(1),
+    std::chrono::milliseconds(5),   std::chrono::milliseconds(25),  std::chrono::milliseconds(100),
+    std::chrono::seconds(1),
+};
+struct OperationTimes {
+  std::array<std::uint64_t, kTimeBounds.size() + 1> within{};
+  double seconds = 0;  // all together
+
+  void add(const OperationTimes& more) noexcept {
+    for (std::size_t at = 0; at < within.size(); ++at) within[at] += more.within[at];
+    seconds += more.seconds;
+  }
+};
+
 class OperationCounts {
  public:
   void add(Operation operation) noexcept {
     counts_[static_cast<std::size_t>(operation)].fetch_add(1, std::memory_order_relaxed);
   }
   void add_time(Operation operation, std::chrono::nanoseconds taken) noexcept {
-    nanoseconds_[static_cast<std::size_t>(operation)].fetch_add(static_cast<std::uint64_t>(taken.count()),
-                                                                std::memory_order_relaxed);
+    Times& times = times_[static_cast<std::size_t>(operation)];
+    const auto bound = std::lower_bound(kTimeBounds.begin(), kTimeBounds.end(), taken);
+    times.within[static_cast<std::size_t>(bound - kTimeBounds.begin())].fetch_add(1, std::memory_order_relaxed);
+    times.nanoseconds.fetch_add(static_cast<std::uint64_t>(taken.count()), std::memory_order_relaxed);
   }
   // Of those that were answered with work to be done; others take next to none.
-  double seconds_of(Operation operation) const noexcept {
-    return 1e-9 * static_cast<double>(nanoseconds_[static_cast<std::size_t>(operation)].load());
+  OperationTimes times_of(Operation operation) const noexcept {
+    const Times& times = times_[static_cast<std::size_t>(operation)];
+    OperationTimes result;
+    for (std::size_t at = 0; at < times.within.size(); ++at) result.within[at] = times.within[at].load();
+    result.seconds = 1e-9 * static_cast<double>(times.nanoseconds.load());
+    return result;
   }
   std::uint64_t of(Operation operation) const noexcept {
     return counts_[static_cast<std::size_t>(operation)].load(std::memory_order_relaxed);
   }
 
  private:
-  std::array<std::atomic<std::uint64_t>, kOperations> counts_{}, nanoseconds_{};  // self-locking
+  struct Times {
+    std::array<std::atomic<std::uint64_t>, kTimeBounds.size() + 1> within{};
+    std::atomic<std::uint64_t> nanoseconds = 0;
+  };
+  std::array<std::atomic<std::uint64_t>, kOperations> counts_{};  // self-locking
+  std::array<Times, kOperations> times_{};                        // self-locking
 };
 
 }  // namespace escrow::fuse

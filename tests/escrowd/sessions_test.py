@@ -297,7 +297,13 @@ def WhatHappensIsCounted(start):
         expect_equal('staged', counted('escrow_staged_bytes'), 5001)
         writes = counted('escrow_fuse_operations_total{operation="write"}')
         expect(writes >= 4, f'the mounts, also those that are gone, had {writes} calls of write')
-        expect(counted('escrow_fuse_operation_seconds_total{operation="write"}') > 0, 'they took no time')
+        seconds = 'escrow_fuse_operation_seconds'
+        expect(counted(f'{seconds}_sum{{operation="write"}}') > 0, 'they took no time')
+        expect_equal('timed writes', counted(f'{seconds}_count{{operation="write"}}'),
+                     counted(f'{seconds}_bucket{{operation="write",le="+Inf"}}'))
+        expect(counted(f'{seconds}_count{{operation="write"}}') >= writes, 'not every write was timed')
+        fast, slow = (counted(f'{seconds}_bucket{{operation="write",le="{bound}"}}') for bound in ('1e-05', '1'))
+        expect(fast <= slow <= counted(f'{seconds}_count{{operation="write"}}'), 'the buckets do not add up')
         read(f'{point}/a.txt')
         expect(counted('escrow_blob_cache_total{result="miss"}') >= 1, 'no content was read')
         service.get('/nowhere')
