@@ -96,7 +96,7 @@ class Workloads:
             ("read sequentially, cold", lambda: self.cold(
                 lambda: self.ops("read-sequential", self.big), keep=True)),
             ("write 4 KiB at random, fsync", lambda: self.ops("write-random", self.big, count)),
-            ("read 4 KiB at random, warm", lambda: self.ops("read-random", self.big, count)),
+            ("read 4 KiB at random, warm", lambda: self.ops("read-random", self.big, self.context.warm_reads)),
             ("read 4 KiB at random, cold", lambda: self.cold(
                 lambda: self.ops("read-random", self.big, count), keep=True)),
         ]
