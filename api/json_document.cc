@@ -26,8 +26,10 @@ JsonObject& JsonObject::texts(const std::string& name, const std::vector<std::st
   return *this;
 }
 
-JsonObject& JsonObject::document(const std::string& name, std::string_view json) {
-  impl_->json[name] = parse_object(json);
+JsonObject& JsonObject::documents(const std::string& name, const std::vector<std::string>& values) {
+  Json array = Json::array();
+  for (const std::string& value : values) array.push_back(parse_object(value));
+  impl_->json[name] = values.size() == 1 ? array.front() : array;
   return *this;
 }
 

@@ -28,8 +28,8 @@ class JsonObject {
 
   JsonObject& text(const std::string& name, std::string_view bytes);
   JsonObject& texts(const std::string& name, const std::vector<std::string>& values);
-  // What `json` is, an object. Throws Error{bad_request} for what is none.
-  JsonObject& document(const std::string& name, std::string_view json);
+  // What each of them is, an object; a single one stands alone. Throws Error{bad_request} for what is none.
+  JsonObject& documents(const std::string& name, const std::vector<std::string>& values);
   JsonObject& number(const std::string& name, std::uint64_t value);
   JsonObject& flag(const std::string& name, bool value);
   JsonObject& id(const std::string& name, const std::optional<session::ObjectId>& value);

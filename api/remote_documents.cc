@@ -165,6 +165,11 @@ std::vector<session::Omission> omitted_from_json(std::string_view changes) {
   return omissions_from(get_array(parse_object(changes), "omitted"));
 }
 
+RemoteRepository repository_from_json(std::string_view text) {
+  const Json json = parse_object(text);
+  return {.path = get_bytes(json, "path"), .is_made = get_bool(json, "created")};
+}
+
 std::vector<std::string> repositories_from_json(std::string_view text) {
   const Json json = parse_object(text);
   std::vector<std::string> names;
@@ -178,6 +183,7 @@ RemoteProblem problem_from_json(std::string_view text) {
           .detail = get_bytes(json, "detail"),
           .session = text_or_none(json, "session"),
           .exit_code = static_cast<int>(get_integer(json, "exit_code").value_or(125)),
+          .is_retryable = get_bool(json, "retryable"),
           .result = get_id(json, "result"),
           .conflicts = conflicts_from(get_array(json, "conflicts"))};
 }

@@ -55,6 +55,12 @@ UpdateAnswer update_from_json(std::string_view text);
 DiscardAnswer discard_from_json(std::string_view text);
 
 std::vector<session::Omission> omitted_from_json(std::string_view changes);
+// As its registration was answered.
+struct RemoteRepository {
+  std::string path;
+  bool is_made = false;  // by this very request
+};
+RemoteRepository repository_from_json(std::string_view text);
 // The names of the registered repositories.
 std::vector<std::string> repositories_from_json(std::string_view text);
 
@@ -62,6 +68,7 @@ struct RemoteProblem {
   std::string code, detail;
   std::string session;  // of a conflict in an import; empty: none is named
   int exit_code = 125;
+  bool is_retryable = false;
   std::optional<session::ObjectId> result;  // of result_moved
   std::vector<session::Conflict> conflicts;
 };

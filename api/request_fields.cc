@@ -161,11 +161,17 @@ std::optional<RequestFields> RequestFields::object(const std::string& name) {
       Impl{.json = *value, .what = impl_->what, .within = impl_->within + name + ".", .asked = {}}));
 }
 
-std::optional<std::string> RequestFields::document(const std::string& name) {
+std::vector<std::string> RequestFields::documents(const std::string& name) {
   const Json* value = impl_->find(name);
-  if (value == nullptr) return std::nullopt;
-  if (!value->is_object()) refuse(name, "is not an object");
-  return dump(*value);
+  if (value == nullptr) return {};
+  if (value->is_object()) return {dump(*value)};
+  std::vector<std::string> found;
+  if (!value->is_array()) refuse(name, "is neither an object nor an array of objects");
+  for (const Json& item : *value) {
+    if (!item.is_object()) refuse(name, "is neither an object nor an array of objects");
+    found.push_back(dump(item));
+  }
+  return found;
 }
 
 void RequestFields::refuse_others() const {

@@ -31,8 +31,8 @@ class RequestFields {
   std::map<std::string, std::string> text_map(const std::string& name);
   std::map<std::string, std::vector<std::string>> texts_map(const std::string& name);
   std::optional<RequestFields> object(const std::string& name);
-  // An object as JSON, for another reader.
-  std::optional<std::string> document(const std::string& name);
+  // An object, or an array of objects, each as JSON for another reader; absent: none.
+  std::vector<std::string> documents(const std::string& name);
 
   // Throws unless it is there.
   std::string required_text(const std::string& name);

@@ -70,6 +70,7 @@ Json repository_json(const RepositoryResource& repository) {
   set_bytes(json, "path", repository.path);
   set_bytes(json, "default_branch", repository.default_branch);
   json["error"] = repository.error.empty() ? Json(nullptr) : Json(repository.error);
+  if (repository.is_made) json["created"] = *repository.is_made;
   return json;
 }
 

@@ -72,6 +72,7 @@ std::string to_json(const FileResource& file);
 struct RepositoryResource {
   std::string name, path, default_branch;
   std::string error;  // why it cannot be used; empty: it can
+  std::optional<bool> is_made{};  // by this very request; nullopt: it asked for no such thing
 };
 std::string to_json(const RepositoryResource& repository);
 std::string to_json(const std::vector<RepositoryResource>& repositories);

@@ -10,14 +10,11 @@
 
 #include "daemon/commands/commands.h"
 #include "daemon/exit_status.h"
-#include "daemon/remote_sessions.h"
 #include "session/error.h"
 #include "session/repo_path.h"
 
 namespace escrow::daemon {
 namespace {
-
-using session::Errc;
 
 constexpr const char* kExitStatusHelp =
     "The repository is --repo, else $ESCROW_REPO, else the git repository around the current directory.\n"
@@ -66,13 +63,6 @@ void register_commands(CLI::App& app, const GlobalOptions& options, Action& chos
 void complain(const std::string& sentence) {
   const std::string line = "escrow: " + sentence + "\n";
   std::fwrite(line.data(), 1, line.size(), stderr);
-}
-
-// What makes something of this machine does not pretend to have asked the service.
-void refuse_host_of_local_command(const std::string& command, const GlobalOptions& options) {
-  if (service_host(options).empty() || command != "init") return;
-  throw session::Error(Errc::bad_request, "`escrow " + command + "` works on a repository of this machine alone; leave "
-                                          "--host (or ESCROW_HOST) out, or use the API of the service");
 }
 
 // The first word that is neither an option nor the value of --repo, when no command has that name.
@@ -130,7 +120,6 @@ int run_guarded(int argc, char** argv) {
   if (const std::optional<int> status = parse(app, argc, argv)) return *status;
   const bool is_run = app.got_subcommand("run");
   try {
-    refuse_host_of_local_command(app.get_subcommands().front()->get_name(), options);
     const int status = chosen();
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
       complain("what was to be printed could not be written to standard output");

@@ -2,12 +2,14 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 
 #include "api/json_document.h"
+#include "daemon/output_capture.h"
 #include "session/error.h"
 #include "session/repo_path.h"
 
@@ -35,7 +37,8 @@ std::string line_of(const session::SessionRecord& record, const session::TracedD
 
 }  // namespace
 
-DenialTrace::DenialTrace(const std::string& file) : descriptor_(STDERR_FILENO) {
+DenialTrace::DenialTrace(const std::string& file, std::uint64_t most_bytes)
+    : most_bytes_(most_bytes), descriptor_(STDERR_FILENO) {
   if (file == "-") return;
   // A FIFO without a reader is refused, and one whose reader is slow loses lines.
   opened_.reset(::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600));
@@ -47,9 +50,19 @@ DenialTrace::DenialTrace(const std::string& file) : descriptor_(STDERR_FILENO) {
 }
 
 void DenialTrace::write(const session::SessionRecord& record, const std::vector<session::TracedDenial>& denials) {
-  for (const session::TracedDenial& denial : denials)
-    if (!write_line(line_of(record, denial))) return;
+  for (const session::TracedDenial& denial : denials) {
+    const std::string line = line_of(record, denial);
+    if (most_bytes_ != 0 && written_bytes_ + line.size() > most_bytes_) {
+      written_bytes_ = most_bytes_;  // nothing comes after a gap
+      ::fchmod(descriptor_, kTruncatedOutputMode);
+      return;
+    }
+    if (!write_line(line)) return;
+    written_bytes_ += line.size();
+  }
 }
+
+void DenialTrace::write(const std::string& lines) { write_line(lines); }
 
 // Standard error is shared with others: it is not made non-blocking, but asked first.
 bool DenialTrace::write_line(std::string_view line) {

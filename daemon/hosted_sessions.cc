@@ -9,6 +9,7 @@
 
 #include "daemon/io_choice.h"
 #include "daemon/mountpoint.h"
+#include "daemon/session_terms.h"
 #include "session/error.h"
 
 namespace escrow::daemon {
@@ -84,26 +85,28 @@ HostedSessions::Traffic HostedSessions::traffic() {
 }
 
 void HostedSessions::mount(const ServiceRepositories::Entry& repository, std::unique_ptr<session::Session> session,
-                           const std::string& mountpoint) {
+                           const std::string& mountpoint, const std::string& mount_options) {
   const session::SessionRecord record = session->record();
   RepositoryContext& context = *repository.context;
   mount_roots_.check(mountpoint, true, "mountpoint");
   SessionHost::Options options;
   options.mount.mountpoint = check_mountpoint(mountpoint, context.repository().git_directory());
-  options.mount.allow_other = ::geteuid() == 0;
+  const MountArguments wanted = mounting_of(mount_options.empty() ? store_.terms(record.id).mount_options
+                                                                  : mount_options);
+  options.mount.allow_other = wanted.allow_other || ::geteuid() == 0;
   options.mount.read_only = record.options.read_only;
-  options.mount.extra_options = {"nosuid", "nodev"};
-  const storage::ServiceStore::Terms terms = store_.terms(record.id);
-  SessionArguments wanted;
-  if (!terms.data.empty()) wanted.io = terms.data;
-  if (!terms.opens.empty()) wanted.opens = terms.opens;
-  IoChoice io = choose_io(wanted, !record.options.policies.empty());
+  options.mount.xattrs = wanted.opened.xattr == "user";
+  options.mount.io_uring = wanted.opened.io_uring != "off";
+  options.mount.extra_options = wanted.kernel_options;
+  options.mount.extra_options.insert(options.mount.extra_options.end(), {"nosuid", "nodev"});
+  IoChoice io = choose_io(wanted.opened, !record.options.policies.empty());
   options.mount.io = io.mode;
   options.io_reason = std::move(io.reason);
   auto hosted = std::make_shared<Hosted>();
   hosted->context = repository.context;
   hosted->host = std::make_unique<SessionHost>(std::move(session), options, context.repository(), context.log());
   std::erase(*unmounted_.lock(), record.id);
+  if (!mount_options.empty()) store_.set_mount_options(record.id, mount_options);
   store_.set_mountpoint(record.id, mountpoint);
   shared_.lock()->hosts[record.id] = std::move(hosted);
   signal(wake_);

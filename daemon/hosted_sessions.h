@@ -28,10 +28,10 @@ class HostedSessions {
 
   // Null when the session is not mounted by this service.
   std::shared_ptr<SessionHost> find(const session::SessionId& id);
-  // Mounts the session, which is recorded to be mounted there from now on. Throws api::Problem for a mountpoint that is
-  // not allowed, Error for one that cannot be used.
+  // Mounts the session, which is recorded to be mounted there from now on, with these options (session_terms.h; empty:
+  // as before). Throws api::Problem for a mountpoint that is not allowed, Error for one that cannot be used.
   void mount(const ServiceRepositories::Entry& repository, std::unique_ptr<session::Session> session,
-             const std::string& mountpoint);
+             const std::string& mountpoint, const std::string& mount_options = {});
   struct Traffic {
     std::uint64_t mounts = 0, staged_bytes = 0;                // now
     std::map<std::string, fuse::OperationCount> operations;  // by kind, also of mounts that are gone

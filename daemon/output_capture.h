@@ -17,6 +17,8 @@
 namespace escrow::daemon {
 
 inline constexpr std::array<const char*, 2> kOutputNames = {"stdout", "stderr"};
+// A file beside them, bounded in the same way: what was denied, written by the host process of the run.
+inline constexpr const char* kTraceName = "trace";
 inline constexpr unsigned kOutputMode = 0600;
 inline constexpr unsigned kTruncatedOutputMode = 0400;
 

@@ -1,18 +1,22 @@
-// The options of a command that opens a session, as an escrowd takes them (--host).
+// The options of a command that opens a session, as an escrowd takes them (--host), and why it takes some not at all.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "api/json_document.h"
+#include "daemon/mount_options.h"
 #include "daemon/session_arguments.h"
 
 namespace escrow::daemon {
 
-// What POST /v1/sessions and POST /v1/runs have in common. Reads the policy. Throws Error{bad_request}.
+// What POST /v1/sessions and POST /v1/runs have in common. Reads the policies. Throws Error{bad_request}.
 api::JsonObject remote_opening(const std::string& repository, const SessionArguments& arguments);
+// Adds how its mount is to work, where something was asked for: what POST /v1/sessions/ID/mount takes, too.
+void add_io(api::JsonObject& body, const SessionArguments& arguments);
+void add_mount_options(api::JsonObject& body, const MountArguments& arguments);
 
-// Throws Error{bad_request} naming them, when there are any: `given` are those that a service has no word for.
+// Throws Error{bad_request} that says of the first of these options why a service cannot have it.
 void refuse_options_of_this_machine(const std::vector<std::string>& given);
 
 }  // namespace escrow::daemon

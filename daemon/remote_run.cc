@@ -7,11 +7,14 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "daemon/command_spec.h"
 #include "daemon/exit_status.h"
+#include "daemon/output_capture.h"
 #include "daemon/run_result.h"
 #include "session/error.h"
 
@@ -25,6 +28,7 @@ constexpr int kPaceMs = 100;  // of what the command writes
 constexpr auto kPatience = std::chrono::seconds(30);
 constexpr auto kPause = std::chrono::milliseconds(100);
 constexpr int kSignalled = 128;
+constexpr unsigned kFirstFailure = 500, kUnavailable = 503;  // of HTTP's statuses
 
 volatile sig_atomic_t asked_to_end = 0;
 
@@ -63,64 +67,90 @@ void pass_on(int descriptor, const std::string& bytes) {
   }
 }
 
-// Asks about a run that is there. It goes on while its service is restarted, and so does who waits for it.
+// Asks about a run that is there. It goes on while its service is restarted, and so does who waits for it: what looks
+// like a restart is that nobody answers, or that one who does says it cannot now. Any other failure is said at once.
 class RunClient {
  public:
   RunClient(ServiceClient& client, const std::string& run) : client_(client), run_(run), path_("/v1/runs/" + run) {}
 
   // `target` is behind the run's path. Throws Error{unavailable} when the service has not come back in time.
   std::string get(const std::string& target) {
-    return through_restarts([&] { return client_.get(path_ + target); });
+    return through_restarts([&] { return client_.ask("GET", path_ + target); });
   }
   void cancel() {
-    through_restarts([&] { return client_.post(path_ + "/cancel", api::JsonObject()); });
+    through_restarts([&] { return client_.ask("POST", path_ + "/cancel", api::JsonObject().text()); });
   }
 
  private:
+  using Answer = api::HttpClient::Answer;
+
   template <typename Ask>
   std::string through_restarts(Ask ask) {
     for (const auto deadline = std::chrono::steady_clock::now() + kPatience;;) {
+      std::string why;
+      std::optional<Answer> answer;
       try {
-        return ask();
+        answer = ask();
       } catch (const session::Error& error) {
         if (error.code() != session::Errc::unavailable) throw;
-        if (std::chrono::steady_clock::now() > deadline) {
-          throw session::Error(session::Errc::unavailable,
-                               std::string(error.what()) + "; the run goes on there, and `escrow status " + run_ +
-                                   "` tells how it ended once the service is back");
-        }
+        why = error.what();
       }
+      if (answer && !ServiceClient::is_refused(*answer)) return std::move(answer->body);
+      if (answer) why = why_not_now(*answer);
+      if (std::chrono::steady_clock::now() > deadline) give_up(why);
       std::this_thread::sleep_for(kPause);
     }
+  }
+
+  // Throws unless it is answered so while the service stops or starts.
+  std::string why_not_now(const Answer& answer) {
+    const api::RemoteProblem problem = ServiceClient::problem_of(answer);
+    if (answer.status == kUnavailable && problem.is_retryable) return problem.detail;
+    if (answer.status >= kFirstFailure) give_up(problem.detail);
+    ServiceClient::refuse(problem);
+  }
+
+  [[noreturn]] void give_up(const std::string& why) const {
+    throw session::Error(session::Errc::unavailable, why + "; the run goes on there, and `escrow status " + run_ +
+                                                         "` tells how it ended once the service is well");
   }
 
   ServiceClient& client_;
   const std::string run_, path_;
 };
 
-// What one stream of the run has written since the last time.
+// What one stream of the run has got since the last time.
 class Follower {
  public:
-  Follower(RunClient& client, const char* stream, int descriptor)
-      : client_(client),
-        target_(std::string("/output?stream=") + stream + "&offset="),
-        descriptor_(descriptor) {}
+  using PassOn = std::function<void(const std::string& bytes)>;
+  Follower(RunClient& client, const std::string& stream, PassOn pass_on)
+      : client_(client), target_("/output?stream=" + stream + "&offset="), pass_on_(std::move(pass_on)) {}
 
   void take() {
     for (;;) {
       const std::string bytes = client_.get(target_ + std::to_string(offset_));
       if (bytes.empty()) return;
       offset_ += bytes.size();
-      pass_on(descriptor_, bytes);
+      pass_on_(bytes);
     }
   }
 
  private:
   RunClient& client_;
   const std::string target_;
-  const int descriptor_;
+  const PassOn pass_on_;
   std::uint64_t offset_ = 0;
 };
+
+std::vector<Follower> followers(RunClient& client, DenialTrace* trace) {
+  std::vector<Follower> all;
+  for (const int descriptor : {STDOUT_FILENO, STDERR_FILENO}) {
+    all.emplace_back(client, kOutputNames.at(static_cast<std::size_t>(descriptor) - 1),
+                     [descriptor](const std::string& bytes) { pass_on(descriptor, bytes); });
+  }
+  if (trace) all.emplace_back(client, kTraceName, [trace](const std::string& lines) { trace->write(lines); });
+  return all;
+}
 
 CommandEnd not_started(int status, const std::string& program) {
   CommandEnd end{.cause = EndCause::failed, .command_status = std::nullopt, .message = {}, .survivors = {}};
@@ -172,12 +202,11 @@ CommandEnd end_of(const session::SessionRecord& record, const std::string& progr
 
 }  // namespace
 
-RemoteRunEnd run_remotely(ServiceClient& client, const api::JsonObject& order, const std::string& program,
-                          std::optional<std::chrono::milliseconds> timeout) {
+RemoteRunEnd run_remotely(ServiceClient& client, const api::JsonObject& order, const RemoteRunSettings& settings) {
   const NotedSignals signals;
   api::RemoteRun run = api::run_from_json(client.post("/v1/runs", order));
   RunClient there(client, run.id);
-  Follower out(there, "stdout", STDOUT_FILENO), err(there, "stderr", STDERR_FILENO);
+  std::vector<Follower> streams = followers(there, settings.trace);
   int sent_signal = 0;
   while (!run.has_ended) {
     if (asked_to_end != 0 && sent_signal == 0) {
@@ -185,8 +214,7 @@ RemoteRunEnd run_remotely(ServiceClient& client, const api::JsonObject& order, c
       there.cancel();
     }
     run = api::run_from_json(there.get("/wait?timeout_ms=" + std::to_string(kPaceMs)));
-    out.take();
-    err.take();
+    for (Follower& stream : streams) stream.take();
   }
   const session::SessionRecord& record = run.session.view.record;
   RemoteRunEnd end;
@@ -196,9 +224,9 @@ RemoteRunEnd run_remotely(ServiceClient& client, const api::JsonObject& order, c
   end.result.omitted = run.session.view.omitted;
   for (const std::string& path_of_conflict : record.conflicts)
     end.result.conflicts.push_back({.path = path_of_conflict, .ours = {}, .theirs = {}});
-  const CommandEnd how = end_of(record, program, sent_signal);
+  const CommandEnd how = end_of(record, settings.program, sent_signal);
   end.result.exit_code = exit_code_of_run(record, how);
-  end.result.summary = summary_of({end.result, how, timeout});
+  end.result.summary = summary_of({end.result, how, settings.timeout});
   if (run.is_truncated[0] || run.is_truncated[1]) end.warning = "the command wrote more than the service keeps";
   return end;
 }

@@ -12,6 +12,7 @@
 
 #include "api/json_document.h"
 #include "api/result_json.h"
+#include "daemon/denial_trace.h"
 #include "daemon/service_client.h"
 
 namespace escrow::daemon {
@@ -21,9 +22,14 @@ struct RemoteRunEnd {
   std::string warning;        // of output that was not kept; empty: none
 };
 
-// `order` is the body of POST /v1/runs, `program` what its command begins with. Throws what the service refuses, and
-// Error{unavailable} when it goes away: the run goes on there.
-RemoteRunEnd run_remotely(ServiceClient& client, const api::JsonObject& order, const std::string& program,
-                          std::optional<std::chrono::milliseconds> timeout);
+struct RemoteRunSettings {
+  std::string program;  // what the command begins with
+  std::optional<std::chrono::milliseconds> timeout{};
+  DenialTrace* trace = nullptr;  // gets what is denied there; null: nothing is traced
+};
+
+// `order` is the body of POST /v1/runs. Throws what the service refuses, and Error{unavailable} when it stays away or
+// fails: the run goes on there.
+RemoteRunEnd run_remotely(ServiceClient& client, const api::JsonObject& order, const RemoteRunSettings& settings);
 
 }  // namespace escrow::daemon

@@ -21,9 +21,12 @@
 #include "daemon/message_channel.h"
 #include "daemon/mount_service.h"
 #include "daemon/mountpoint.h"
+#include "daemon/output_capture.h"
 #include "daemon/repository_context.h"
+#include "daemon/run_conclusion.h"
 #include "daemon/session_host.h"
 #include "daemon/session_run.h"
+#include "daemon/session_terms.h"
 
 namespace escrow::daemon {
 
@@ -50,8 +53,10 @@ SessionRun::Settings settings_of(const RunOrder& order) {
   settings.session_options = [session = order.session](const session::ReferenceStore&) { return session; };
   settings.create_branch = order.create_branch;
   settings.id = order.id;
-  if (!order.opens.empty()) settings.view.opens = order.opens;
-  if (!order.data.empty()) settings.view.io = order.data;
+  settings.view = mounting_of(order.mount_options).opened;
+  settings.view.symlinks = order.session.contained_symlinks ? "contained" : "any";
+  settings.view.trace = order.directory + "/" + kTraceName;
+  settings.keep_on_failure = order.session.keep_on_failure;
   settings.mountpoint = order.mountpoint;
   settings.command = order.session.command;
   settings.environment = order.environment;
@@ -66,6 +71,9 @@ SessionRun::Settings settings_of(const RunOrder& order) {
   settings.who = order.who;
   settings.confined = order.confined;
   settings.network = order.network;
+  settings.concluded = [directory = order.directory](const api::RunResult& result) {
+    write_conclusion(directory, result.omitted);
+  };
   settings.was_cancelled = [directory = order.directory] { return is_marked_cancelled(directory); };
   settings.say = [id = order.id.text()](const std::string& sentence) {
     const std::string line = "escrowd: run " + id + ": " + sentence + "\n";

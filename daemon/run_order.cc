@@ -16,6 +16,8 @@ void write(ByteWriter& out, const session::SessionOptions& options) {
   }
   for (const std::uint32_t value : {options.uid, options.gid, options.umask}) out.number(value);
   out.number(options.read_only);
+  out.number(options.keep_on_failure);
+  out.texts(options.excludes);
   out.texts(options.policies);
   out.number(options.contained_symlinks);
   out.number(options.require_approval);
@@ -38,6 +40,8 @@ session::SessionOptions read_session_options(ByteReader& in) {
     *value = static_cast<std::uint32_t>(in.number());
   }
   options.read_only = in.flag();
+  options.keep_on_failure = in.flag();
+  options.excludes = in.texts();
   options.policies = in.texts();
   options.contained_symlinks = in.flag();
   options.require_approval = in.flag();
@@ -63,8 +67,7 @@ std::string encode(const RunOrder& order) {
   out.texts(order.environment);
   out.text(order.message);
   out.text(order.who);
-  out.text(order.opens);
-  out.text(order.data);
+  out.text(order.mount_options);
   out.optional(order.timeout_ms);
   out.number(order.grace_ms);
   out.optional(order.memory_bytes);
@@ -89,8 +92,7 @@ RunOrder decode_run_order(std::string_view bytes) {
   order.environment = in.texts();
   order.message = in.text();
   order.who = in.text();
-  order.opens = in.text();
-  order.data = in.text();
+  order.mount_options = in.text();
   order.timeout_ms = in.optional<std::int64_t>();
   order.grace_ms = in.number();
   order.memory_bytes = in.optional<std::uint64_t>();

@@ -26,7 +26,7 @@ struct RunOrder {
   std::string host_mountpoint{};
   std::vector<std::string> environment{};  // "NAME=value"
   std::string message{}, who{};
-  std::string opens{}, data{};  // how its mount works, as `escrow run --opens --io` has it; empty: auto
+  std::string mount_options{};  // session_terms.h
   std::optional<std::int64_t> timeout_ms{};
   std::int64_t grace_ms = 0;
   std::optional<std::uint64_t> memory_bytes{};

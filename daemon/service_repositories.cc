@@ -1,5 +1,7 @@
 #include "daemon/service_repositories.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -78,13 +80,28 @@ ServiceRepositories::Entry ServiceRepositories::find(const std::string& name) {
   return kept;
 }
 
-bool ServiceRepositories::add(const std::string& name, const std::string& path, const std::string& who) {
+// Whether it was made. A kill in the middle leaves a directory in which the next one makes it.
+bool ServiceRepositories::make(const std::string& path, const std::string& branch) const {
+  const bool was_there = ::access(path.c_str(), F_OK) == 0;
+  roots_.check(path, true, "path");
+  try {
+    return storage::Repository::init(path, branch);
+  } catch (...) {
+    if (!was_there) ::rmdir(path.c_str());
+    throw;
+  }
+}
+
+ServiceRepositories::Added ServiceRepositories::add(const std::string& name, const std::string& path,
+                                                    const std::string& who,
+                                                    const std::optional<std::string>& branch_to_make) {
   check_name(name);
+  const bool is_made = branch_to_make && make(path, *branch_to_make);
   const Entry entry = open(name, path);
-  if (!store_.add_repository({name, path}, who)) return false;
+  if (!store_.add_repository({name, path}, who)) return {.is_new = false, .is_made = is_made};
   entry.context->recover();
   entries_.lock()->insert_or_assign(name, entry);
-  return true;
+  return {.is_new = true, .is_made = is_made};
 }
 
 std::optional<ServiceRepositories::Session> ServiceRepositories::find_session(const std::string& text) {

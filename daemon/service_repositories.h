@@ -31,8 +31,14 @@ class ServiceRepositories {
   std::vector<Entry> list();
   // Throws Problem{no_repository}, or the Error that it cannot be opened with.
   Entry find(const std::string& name);
-  // Whether it is new. Throws Problem{forbidden}, Error{exists}, and what opening it throws.
-  bool add(const std::string& name, const std::string& path, const std::string& who);
+  struct Added {
+    bool is_new = false;   // it was not registered before
+    bool is_made = false;  // there was no repository before
+  };
+  // With a branch it is made, as `escrow init` does it, when it is missing. Throws Problem{forbidden}, Error{exists},
+  // and what making and opening it throws.
+  Added add(const std::string& name, const std::string& path, const std::string& who,
+            const std::optional<std::string>& branch_to_make = std::nullopt);
 
   struct Session {
     Entry repository;
@@ -48,6 +54,7 @@ class ServiceRepositories {
 
  private:
   Entry open(const std::string& name, const std::string& path) const;
+  bool make(const std::string& path, const std::string& branch) const;
 
   storage::ServiceStore& store_;  // constant references, self-locking
   const AllowedRoots& roots_;

@@ -7,9 +7,8 @@
 #include "api/problem.h"
 #include "api/request_fields.h"
 #include "daemon/confinement.h"
-#include "daemon/io_choice.h"
-#include "daemon/policy_files.h"
 #include "daemon/session_arguments.h"
+#include "daemon/session_terms.h"
 
 namespace escrow::daemon {
 
@@ -82,13 +81,6 @@ std::map<std::string, std::string> labels_of(RequestFields& fields) {
   return labels;
 }
 
-// `auto` where it is absent.
-std::string one_of(RequestFields& fields, const std::string& name, const std::set<std::string>& values) {
-  const std::string value = fields.text(name).value_or("auto");
-  if (!values.contains(value)) fields.refuse(name, "is none of what it can be");
-  return value;
-}
-
 // What a session and a run are opened with alike.
 ServiceSessions::Opening opening_of(RequestFields& fields, const api::HttpRequest& request) {
   ServiceSessions::Opening opening;
@@ -114,10 +106,7 @@ ServiceSessions::Opening opening_of(RequestFields& fields, const api::HttpReques
   opening.external_id = audit_text(fields, "external_id");
   opening.message = short_text(fields, "message", kMaxMessage);
   opening.labels = labels_of(fields);
-  if (std::optional<std::string> policy = fields.document("policy")) {
-    options.policies.push_back(*std::move(policy));
-    checked(fields, "policy", [&] { return compile_policies(options.policies, {"policy"}) != nullptr; });
-  }
+  read_terms(fields, options);
   options.require_approval = fields.flag("require_approval").value_or(false);
   options.approval_expires_s =
       static_cast<std::int64_t>(fields.number("approval_expires_s", 1, kMaxExpiry_s).value_or(0));
@@ -125,19 +114,6 @@ ServiceSessions::Opening opening_of(RequestFields& fields, const api::HttpReques
     options.limits = {.staged_bytes = limits->number("staged_bytes", 1, kMaxLimit).value_or(0),
                       .files = limits->number("files", 1, kMaxLimit).value_or(0)};
     limits->refuse_others();
-  }
-  if (std::optional<RequestFields> io = fields.object("io")) {
-    opening.opens = one_of(*io, "opens", {"auto", "none", "daemon"});
-    opening.data = one_of(*io, "data", {"auto", "cached", "passthrough"});
-    io->refuse_others();
-    SessionArguments wanted;
-    wanted.opens = opening.opens;
-    wanted.io = opening.data;
-    checked(fields, "io", [&] { return choose_io(wanted, !options.policies.empty()); });
-    if (options.limits.staged_bytes != 0 && opening.data == "passthrough") {
-      fields.refuse("io", "cannot be passthrough with a limit of staged bytes, because what the kernel writes past "
-                          "Escrow is not counted");
-    }
   }
   opening.lease_ms = fields.number("lease_ms", 1, kMaxTerm_ms).value_or(0);
   opening.timeout_ms = fields.number("timeout_ms", 1, kMaxTerm_ms).value_or(0);
@@ -202,6 +178,7 @@ ServiceSessions::Filter common_filter(api::Query& query) {
 ServiceSessions::Opening read_opening(const api::HttpRequest& request) {
   RequestFields fields = fields_of(request);
   ServiceSessions::Opening opening = opening_of(fields, request);
+  opening.mount_options = read_mount_options(fields);
   fields.refuse_others();
   return opening;
 }
@@ -210,9 +187,7 @@ ServiceRuns::Ordering read_ordering(const api::HttpRequest& request) {
   RequestFields fields = fields_of(request);
   ServiceRuns::Ordering ordering;
   ordering.opening = opening_of(fields, request);
-  for (const auto& [name, id] : {std::pair("uid", ordering.opening.uid), std::pair("gid", ordering.opening.gid)}) {
-    if (id) fields.refuse(name, "is not for runs: the caller, or \"run_as\", says whose the command and its files are");
-  }
+  ordering.opening.mount_options = read_io(fields);
   if (ordering.opening.lease_ms != 0) fields.refuse("lease_ms", "is not for runs: a run ends by itself");
   ordering.mountpoint = std::move(ordering.opening.mountpoint);
   ordering.command = command_of(fields);
@@ -322,7 +297,11 @@ std::string read_rejecting(const api::HttpRequest& request) {
 
 Registering read_registering(const api::HttpRequest& request) {
   RequestFields fields = fields_of(request);
-  Registering registering{.name = fields.required_text("name"), .path = fields.required_text("path")};
+  Registering registering{.name = fields.required_text("name"), .path = short_text(fields, "path", kMaxPath)};
+  registering.create = fields.flag("create").value_or(false);
+  registering.branch = short_text(fields, "branch", kMaxPath);
+  if (!registering.create && registering.path.empty()) fields.refuse("path", "is missing");
+  if (!registering.create && !registering.branch.empty()) fields.refuse("branch", "is for a repository that is made");
   fields.refuse_others();
   return registering;
 }
@@ -367,11 +346,12 @@ ServiceSessions::AuditWanted read_audit_wanted(api::Query& query) {
   return wanted;
 }
 
-std::string read_mountpoint(const api::HttpRequest& request) {
+ServiceSessions::Mounting read_mounting(const api::HttpRequest& request) {
   RequestFields fields = fields_of(request);
-  std::string mountpoint = fields.required_text("mountpoint");
+  ServiceSessions::Mounting mounting{.mountpoint = fields.required_text("mountpoint"),
+                                     .mount_options = read_mount_options(fields)};
   fields.refuse_others();
-  return mountpoint;
+  return mounting;
 }
 
 std::string read_message(const api::HttpRequest& request) {

@@ -28,10 +28,12 @@ std::string read_rejecting(const api::HttpRequest& request);
 
 struct Registering {
   std::string name, path;
+  bool create = false;  // when it is missing; then the path may be empty: where the service puts it
+  std::string branch;   // of a new one; empty: the default
 };
 Registering read_registering(const api::HttpRequest& request);
 
-std::string read_mountpoint(const api::HttpRequest& request);
+ServiceSessions::Mounting read_mounting(const api::HttpRequest& request);
 // The paths.
 std::vector<std::string> read_discarding(const api::HttpRequest& request);
 ServiceSessions::AuditWanted read_audit_wanted(api::Query& query);

@@ -27,6 +27,7 @@ namespace {
 constexpr std::uint64_t kApiVersion = 1;  // as `escrow version --json` has it
 constexpr std::uint64_t kMaxWait_ms = 300'000;
 constexpr std::uint64_t kMaxPage = 1000;
+constexpr const char* kUsualBranch = "main";
 
 Caller caller(const ServiceParts& parts, const Call& call) {
   return caller_of(parts.config, call.request);
@@ -101,6 +102,16 @@ HttpReply list_repositories(const ServiceParts& parts, Call& call) {
   return ok(api::to_json(resources));
 }
 
+// Of a repository that is to be made, and has no place yet.
+std::string place_of(const ServiceParts& parts, const std::string& name) {
+  for (const auto& entry : parts.repositories.list()) {
+    if (entry.name == name) return entry.path;
+  }
+  if (!parts.config.repository_roots.empty()) return parts.config.repository_roots.front() + "/" + name + ".git";
+  throw Problem(ProblemCode::forbidden, "the configuration of this service has no repository_roots, so there is no "
+                                        "place for repositories; add one", {{"field", "path"}});
+}
+
 HttpReply add_repository(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
   const Caller who = caller(parts, call);
@@ -108,10 +119,15 @@ HttpReply add_repository(const ServiceParts& parts, Call& call) {
     throw Problem(ProblemCode::forbidden, who.principal + " is no operator; only operators register repositories");
   }
   const Registering registering = read_registering(call.request);
-  const bool is_new = parts.repositories.add(registering.name, registering.path, who.principal);
+  const std::string path = registering.path.empty() ? place_of(parts, registering.name) : registering.path;
+  std::optional<std::string> branch;
+  if (registering.create) branch = registering.branch.empty() ? kUsualBranch : registering.branch;
+  const auto added = parts.repositories.add(registering.name, path, who.principal, branch);
   parts.events.follow_repositories();
-  const std::string body = api::to_json(repository_resource(parts.repositories.find(registering.name)));
-  return is_new ? created(body, "/v1/repositories/" + registering.name) : ok(body);
+  api::RepositoryResource resource = repository_resource(parts.repositories.find(registering.name));
+  if (registering.create) resource.is_made = added.is_made;
+  const std::string body = api::to_json(resource);
+  return added.is_new ? created(body, "/v1/repositories/" + registering.name) : ok(body);
 }
 
 HttpReply branches(const ServiceParts& parts, Call& call) {
@@ -235,8 +251,8 @@ HttpReply session_diff(const ServiceParts& parts, Call& call) {
 
 HttpReply mount_session(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
-  const std::string mountpoint = read_mountpoint(call.request);
-  return ok(api::to_json(parts.sessions.mount(caller(parts, call), call.parameters[0], mountpoint)));
+  const ServiceSessions::Mounting mounting = read_mounting(call.request);
+  return ok(api::to_json(parts.sessions.mount(caller(parts, call), call.parameters[0], mounting)));
 }
 
 HttpReply unmount_session(const ServiceParts& parts, Call& call) {

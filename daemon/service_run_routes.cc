@@ -180,8 +180,8 @@ HttpReply run_output(const RunParts& parts, Call& call) {
   const Caller who = caller(parts, call);
   const std::string& id = call.parameters[0];
   const std::string stream = call.query.take("stream").value_or(kOutputNames[0]);
-  if (std::find(kOutputNames.begin(), kOutputNames.end(), stream) == kOutputNames.end()) {
-    throw Problem(ProblemCode::invalid_value, "\"stream\" is stdout or stderr", {{"field", "stream"}});
+  if (stream != kTraceName && std::find(kOutputNames.begin(), kOutputNames.end(), stream) == kOutputNames.end()) {
+    throw Problem(ProblemCode::invalid_value, "\"stream\" is stdout, stderr or trace", {{"field", "stream"}});
   }
   const std::string follow = call.query.take("follow").value_or("false");
   if (follow != "true" && follow != "false") {

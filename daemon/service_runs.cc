@@ -15,7 +15,9 @@
 
 #include "api/problem.h"
 #include "daemon/cancel_mark.h"
+#include "daemon/config.h"
 #include "daemon/output_capture.h"
+#include "daemon/run_conclusion.h"
 
 namespace escrow::daemon {
 
@@ -94,9 +96,13 @@ std::optional<ServiceRuns::Found> ServiceRuns::find_usable(const Run& run) {
 }
 
 // A commit that failed for an outside reason leaves the session open, to be committed by hand: the run has ended.
-bool ServiceRuns::has_ended(const Found& found) {
+bool ServiceRuns::has_ended(const Found& found) const {
   const SessionRecord& record = found.record;
-  return record.state == State::open ? !record.last_error.empty() : record.state != State::committing;
+  if (record.state == State::open) return !record.last_error.empty();
+  if (record.state == State::committing) return false;
+  // As long as its host has it, it is about to say what was left out.
+  return has_conclusion(directory_of(record.id)) ||
+         !found.repository.context->repository().directories().is_held(record.id);
 }
 
 bool ServiceRuns::is_unborn(const Found& found) const {
@@ -125,8 +131,10 @@ ServiceRuns::Found ServiceRuns::may_end(const Caller& caller, const std::string&
 
 // ---- Starting.
 
-// Of a committer who is a user of this machine the command is theirs, of an agent or role it is the caller's.
-ServiceRuns::User ServiceRuns::user_of(const Caller& caller, const std::string& committer) const {
+// Of a committer who is a user of this machine the command is theirs, of an agent or role it is the caller's; root may
+// name others by their numbers.
+ServiceRuns::User ServiceRuns::user_of(const Caller& caller, const std::string& committer,
+                                       const ServiceSessions::Opening& opening) const {
   User user{.name = caller.principal, .uid = caller.uid, .gid = caller.gid};
   if (committer != caller.principal && committer.starts_with(kUserPrefix)) {
     if (caller.uid != 0 && !is_granted(config_, caller.principal, committer)) {
@@ -141,6 +149,14 @@ ServiceRuns::User ServiceRuns::user_of(const Caller& caller, const std::string& 
       throw Problem(ProblemCode::invalid_value, "this machine has no user '" + name + "'", {{"field", "run_as"}});
     }
     user = {.name = committer, .uid = found->pw_uid, .gid = found->pw_gid};
+  }
+  const unsigned uid = opening.uid.value_or(user.uid), gid = opening.gid.value_or(user.gid);
+  if (uid != user.uid || gid != user.gid) {
+    if (caller.uid != 0) {
+      forbid(uid != user.uid ? "uid" : "gid", "only root may run commands as a user or group by its number; \"run_as\" "
+                                              "names a user, by a grant");
+    }
+    user = {.name = principal_of(uid), .uid = uid, .gid = gid};
   }
   if (::geteuid() != 0 && user.uid != ::geteuid()) {
     forbid("run_as", "this service does not run as root, so it can run commands as its own user only");
@@ -169,8 +185,7 @@ RunOrder ServiceRuns::order_of(const Ordering& ordering, const Run& run, const S
   order.environment = ordering.environment;
   order.message = ordering.opening.message;
   order.who = run.owner;
-  order.opens = ordering.opening.opens;
-  order.data = ordering.opening.data;
+  order.mount_options = ordering.opening.mount_options;
   if (run.timeout_ms) order.timeout_ms = static_cast<std::int64_t>(*run.timeout_ms);
   order.grace_ms = ordering.grace_ms ? static_cast<std::int64_t>(*ordering.grace_ms) : kDefaultGrace.count();
   order.memory_bytes = run.memory_bytes;
@@ -246,7 +261,7 @@ api::RunResource ServiceRuns::start(const Caller& caller, const Ordering& orderi
   if (auto before = find_started(caller, opening.request_key)) return *std::move(before);
   const ServiceRepositories::Entry repository = repositories_.find(opening.repository);
   session::SessionOptions options = sessions_.options_of(caller, repository, opening);
-  const User user = user_of(caller, options.audit.committer);
+  const User user = user_of(caller, options.audit.committer, opening);
   check_grants(caller, ordering);
   options.uid = user.uid;
   options.gid = user.gid;

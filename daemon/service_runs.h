@@ -65,7 +65,7 @@ class ServiceRuns {
     bool is_complete = false;  // no more will come after these
     bool is_truncated = false;  // bytes were dropped after what is kept
   };
-  // `stream` is one of kOutputNames.
+  // `stream` is one of kOutputNames, or kTraceName.
   Output output(const Caller& caller, const std::string& id, const std::string& stream, std::uint64_t offset,
                 std::size_t most);
 
@@ -85,7 +85,7 @@ class ServiceRuns {
     unsigned uid = 0, gid = 0;
   };
 
-  User user_of(const Caller& caller, const std::string& committer) const;
+  User user_of(const Caller& caller, const std::string& committer, const ServiceSessions::Opening& opening) const;
   void check_grants(const Caller& caller, const Ordering& ordering) const;
   RunOrder order_of(const Ordering& ordering, const Run& run, const ServiceRepositories::Entry& repository,
                     const session::SessionOptions& options) const;
@@ -98,7 +98,7 @@ class ServiceRuns {
   std::optional<Found> find_usable(const Run& run);
   Found see(const Caller& caller, const std::string& id);
   Found may_end(const Caller& caller, const std::string& id);
-  static bool has_ended(const Found& found);
+  bool has_ended(const Found& found) const;
   // It has ended before its command was started: the service that was asked for it was killed meanwhile.
   bool is_unborn(const Found& found) const;
   std::optional<api::RunResource> find_started(const Caller& caller, const std::string& request_key);

@@ -6,6 +6,7 @@
 #include "api/problem.h"
 #include "daemon/commit_timer.h"
 #include "daemon/session_access.h"
+#include "daemon/session_terms.h"
 #include "daemon/session_verbs.h"
 
 namespace escrow::daemon {
@@ -137,7 +138,7 @@ session::SessionOptions ServiceSessions::options_of(const Caller& caller, const 
     throw Problem(ProblemCode::forbidden, "only an operator may open a session for another user or group",
                   {{"field", field}});
   }
-  options.contained_symlinks = true;
+  check_terms(caller, options, opening.mount_options);
   return options;
 }
 
@@ -160,8 +161,7 @@ SessionResource ServiceSessions::open_new(const Caller& caller, const ServiceRep
   const storage::ServiceStore::Terms terms{.lease_ms = opening.lease_ms,
                                            .lease_until_ms = after(opening.lease_ms),
                                            .deadline_ms = after(opening.timeout_ms),
-                                           .opens = opening.opens,
-                                           .data = opening.data};
+                                           .mount_options = opening.mount_options};
   // What the service knows of it comes first: a session that exists is then never without an owner.
   store_.add_session({.id = id,
                       .repository = repository.name,
@@ -189,17 +189,19 @@ SessionResource ServiceSessions::open_new(const Caller& caller, const ServiceRep
 
 // ---- Attaching and detaching.
 
-SessionResource ServiceSessions::mount(const Caller& caller, const std::string& id, const std::string& mountpoint) {
+SessionResource ServiceSessions::mount(const Caller& caller, const std::string& id, const Mounting& mounting) {
   const Found found = may_end(caller, id);
   const Turn turn(*this, found.record.id);
   const SessionRecord record = record_of(found);
   if (record.state != State::open) refuse_finished(record, "mount");
   if (const std::shared_ptr<SessionHost> host = hosts_.find(found.record.id)) {
-    if (host->mountpoint() == mountpoint) return resource(found);
+    if (host->mountpoint() == mounting.mountpoint) return resource(found);
     throw Problem(ProblemCode::wrong_state, "session " + id + " is mounted on " + host->mountpoint() +
                                                 "; unmount it there first");
   }
-  hosts_.mount(found.repository, found.repository.context->sessions().attach(found.record.id), mountpoint);
+  check_terms(caller, record.options, mounting.mount_options);
+  hosts_.mount(found.repository, found.repository.context->sessions().attach(found.record.id), mounting.mountpoint,
+               mounting.mount_options);
   return resource(found);
 }
 
@@ -249,7 +251,8 @@ bool ServiceSessions::expire(const SessionId& id, Reason reason) {
     } catch (const session::Error& error) {
       // A process that is none of ours has it mounted: that one is asked, and records a rollback by request.
       if (error.code() != session::Errc::attached_elsewhere) throw;
-      SessionAccess(*found->repository.context, id.text(), service.principal).rollback(false);
+      SessionAccess(*found->repository.context, id.text(), service.principal)
+          .rollback(record.options.keep_on_failure);
     }
   }
   store_.end_terms(id);
@@ -261,13 +264,14 @@ bool ServiceSessions::expire(const SessionId& id, Reason reason) {
 void ServiceSessions::end(const Found& found, const Caller& caller, const Ending& ending, std::string& warning) {
   const session::CommitRequest request{.message = ending.message, .exit_code = ending.exit_code,
                                        .reason = ending.reason, .by_hand = false, .who = caller.principal};
+  const bool keep = found.record.options.keep_on_failure;
   const std::shared_ptr<SessionHost> host = hosts_.find(found.record.id);
   if (!host) {
     const auto session = found.repository.context->sessions().attach(found.record.id);
     if (ending.reason == Reason::success) {
       session->commit(request);
     } else {
-      session->rollback(ending.reason, ending.exit_code, caller.principal, false);
+      session->rollback(ending.reason, ending.exit_code, caller.principal, keep);
     }
     return;
   }
@@ -275,7 +279,7 @@ void ServiceSessions::end(const Found& found, const Caller& caller, const Ending
   if (ending.reason == Reason::success) {
     host->finish_commit(request);
   } else {
-    host->finish_rollback(ending.reason, ending.exit_code, caller.principal, false);
+    host->finish_rollback(ending.reason, ending.exit_code, caller.principal, keep);
   }
 }
 

@@ -44,7 +44,7 @@ class ServiceSessions {
     std::string external_id, message, request_key;
     std::map<std::string, std::string> labels;
     std::uint64_t lease_ms = 0, timeout_ms = 0;  // 0: none
-    std::string opens, data;                     // of its mounts, as `escrow mount` takes them; empty: auto
+    std::string mount_options;                   // session_terms.h
   };
   // A second opening with the same request key finds the session of the first.
   api::SessionResource open(const Caller& caller, Opening opening);
@@ -101,7 +101,11 @@ class ServiceSessions {
                      const SessionFiles::Content& content);
   api::FileResource remove_file(const Caller& caller, const std::string& id, const std::string& path);
 
-  api::SessionResource mount(const Caller& caller, const std::string& id, const std::string& mountpoint);
+  struct Mounting {
+    std::string mountpoint;
+    std::string mount_options;  // session_terms.h; empty: as before
+  };
+  api::SessionResource mount(const Caller& caller, const std::string& id, const Mounting& mounting);
   api::SessionResource unmount(const Caller& caller, const std::string& id);
 
   // Onto the branch's new head; conflicting paths stay as the session has them (service_updates.cc).

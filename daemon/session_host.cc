@@ -140,6 +140,8 @@ struct SessionHost::Impl {
       warning = take_mount_away();
     }
     session->gate().move_to(WriteGate::Position::sealed);
+    // Whoever learns that the session has ended finds every denial told.
+    stack.denials().flush();
     return warning;
   }
 

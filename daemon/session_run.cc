@@ -90,7 +90,9 @@ void SessionRun::open_session() {
   context_->recover();
   session::SessionOptions session_options = settings_.session_options(context_->repository().references());
   std::shared_ptr<DenialTrace> trace;
-  if (!settings_.view.trace.empty()) trace = std::make_shared<DenialTrace>(settings_.view.trace);
+  if (!settings_.view.trace.empty()) {
+    trace = std::make_shared<DenialTrace>(settings_.view.trace, settings_.output.most_bytes);
+  }
   session_options.ephemeral = true;
   session_options.keep_on_failure = settings_.keep_on_failure;
   session_options.command = settings_.command;
@@ -214,6 +216,7 @@ void SessionRun::end_session() {
   }
   result_.omitted = host_->session().omitted();
   result_.record = host_->session().record();
+  if (settings_.concluded) settings_.concluded(result_);
 }
 
 void SessionRun::commit() {

@@ -55,6 +55,8 @@ class SessionRun {
     std::function<void()> started;
     // Asked when the command has succeeded: whether the run was cancelled before it ended.
     std::function<bool()> was_cancelled;
+    // The session is decided, and the result has what there is to say of it.
+    std::function<void(const api::RunResult&)> concluded;
     std::function<void(const std::string&)> say;  // one sentence for people
   };
   explicit SessionRun(Settings settings) : settings_(std::move(settings)) {}

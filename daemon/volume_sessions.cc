@@ -105,8 +105,7 @@ void VolumeSessions::open(const Mount& mount, const VolumeOptions& options) {
   const storage::ServiceStore::Terms terms{.lease_ms = 0,
                                            .lease_until_ms = 0,
                                            .deadline_ms = timeout_ms == 0 ? 0 : now_ms + timeout_ms,
-                                           .opens = {},
-                                           .data = {}};
+                                           .mount_options = {}};
   facts_.add_session({.id = mount.session,
                       .repository = repository.name,
                       .owner = caller.principal,

@@ -19,7 +19,7 @@ using session::SessionId;
 namespace {
 
 // Lists of names and values are joined with a NUL after each.
-constexpr std::array<const char*, 1> kMigrations = {R"(
+constexpr std::array<const char*, 2> kMigrations = {R"(
   CREATE TABLE repository (
     name TEXT PRIMARY KEY NOT NULL, path BLOB NOT NULL UNIQUE, registered_by TEXT NOT NULL
   ) WITHOUT ROWID;
@@ -42,6 +42,13 @@ constexpr std::array<const char*, 1> kMigrations = {R"(
     status INTEGER, content_type TEXT, body BLOB, headers BLOB,
     PRIMARY KEY (principal, route, key)
   ) WITHOUT ROWID;
+)",
+                                                     R"(
+  ALTER TABLE terms ADD COLUMN mount_options TEXT NOT NULL DEFAULT '';
+  UPDATE terms SET mount_options = trim(iif(opens <> '', 'opens=' || opens, '') || iif(data <> '', ',io=' || data, ''),
+                                        ',');
+  ALTER TABLE terms DROP COLUMN opens;
+  ALTER TABLE terms DROP COLUMN data;
 )"};
 
 constexpr std::int32_t kServiceId = 0x65736364;  // "escd"
@@ -141,11 +148,11 @@ struct ServiceStore::Connection {
   Statement set_mountpoint{database, "UPDATE session SET mountpoint = ?2 WHERE id = ?1 AND mountpoint IS NOT ?2"};
   Statement forget_session{database, "DELETE FROM session WHERE id = ?"};
   Statement set_terms{database,
-                      "INSERT INTO terms (session, lease_ms, lease_until_ms, deadline_ms, opens, data) "
-                      "VALUES (?, ?, nullif(?, 0), nullif(?, 0), ?, ?)"};
+                      "INSERT INTO terms (session, lease_ms, lease_until_ms, deadline_ms, mount_options) "
+                      "VALUES (?, ?, nullif(?, 0), nullif(?, 0), ?)"};
   Statement read_terms{database,
-                       "SELECT lease_ms, coalesce(lease_until_ms, 0), coalesce(deadline_ms, 0), opens, data FROM terms "
-                       "WHERE session = ?"};
+                       "SELECT lease_ms, coalesce(lease_until_ms, 0), coalesce(deadline_ms, 0), mount_options FROM "
+                       "terms WHERE session = ?"};
   Statement renew_lease{database,
                         "UPDATE terms SET lease_ms = iif(?2 > 0, ?2, lease_ms), "
                         "lease_until_ms = ?3 + iif(?2 > 0, ?2, lease_ms) WHERE session = ?1 AND lease_until_ms > ?3"};
@@ -157,6 +164,9 @@ struct ServiceStore::Connection {
                          "SELECT session, 0 FROM terms WHERE deadline_ms <= ?1"};
   Statement end_terms{database,
                       "UPDATE terms SET lease_until_ms = NULL, deadline_ms = NULL WHERE session = ?"};
+  Statement set_mount_options{database,
+                              "INSERT INTO terms (session, lease_ms, mount_options) VALUES (?, 0, ?) "
+                              "ON CONFLICT (session) DO UPDATE SET mount_options = excluded.mount_options"};
   Statement forget_terms{database, "DELETE FROM terms WHERE session = ?"};
   Statement read_request{database,
                          "SELECT body_hash, status, content_type, body, headers FROM request "
@@ -214,7 +224,7 @@ void ServiceStore::add_session(const SessionFacts& facts, const std::optional<Te
                                    Bytes{join(facts.labels)});
     if (!terms) return;
     connection.set_terms.execute(facts.id.text(), terms->lease_ms, terms->lease_until_ms, terms->deadline_ms,
-                                 terms->opens, terms->data);
+                                 terms->mount_options);
   });
 }
 
@@ -262,8 +272,7 @@ ServiceStore::Terms ServiceStore::terms(const SessionId& id) const {
   return {.lease_ms = static_cast<std::uint64_t>(run.integer(0)),
           .lease_until_ms = run.integer(1),
           .deadline_ms = run.integer(2),
-          .opens = run.bytes(3),
-          .data = run.bytes(4)};
+          .mount_options = run.bytes(3)};
 }
 
 bool ServiceStore::renew_lease(const SessionId& id, std::uint64_t lease_ms, std::int64_t now_ms) {
@@ -285,6 +294,12 @@ std::vector<ServiceStore::Overdue> ServiceStore::overdue(std::int64_t now_ms) co
 }
 
 void ServiceStore::end_terms(const SessionId& id) { (*connection_.lock())->end_terms.execute(id.text()); }
+
+void ServiceStore::set_mount_options(const SessionId& id, const std::string& options) {
+  writes_.run(connection_, [&](Connection& connection) {
+    connection.set_mount_options.execute(id.text(), options);
+  });
+}
 
 ServiceStore::Claim ServiceStore::claim(const Request& request, std::int64_t now_s, Answer& answer) {
   const std::string hash = request.content ? sha256(*request.content) : sha256(request.body);

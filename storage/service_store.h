@@ -47,7 +47,7 @@ class ServiceStore {
     std::uint64_t lease_ms = 0;      // a lease's length; 0: none
     std::int64_t lease_until_ms = 0;  // since the epoch; 0: none
     std::int64_t deadline_ms = 0;    // of the session; 0: none
-    std::string opens, data;         // as `escrow mount` takes them; empty: auto
+    std::string mount_options;       // as `escrow mount -o` takes them
   };
   // Before the session is opened. Throws Error{exists} for an external id that the owner has used.
   void add_session(const SessionFacts& facts, const std::optional<Terms>& terms = std::nullopt);
@@ -71,6 +71,8 @@ class ServiceStore {
   std::vector<Overdue> overdue(std::int64_t now_ms) const;
   // The session has ended.
   void end_terms(const session::SessionId& id);
+  // How it is mounted from now on, whoever opened it.
+  void set_mount_options(const session::SessionId& id, const std::string& options);
 
   // ---- Requests with a key.
   struct Request {

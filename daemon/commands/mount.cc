@@ -35,7 +35,6 @@ struct Arguments {
   std::vector<std::string> option_lists;
   bool foreground = false;
   bool json = false;
-  std::vector<std::string> of_this_machine;  // the given options for which a service has no word
 };
 
 std::unique_ptr<session::Session> open_or_attach(RepositoryContext& context, const MountArguments& arguments) {
@@ -123,21 +122,33 @@ void check_arguments(const Arguments& arguments) {
   }
 }
 
+// The given options for which a service has no word; -o has some of them, too.
+std::vector<std::string> of_this_machine(const Arguments& arguments) {
+  std::vector<std::string> given;
+  if (!arguments.mount.opened.issuer.empty()) given.emplace_back("--issuer");
+  if (!arguments.mount.opened.trace.empty()) given.emplace_back("--trace");
+  if (arguments.foreground) given.emplace_back("--foreground");
+  return given;
+}
+
 // The service mounts it, where it is.
 int mount_there(const GlobalOptions& options, const Arguments& arguments) {
-  refuse_options_of_this_machine(arguments.of_this_machine);
+  refuse_options_of_this_machine(of_this_machine(arguments));
+  check_arguments(arguments);
   ServiceClient client(service_host(options), options);
   const std::string mountpoint = absolute_path(arguments.mount.mountpoint);
   std::string session = arguments.mount.session;
   if (session.empty()) {
     api::JsonObject body = remote_opening(client.repository(), arguments.mount.opened);
     body.text("mountpoint", mountpoint);
-    if (const auto uid = arguments.mount.opened.uid) body.number("uid", *uid);
-    if (const auto gid = arguments.mount.opened.gid) body.number("gid", *gid);
+    add_mount_options(body, arguments.mount);
     session = api::session_from_json(client.post("/v1/sessions", body)).view.record.id.text();
   } else {
     session = session_source(options)->resolve(session).text();
-    client.post("/v1/sessions/" + session + "/mount", api::JsonObject().text("mountpoint", mountpoint));
+    api::JsonObject body;
+    body.text("mountpoint", mountpoint);
+    add_mount_options(body, arguments.mount);
+    client.post("/v1/sessions/" + session + "/mount", body);
   }
   print_line(arguments.json ? api::JsonObject().text("session", session).text("mountpoint", mountpoint).text()
                             : session);
@@ -190,10 +201,7 @@ void register_mount(CLI::App& app, const GlobalOptions& options, Action& chosen)
       "  id=$(escrow --repo data.git mount /mnt/data)\n"
       "  escrow mount /mnt/data --session 3f9c\n"
       "  mount -t fuse.escrow /srv/data.git /mnt/data -o branch=main,path_prefix=models\n");
-  command->callback([&options, &chosen, command, arguments] {
-    arguments->of_this_machine =
-        given_options(*command, {"--issuer", "--symlinks", "--xattr", "--io-uring", "--exclude", "--trace",
-                                 "--allow-other", "--foreground", "-o"});
+  command->callback([&options, &chosen, arguments] {
     chosen = [&options, arguments] { return mount(options, *arguments); };
   });
 }

@@ -10,6 +10,7 @@
 #include "daemon/config.h"
 #include "daemon/confinement.h"
 #include "daemon/container.h"
+#include "daemon/denial_trace.h"
 #include "daemon/exit_status.h"
 #include "daemon/remote_opening.h"
 #include "daemon/remote_run.h"
@@ -123,6 +124,8 @@ SessionRun::Settings Run::settings() const {
 // The body of POST /v1/runs.
 api::JsonObject Run::order(const std::string& repository) const {
   api::JsonObject body = remote_opening(repository, arguments_.session);
+  add_io(body, arguments_.session);
+  if (arguments_.keep_on_failure) body.flag("keep_on_failure", true);
   body.texts("command", arguments_.command);
   api::JsonObject variables;
   for (const std::string& variable : arguments_.environment) {
@@ -152,7 +155,12 @@ int Run::execute_there() const {
   RemoteRunEnd end;
   try {
     ServiceClient client(service_host(options_), options_);
-    end = run_remotely(client, order(client.repository()), arguments_.command.front(), timeout);
+    const api::JsonObject ordered = order(client.repository());
+    std::optional<DenialTrace> trace;
+    if (!arguments_.session.trace.empty()) trace.emplace(arguments_.session.trace);
+    end = run_remotely(client, ordered, {.program = arguments_.command.front(),
+                                         .timeout = timeout,
+                                         .trace = trace ? &*trace : nullptr});
   } catch (const Error& error) {
     report_failure({}, error);
   }
@@ -255,8 +263,7 @@ void register_run(CLI::App& app, const GlobalOptions& options, Action& chosen) {
   command->callback([&options, &chosen, command, arguments] {
     arguments->command = words_as_given(options.arguments, arguments->command);
     arguments->of_this_machine =
-        given_options(*command, {"--issuer", "--image", "--runtime", "--pull", "--runtime-arg", "--uid", "--gid",
-                                 "--symlinks", "--xattr", "--io-uring", "--exclude", "--trace", "--keep-on-failure"});
+        given_options(*command, {"--issuer", "--image", "--runtime", "--pull", "--runtime-arg"});
     arguments->has_umask = command->get_option("--umask")->count() > 0;
     chosen = [&options, arguments] { return Run(options, *arguments).execute(); };
   });

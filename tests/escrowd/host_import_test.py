@@ -68,8 +68,8 @@ def AnImportThereIsRefusedAsHere(start):
             for ask in (there, here):
                 ask(service, 'import', *arguments, expect_status=status)
             is_unchanged(service, head, arguments)
-        expect('--issuer works' in there(service, 'import', source, '--issuer', 'user:x', expect_status=2).stderr,
-               'what a service has no word for')
+        refused = there(service, 'import', source, '--issuer', 'user:x', expect_status=2).stderr
+        expect('with --host there is no --issuer' in refused, refused)
         # An answer that comes before everything was sent is the answer.
         with open(f'{source}/large', 'wb') as file:
             file.truncate(300_000_000)

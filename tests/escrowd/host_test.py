@@ -333,15 +333,7 @@ def WhatIsRefusedIsRefusedAlike(start):
                                   (('log', '--branch', 'nope'), 1), (('log', '../x'), 2)):
             for ask in (there, here):
                 ask(service, *arguments, expect_status=status)
-        for arguments in (('init',),):
-            said = there(service, *arguments, expect_status=2).stderr
-            expect('works on a repository of this machine alone' in said, said)
         there(service, 'run', expect_status=125)
-        for command in ('run', 'mount'):
-            words = ('--', 'true') if command == 'run' else ('/nowhere',)
-            refused = run(service, '--host', f'unix://{service.socket}', command, '--exclude', 'x', *words)
-            expect('--exclude works on a repository of this machine alone' in refused.stderr, refused.stderr)
-            expect(refused.returncode != 0, command)
         for host, status in (('unix:///nowhere/x.sock', 125), ('unix://relative', 2), ('ftp://x', 2), ('x', 2),
                              ('http://example.org:80', 2), ('https://', 2), ('https://127.0.0.1:1', 125)):
             result = run(service, '--host', host, 'sessions')

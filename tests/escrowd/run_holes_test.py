@@ -13,13 +13,16 @@ def NobodyRunsACommandAsSomebodyElse(start):
         for somebody in ('user:root', 'user:daemon'):
             problem = refused(service, 'POST', '/v1/runs', 403, 'forbidden', shell('id', run_as=somebody))
             expect_equal('the field', problem['field'], 'run_as')
+        for name in ('uid', 'gid'):
+            problem = refused(service, 'POST', '/v1/runs', 403, 'forbidden', shell('id', **{name: 1}))
+            expect_equal('the field', problem['field'], name)
     with start(run_as={NOBODY_NAME: ['agent:helper', 'user:daemon', 'user:no-such-user']}) as service:
         for body, status, code, field in (
                 (shell('id', run_as='user:root'), 403, 'forbidden', 'run_as'),
                 (shell('id', run_as='user:0'), 403, 'forbidden', 'run_as'),
                 (shell('id', run_as='user:bin'), 403, 'forbidden', 'run_as'),
                 (shell('id', run_as='user:no-such-user'), 400, 'invalid_value', 'run_as'),
-                (shell('id', uid=0), 400, 'invalid_value', 'uid'), (shell('id', gid=0), 400, 'invalid_value', 'gid'),
+                (shell('id', uid=0), 403, 'forbidden', 'uid'), (shell('id', gid=0), 403, 'forbidden', 'gid'),
                 (shell('id', user='root'), 400, 'unknown_field', 'user'),
                 (shell('id', confined=False), 403, 'forbidden', 'confined'),
                 (shell('id', network='host'), 403, 'forbidden', 'network')):
