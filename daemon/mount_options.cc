@@ -15,13 +15,13 @@ using session::Error;
 
 namespace {
 
-constexpr std::array<std::string_view, 11> kForKernel = {"suid",  "nosuid",  "dev",  "nodev",   "exec",      "noexec",
-                                                         "atime", "noatime", "sync", "dirsync", "nodiratime"};
-// mount(8), "filesystem-independent mount options", and systemd.mount(5).
-constexpr std::array<std::string_view, 20> kForOthers = {
+constexpr std::array<std::string_view, 10> kForKernel = {"suid",   "nosuid",  "dev",  "nodev",   "exec",
+                                                         "noexec", "noatime", "sync", "dirsync", "nodiratime"};
+// mount(8), "filesystem-independent mount options", and systemd.mount(5); atime is what there is without a word.
+constexpr std::array<std::string_view, 21> kForOthers = {
     "rw",         "defaults", "auto",     "noauto",   "nofail",     "user",        "nouser",        "users",
     "owner",      "group",    "async",    "relatime", "norelatime", "strictatime", "nostrictatime", "lazytime",
-    "nolazytime", "_netdev",  "diratime", "silent"};
+    "nolazytime", "_netdev",  "diratime", "silent", "atime"};
 
 template <std::size_t Count>
 bool is_one_of(const std::array<std::string_view, Count>& names, std::string_view name) {

@@ -103,11 +103,19 @@ class RunClient {
   }
 
   // Throws unless it is answered so while the service stops or starts.
-  std::string why_not_now(const Answer& answer) {
-    const api::RemoteProblem problem = ServiceClient::problem_of(answer);
+  std::string why_not_now(const Answer& answer) const {
+    const api::RemoteProblem problem = problem_of(answer);
     if (answer.status == kUnavailable && problem.is_retryable) return problem.detail;
     if (answer.status >= kFirstFailure) give_up(problem.detail);
     ServiceClient::refuse(problem);
+  }
+
+  api::RemoteProblem problem_of(const Answer& answer) const {
+    try {
+      return ServiceClient::problem_of(answer);
+    } catch (const session::Error& error) {
+      give_up(error.what());
+    }
   }
 
   [[noreturn]] void give_up(const std::string& why) const {

@@ -22,8 +22,8 @@ namespace {
 constexpr std::size_t kMaxExcludes = 256, kMaxExclude_bytes = 4096;
 
 // Never suid and dev: whatever a session holds, it gives nobody rights.
-constexpr std::array<std::string_view, 10> kOfMounts = {"allow_other", "nosuid",  "nodev",      "exec", "noexec",
-                                                        "atime",       "noatime", "nodiratime", "sync", "dirsync"};
+constexpr std::array<std::string_view, 9> kOfMounts = {"allow_other", "nosuid",  "nodev",      "exec",   "noexec",
+                                                       "sync",        "noatime", "nodiratime", "dirsync"};
 
 void add(std::string& options, const std::string& option) { options += (options.empty() ? "" : ",") + option; }
 
