@@ -1,5 +1,6 @@
 #include "api/remote_documents.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "api/json_values.h"
@@ -163,6 +164,20 @@ DiscardAnswer discard_from_json(std::string_view text) {
 
 std::vector<session::Omission> omitted_from_json(std::string_view changes) {
   return omissions_from(get_array(parse_object(changes), "omitted"));
+}
+
+RemoteOmissions omissions_from_lines(std::string_view lines) {
+  RemoteOmissions found;
+  Json array = Json::array();
+  for (std::size_t at = 0; at < lines.size();) {
+    const std::size_t end = std::min(lines.find('\n', at), lines.size());
+    Json line = parse_object(lines.substr(at, end - at));
+    found.more += static_cast<std::uint64_t>(get_integer(line, "left_out").value_or(0));
+    if (line.contains("kind")) array.push_back(std::move(line));
+    at = end + 1;
+  }
+  found.omitted = omissions_from(array);
+  return found;
 }
 
 RemoteRepository repository_from_json(std::string_view text) {

@@ -55,6 +55,12 @@ UpdateAnswer update_from_json(std::string_view text);
 DiscardAnswer discard_from_json(std::string_view text);
 
 std::vector<session::Omission> omitted_from_json(std::string_view changes);
+struct RemoteOmissions {
+  std::vector<session::Omission> omitted;
+  std::uint64_t more = 0;  // that were not kept
+};
+// Of a run, a line of JSON for each.
+RemoteOmissions omissions_from_lines(std::string_view lines);
 // As its registration was answered.
 struct RemoteRepository {
   std::string path;

@@ -15,6 +15,7 @@
 #include "daemon/command_spec.h"
 #include "daemon/exit_status.h"
 #include "daemon/output_capture.h"
+#include "daemon/run_conclusion.h"
 #include "daemon/run_result.h"
 #include "session/error.h"
 
@@ -229,13 +230,19 @@ RemoteRunEnd run_remotely(ServiceClient& client, const api::JsonObject& order, c
   end.result.record = record;
   end.result.command_status = record.exit_code;
   end.result.counts = record.counts.value_or(session::ChangeCounts{});
-  end.result.omitted = run.session.view.omitted;
+  std::string lines;
+  Follower(there, kOmittedName, [&](const std::string& bytes) { lines += bytes; }).take();
+  auto [omitted, more] = api::omissions_from_lines(lines);
+  end.result.omitted = std::move(omitted);
+  if (more > 0) end.warnings.push_back(std::to_string(more) + " more things were left out than the service names");
   for (const std::string& path_of_conflict : record.conflicts)
     end.result.conflicts.push_back({.path = path_of_conflict, .ours = {}, .theirs = {}});
   const CommandEnd how = end_of(record, settings.program, sent_signal);
   end.result.exit_code = exit_code_of_run(record, how);
   end.result.summary = summary_of({end.result, how, settings.timeout});
-  if (run.is_truncated[0] || run.is_truncated[1]) end.warning = "the command wrote more than the service keeps";
+  if (run.is_truncated[0] || run.is_truncated[1]) {
+    end.warnings.emplace_back("the command wrote more than the service keeps");
+  }
   return end;
 }
 

@@ -19,7 +19,7 @@ namespace escrow::daemon {
 
 struct RemoteRunEnd {
   api::RunResult result;      // with its exit code and summary
-  std::string warning;        // of output that was not kept; empty: none
+  std::vector<std::string> warnings;  // of what was not kept
 };
 
 struct RemoteRunSettings {

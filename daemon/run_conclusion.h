@@ -1,9 +1,11 @@
-// What the host process of a run leaves in the run's directory when it has decided the session: what of it a commit did
-// not take, which nobody knows any more afterwards. Written once, whole or not at all; not fsynced, so that after power
-// loss it may be missing: the session's record is what counts. Functions; safe between processes.
+// What the host process of a run leaves in the run's directory when it has decided the session: what of it the commit
+// did not take, which nobody knows any more afterwards. A file `omitted`, served as a stream beside the output.
+//
+// Written once, whole or not at all; not fsynced, so that after power loss it may be missing: the session's record is
+// what counts. Functions; safe between processes.
 #pragma once
 
-#include <optional>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -11,10 +13,11 @@
 
 namespace escrow::daemon {
 
-// A failure leaves it missing.
-void write_conclusion(const std::string& directory, const std::vector<session::Omission>& left_out) noexcept;
+inline constexpr const char* kOmittedName = "omitted";
+
+// A line of JSON for each, as many as `most_bytes` hold, then how many there are more. A failure leaves it missing.
+void write_conclusion(const std::string& directory, const std::vector<session::Omission>& omitted,
+                      std::uint64_t most_bytes) noexcept;
 bool has_conclusion(const std::string& directory);
-// None where it is missing.
-std::vector<session::Omission> read_conclusion(const std::string& directory);
 
 }  // namespace escrow::daemon

@@ -71,8 +71,8 @@ SessionRun::Settings settings_of(const RunOrder& order) {
   settings.who = order.who;
   settings.confined = order.confined;
   settings.network = order.network;
-  settings.concluded = [directory = order.directory](const api::RunResult& result) {
-    write_conclusion(directory, result.omitted);
+  settings.concluded = [output = output_of(order)](const api::RunResult& result) {
+    write_conclusion(output.directory, result.omitted, output.most_bytes);
   };
   settings.was_cancelled = [directory = order.directory] { return is_marked_cancelled(directory); };
   settings.say = [id = order.id.text()](const std::string& sentence) {

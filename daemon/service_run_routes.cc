@@ -8,6 +8,7 @@
 #include "api/resources.h"
 #include "daemon/idempotency.h"
 #include "daemon/output_capture.h"
+#include "daemon/run_conclusion.h"
 #include "daemon/service_requests.h"
 
 namespace escrow::daemon {
@@ -180,8 +181,9 @@ HttpReply run_output(const RunParts& parts, Call& call) {
   const Caller who = caller(parts, call);
   const std::string& id = call.parameters[0];
   const std::string stream = call.query.take("stream").value_or(kOutputNames[0]);
-  if (stream != kTraceName && std::find(kOutputNames.begin(), kOutputNames.end(), stream) == kOutputNames.end()) {
-    throw Problem(ProblemCode::invalid_value, "\"stream\" is stdout, stderr or trace", {{"field", "stream"}});
+  const bool is_output = std::find(kOutputNames.begin(), kOutputNames.end(), stream) != kOutputNames.end();
+  if (!is_output && stream != kTraceName && stream != kOmittedName) {
+    throw Problem(ProblemCode::invalid_value, "\"stream\" is stdout, stderr, trace or omitted", {{"field", "stream"}});
   }
   const std::string follow = call.query.take("follow").value_or("false");
   if (follow != "true" && follow != "false") {

@@ -13,7 +13,6 @@
 #include "daemon/cancel_mark.h"
 #include "daemon/file_descriptor.h"
 #include "daemon/output_capture.h"
-#include "daemon/run_conclusion.h"
 #include "daemon/service_runs.h"
 
 namespace escrow::daemon {
@@ -60,8 +59,6 @@ std::string read_at(int descriptor, std::uint64_t offset, std::size_t most) {
 api::RunResource ServiceRuns::resource(const Caller& caller, const Found& found) {
   const Run& run = found.run;
   const std::string directory = directory_of(run.id);
-  api::SessionResource session = sessions_.get(caller, run.id.text());
-  session.view.omitted = read_conclusion(directory);
   return {.id = run.id.text(),
           .has_ended = has_ended(found),
           .is_cancelled = is_marked_cancelled(directory),
@@ -77,7 +74,7 @@ api::RunResource ServiceRuns::resource(const Caller& caller, const Found& found)
           .created = run.created,
           .streams = {stream_at(directory + "/" + kOutputNames[0]), stream_at(directory + "/" + kOutputNames[1])},
           .output = {},
-          .session = std::move(session)};
+          .session = sessions_.get(caller, run.id.text())};
 }
 
 api::RunResource ServiceRuns::get(const Caller& caller, const std::string& id) {

@@ -65,7 +65,7 @@ class ServiceRuns {
     bool is_complete = false;  // no more will come after these
     bool is_truncated = false;  // bytes were dropped after what is kept
   };
-  // `stream` is one of kOutputNames, or kTraceName.
+  // `stream` is one of kOutputNames, kTraceName or kOmittedName.
   Output output(const Caller& caller, const std::string& id, const std::string& stream, std::uint64_t offset,
                 std::size_t most);
 

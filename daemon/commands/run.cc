@@ -164,7 +164,7 @@ int Run::execute_there() const {
   } catch (const Error& error) {
     report_failure({}, error);
   }
-  if (!end.warning.empty()) say(end.warning);
+  for (const std::string& warning : end.warnings) say(warning);
   return report(end.result);
 }
 

@@ -68,6 +68,15 @@ def WhatARunThereLeavesOutOrKeepsIsAsHere(start):
         expect('y.log' in json.dumps(documents[0]), documents[0])
 
 
+def OfVeryMuchThatIsLeftOutThereSomeIsNamed(start):
+    with start(max_output_bytes=1000) as service:
+        ended = there(service, 'run', '--', 'sh', '-c', 'for i in $(seq 100); do mkdir empty-$i; done')
+        named, more = (int(re.search(text, ended.stderr).group(1)) for text in
+                       (r'left out of the commit: (\d+) empty', r'(\d+) more things were left out'))
+        expect_equal('all of them', named + more, 100)
+        expect(10 < named < 30, f'{named} are named')
+
+
 def WhatARunThereIsDeniedIsTracedHere(start):
     with start(max_output_bytes=5000) as service:
         policies = ('--policy', policy(service, 'one.json', ['create', 'write'], ['x*']),
