@@ -195,7 +195,8 @@ void register_mount(CLI::App& app, const GlobalOptions& options, Action& chosen)
   command->footer(
       "`umount`, `fusermount3 -u` or `escrow unmount` leaves the session open and detached; `escrow commit` and\n"
       "`escrow rollback` end it from anywhere. .gitignore is not applied: what was written is what is committed,\n"
-      "but for --exclude. With --host the escrowd there mounts it, on a directory of its machine.\n"
+      "but for --exclude. With --host the escrowd there mounts it, on a directory of its machine: nosuid, nodev and,\n"
+      "unless --symlinks any says otherwise (operators only), with links that lead out of the mount unreadable.\n"
       "\n"
       "Examples:\n"
       "  id=$(escrow --repo data.git mount /mnt/data)\n"

@@ -37,7 +37,7 @@ constexpr const char* kHelp =
     "With --image the command runs in a container of that image, or the image's own command does; what the container\n"
     "exits with decides, and one that was stopped is rolled back whatever it made of the signal.\n"
     "With --host the command runs where that escrowd is, with an empty standard input, as this user or whom\n"
-    "--committer names there; Ctrl-C cancels it.\n"
+    "--committer names there (root: or --uid); Ctrl-C cancels it. Policies, the trace and the result are files here.\n"
     "\n"
     "Exit status: 0 committed or nothing changed; the command's own (128+n for signal n) when that rolled it back;\n"
     "122 conflict; 123 the result awaits approval; 124 timeout; 125 Escrow failed; 126 the command could not be run;\n"
