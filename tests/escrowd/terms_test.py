@@ -55,8 +55,9 @@ def TermsOfASessionHoldUntilItsEnd(start):
         service.put(f'/v1/sessions/{session}/files/new', b'new').expect(201)
         service.post(f'/v1/sessions/{session}/rollback').expect(200)
         expect_equal('a rollback by hand', kept(service, session), '')
-        session = service.open(keep_on_failure=True, lease_ms=300)['session']
+        session = service.open(keep_on_failure=True, lease_ms=600_000)['session']
         service.put(f'/v1/sessions/{session}/files/new', b'new').expect(201)
+        service.post(f'/v1/sessions/{session}/lease', {'lease_ms': 1}).expect(200)
         service.get(f'/v1/sessions/{session}/wait').expect(200)
         expect(kept(service, session), 'a lease that ran out has kept nothing')
         session = service.open(exclude_base64=[base64.b64encode(b'odd*\xff\n').decode()])['session']
