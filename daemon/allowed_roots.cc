@@ -25,14 +25,7 @@ using session::Error;
 
 namespace {
 
-FileDescriptor open_beneath(int directory, const std::string& name) {
-  open_how how{};
-  how.flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
-  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV;
-  return FileDescriptor(static_cast<int>(::syscall(SYS_openat2, directory, name.c_str(), &how, sizeof how)));
-}
-
-// Nullopt for what is not in the one form of a path below a root: no "", "." or "..", no NUL.
+// None for what is not in the one form of a path below a root: no "", "." or "..", no NUL.
 std::vector<std::string> components_of(std::string_view text) {
   std::vector<std::string> components;
   while (!text.empty()) {
@@ -54,7 +47,32 @@ bool only_we_may_write(int directory) {
   return (about.st_uid == 0 || about.st_uid == ::geteuid()) && (about.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
+[[noreturn]] void refuse(const std::string& path, const std::string& field, ProblemCode code, const std::string& why) {
+  throw Problem(code, "\"" + field + "\": " + session::quote_path(path) + " " + why, {{"field", field}});
+}
+
+[[noreturn]] void refuse(const std::string& path, const std::string& field, int error) {
+  const auto because = [&](ProblemCode code, const std::string& why) { refuse(path, field, code, why); };
+  if (error == ELOOP) because(ProblemCode::forbidden, "has a symbolic link on the way");
+  if (error == EXDEV) because(ProblemCode::forbidden, "is on another file system than its root, or mounted on");
+  if (error == ENOENT) because(ProblemCode::invalid_value, "does not exist");
+  if (error == ENOTDIR) because(ProblemCode::invalid_value, "is not a directory");
+  refuse(path, field, ProblemCode::invalid_value, std::string("cannot be used: ") + std::strerror(error));
+}
+
+[[noreturn]] void refuse_reading(const std::string& path, const std::string& field, int error) {
+  if (error == EACCES) refuse(path, field, ProblemCode::forbidden, "is not the caller's to read");
+  refuse(path, field, error);
+}
+
 }  // namespace
+
+FileDescriptor open_beneath(int directory, const std::string& name, int flags) {
+  open_how how{};
+  how.flags = static_cast<unsigned>(flags) | O_CLOEXEC;
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV;
+  return FileDescriptor(static_cast<int>(::syscall(SYS_openat2, directory, name.c_str(), &how, sizeof how)));
+}
 
 AllowedRoots::AllowedRoots(const std::vector<std::string>& roots, std::string what) : what_(std::move(what)) {
   for (const std::string& path : roots) {
@@ -70,41 +88,58 @@ AllowedRoots::AllowedRoots(const std::vector<std::string>& roots, std::string wh
   }
 }
 
-void AllowedRoots::check(const std::string& path, bool create, const std::string& field) const {
-  const auto refuse = [&](ProblemCode code, const std::string& why) {
-    throw Problem(code, "\"" + field + "\": " + session::quote_path(path) + " " + why, {{"field", field}});
-  };
+AllowedRoots::Way AllowedRoots::way_to(const std::string& path, const std::string& field) const {
   const Root* root = nullptr;
   for (const Root& candidate : roots_) {
+    if (path == candidate.path) return {.root = candidate, .names = {}};
     const std::string below = candidate.path == "/" ? "/" : candidate.path + "/";
     if (path.starts_with(below) && (root == nullptr || candidate.path.size() > root->path.size())) root = &candidate;
   }
-  if (root == nullptr) refuse(ProblemCode::forbidden, "is below none of the configured " + what_);
-  const std::vector<std::string> names =
+  if (root == nullptr) {
+    refuse(path, field, ProblemCode::forbidden,
+           roots_.empty() ? "cannot be used, because the configuration of the service has no " + what_
+                          : "is below none of the configured " + what_);
+  }
+  std::vector<std::string> names =
       components_of(std::string_view(path).substr(root->path.size() + (root->path == "/" ? 0 : 1)));
-  if (names.empty()) refuse(ProblemCode::forbidden, "is not in its one form: no empty component, '.' or '..'");
+  if (names.empty()) {
+    refuse(path, field, ProblemCode::forbidden, "is not in its one form: no empty component, '.' or '..'");
+  }
+  return {.root = *root, .names = std::move(names)};
+}
+
+void AllowedRoots::check(const std::string& path, bool create, const std::string& field) const {
+  const auto [root, names] = way_to(path, field);
+  if (names.empty()) refuse(path, field, ProblemCode::forbidden, "is one of the configured " + what_ + ", not below");
   FileDescriptor above;
   for (std::size_t at = 0; at < names.size(); ++at) {
-    const int directory = above ? above.get() : root->directory.get();
+    const int directory = above ? above.get() : root.directory.get();
     if (!only_we_may_write(directory)) {
-      refuse(ProblemCode::forbidden, "is in a directory that others may change; only root and this service may");
+      refuse(path, field, ProblemCode::forbidden,
+             "is in a directory that others may change; only root and this service may");
     }
-    FileDescriptor next = open_beneath(directory, names[at]);
+    FileDescriptor next = open_beneath(directory, names[at], O_PATH | O_DIRECTORY);
     if (!next && errno == ENOENT && create && at + 1 == names.size()) {
       if (::mkdirat(directory, names[at].c_str(), 0755) == 0 || errno == EEXIST) {
-        next = open_beneath(directory, names[at]);
+        next = open_beneath(directory, names[at], O_PATH | O_DIRECTORY);
       }
     }
-    if (!next) {
-      const int error = errno;
-      if (error == ELOOP) refuse(ProblemCode::forbidden, "has a symbolic link on the way");
-      if (error == EXDEV) refuse(ProblemCode::forbidden, "is on another file system than its root, or mounted on");
-      if (error == ENOENT) refuse(ProblemCode::invalid_value, "does not exist");
-      if (error == ENOTDIR) refuse(ProblemCode::invalid_value, "is not a directory");
-      refuse(ProblemCode::invalid_value, std::string("cannot be used: ") + std::strerror(error));
-    }
+    if (!next) refuse(path, field, errno);
     above = std::move(next);
   }
+}
+
+FileDescriptor AllowedRoots::open(const std::string& path, const std::string& field, const OpenInside& open) const {
+  const auto [root, names] = way_to(path, field);
+  FileDescriptor above;
+  for (const std::string& name : names) {
+    FileDescriptor next = open(above ? above.get() : root.directory.get(), name, O_PATH | O_DIRECTORY);
+    if (!next) refuse_reading(path, field, errno);
+    above = std::move(next);
+  }
+  FileDescriptor directory = open(above ? above.get() : root.directory.get(), ".", O_RDONLY | O_DIRECTORY);
+  if (!directory) refuse_reading(path, field, errno);
+  return directory;
 }
 
 }  // namespace escrow::daemon

@@ -32,18 +32,24 @@ struct CloseDirectory {
   void operator()(DIR* stream) const noexcept { closedir(stream); }
 };
 
-[[noreturn]] void refuse(const std::string& path, int error) {
-  const std::string shown = path.empty() ? "the directory" : session::quote_path(path);
-  const Errc code = error == EACCES || error == EPERM ? Errc::access_denied
-                    : error == ENOENT                 ? Errc::not_found
-                                                      : Errc::input_output;
-  throw Error(code, "cannot import " + shown + ": " + std::strerror(error) + "; nothing was changed");
+[[noreturn]] void refuse_changing(const std::string& path) {
+  throw Error(Errc::busy, "cannot import " + session::quote_path(path) +
+                              ": it was replaced or removed meanwhile; stop what writes there and try again; nothing "
+                              "was changed");
 }
 
-FileDescriptor open_below(int directory, const std::string& name, int flags, const std::string& path) {
-  FileDescriptor opened(openat(directory, name.c_str(), flags | O_CLOEXEC | O_NOFOLLOW));
-  if (!opened) refuse(path, errno);
-  return opened;
+[[noreturn]] void refuse(const std::string& path, int error) {
+  // It was there when its directory was listed, and what it was then.
+  if (error == ENOENT || error == ENOTDIR || error == ELOOP) refuse_changing(path);
+  const std::string shown = path.empty() ? "the directory" : session::quote_path(path);
+  const bool is_denied = error == EACCES || error == EPERM || error == EXDEV;
+  const bool is_exhausted = error == EMFILE || error == ENFILE || error == ENOMEM;
+  const std::string why = error == EXDEV ? "another file system is mounted there" : std::strerror(error);
+  const Errc code = is_denied          ? Errc::access_denied
+                    : is_exhausted     ? Errc::unavailable
+                    : error == EAGAIN  ? Errc::busy  // somebody has a lease on it (fcntl(2))
+                                       : Errc::input_output;
+  throw Error(code, "cannot import " + shown + ": " + why + "; nothing was changed");
 }
 
 std::vector<std::string> names_in(const FileDescriptor& directory, const std::string& path) {
@@ -94,8 +100,16 @@ DirectorySize measure_directory(const std::string& directory) {
 
 }  // namespace
 
-DirectoryWalk::DirectoryWalk(DirectoryVisitor& visitor, const std::string& skipped_directory, Progress progress)
-    : visitor_(visitor), progress_(std::move(progress)), on_read_([this](std::uint64_t position) {
+FileDescriptor open_inside(int directory, const std::string& name, int flags) {
+  return FileDescriptor(openat(directory, name.c_str(), flags | O_CLOEXEC));
+}
+
+DirectoryWalk::DirectoryWalk(DirectoryVisitor& visitor, const std::string& skipped_directory, Progress progress,
+                             OpenInside open)
+    : visitor_(visitor),
+      progress_(std::move(progress)),
+      open_(std::move(open)),
+      on_read_([this](std::uint64_t position) {
         if (progress_) progress_({.files = result_.size.files, .bytes = result_.size.bytes + position});
       }) {
   struct stat about {};
@@ -105,7 +119,11 @@ DirectoryWalk::DirectoryWalk(DirectoryVisitor& visitor, const std::string& skipp
 WalkedDirectory DirectoryWalk::run(const std::string& directory) {
   FileDescriptor root(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!root) refuse(directory, errno);
-  walk(std::move(root), "", 0);
+  return run(std::move(root));
+}
+
+WalkedDirectory DirectoryWalk::run(FileDescriptor directory) {
+  walk(std::move(directory), "", 0);
   return std::move(result_);
 }
 
@@ -120,21 +138,22 @@ void DirectoryWalk::walk(FileDescriptor directory, const std::string& path, int 
 }
 
 void DirectoryWalk::look_at(int directory, const std::string& name, const std::string& path, int depth) {
+  if (session::git_refuses_name(name)) return omit(path, OmissionKind::git_name);
+  const FileDescriptor found = open_(directory, name, O_PATH | O_NOFOLLOW);
   struct stat about {};
-  if (fstatat(directory, name.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0) refuse(path, errno);
+  if (!found || fstat(found.get(), &about) != 0) refuse(path, errno);
   const bool is_skipped = about.st_dev == skipped_.device && about.st_ino == skipped_.inode;
   const bool is_refused_link = S_ISLNK(about.st_mode) && session::is_gitmodules_name(name);
-  if (is_skipped || is_refused_link || session::git_refuses_name(name)) return omit(path, OmissionKind::git_name);
+  if (is_skipped || is_refused_link) return omit(path, OmissionKind::git_name);
   if (S_ISDIR(about.st_mode)) return look_into(directory, name, path, depth);
-  if (S_ISLNK(about.st_mode)) return read_link(directory, name, path);
-  if (S_ISREG(about.st_mode)) {
-    return read_file(directory, name, path, about.st_mode, static_cast<std::uint64_t>(about.st_size));
-  }
+  if (S_ISLNK(about.st_mode)) return read_link(found, path);
+  if (S_ISREG(about.st_mode)) return read_file(directory, name, path);
   omit(path, kind_of_special(about.st_mode));
 }
 
 void DirectoryWalk::look_into(int directory, const std::string& name, const std::string& path, int depth) {
-  FileDescriptor child = open_below(directory, name, O_RDONLY | O_DIRECTORY, path);
+  FileDescriptor child = open_(directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+  if (!child) refuse(path, errno);
   const std::uint64_t files_before = result_.size.files;
   const std::size_t omitted_before = result_.omitted.size();
   visitor_.enter(path);
@@ -144,21 +163,24 @@ void DirectoryWalk::look_into(int directory, const std::string& name, const std:
   if (has_nothing) omit(path, OmissionKind::empty_directory);
 }
 
-void DirectoryWalk::read_file(int directory, const std::string& name, const std::string& path, mode_t mode,
-                              std::uint64_t size) {
+void DirectoryWalk::read_file(int directory, const std::string& name, const std::string& path) {
   // O_NONBLOCK: should it have become a fifo since it was looked at, opening must not wait.
-  FileDescriptor file = open_below(directory, name, O_RDONLY | O_NONBLOCK, path);
+  FileDescriptor file = open_(directory, name, O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
+  struct stat about {};
+  if (!file || fstat(file.get(), &about) != 0) refuse(path, errno);
+  if (!S_ISREG(about.st_mode)) refuse_changing(path);
+  const auto size = static_cast<std::uint64_t>(about.st_size);
   posix_fadvise(file.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
-  visitor_.leaf(path, (mode & S_IXUSR) != 0 ? GitMode::executable : GitMode::regular,
+  visitor_.leaf(path, (about.st_mode & S_IXUSR) != 0 ? GitMode::executable : GitMode::regular,
                 FileSource(std::move(file), size, path, on_read_));
   result_.size.bytes += size;
   ++result_.size.files;
   if (progress_) progress_(result_.size);
 }
 
-void DirectoryWalk::read_link(int directory, const std::string& name, const std::string& path) {
+void DirectoryWalk::read_link(const FileDescriptor& link, const std::string& path) {
   std::string target(4096, '\0');
-  const ssize_t length = readlinkat(directory, name.c_str(), target.data(), target.size());
+  const ssize_t length = readlinkat(link.get(), "", target.data(), target.size());
   if (length < 0) refuse(path, errno);
   target.resize(static_cast<std::size_t>(length));
   visitor_.leaf(path, GitMode::symlink, StringSource(std::move(target)));

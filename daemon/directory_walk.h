@@ -2,8 +2,9 @@
 // it cannot is left out and named.
 //
 // Symbolic links stay links, the owner's executable bit decides the mode, a hard link is a file like any other;
-// .gitignore is not applied. One descriptor is open for each level of nesting. Not thread-safe. Throws Error naming the
-// file that cannot be read, and what the visitor throws.
+// .gitignore is not applied. Each entry is opened by its name in its directory, never by a path. One descriptor is
+// open for each level of nesting. Not thread-safe. Throws Error naming the file that cannot be read, Error{busy} for
+// one that changes meanwhile, and what the visitor and the opener throw.
 #pragma once
 
 #include <sys/types.h>
@@ -40,16 +41,24 @@ struct WalkedDirectory {
   std::vector<session::Omission> omitted;
 };
 
+// Opens what a directory has by that name; no descriptor: errno says why. The flags are those of openat(2), with
+// O_CLOEXEC.
+using OpenInside = std::function<FileDescriptor(int directory, const std::string& name, int flags)>;
+// As this process may, into mounts, too.
+FileDescriptor open_inside(int directory, const std::string& name, int flags);
+
 class DirectoryWalk {
  public:
   // Told after every piece of content what was read so far.
   using Progress = std::function<void(const DirectorySize& done)>;
 
   // `skipped_directory` (the repository itself; may be empty) is left out should it be inside.
-  DirectoryWalk(DirectoryVisitor& visitor, const std::string& skipped_directory, Progress progress);
+  DirectoryWalk(DirectoryVisitor& visitor, const std::string& skipped_directory, Progress progress,
+                OpenInside open = open_inside);
 
-  // Once.
+  // Once, either.
   WalkedDirectory run(const std::string& directory);
+  WalkedDirectory run(FileDescriptor directory);
 
  private:
   struct Identity {
@@ -59,13 +68,14 @@ class DirectoryWalk {
   void walk(FileDescriptor directory, const std::string& path, int depth);
   void look_at(int directory, const std::string& name, const std::string& path, int depth);
   void look_into(int directory, const std::string& name, const std::string& path, int depth);
-  void read_file(int directory, const std::string& name, const std::string& path, mode_t mode, std::uint64_t size);
-  void read_link(int directory, const std::string& name, const std::string& path);
+  void read_file(int directory, const std::string& name, const std::string& path);
+  void read_link(const FileDescriptor& link, const std::string& path);
   void omit(const std::string& path, session::OmissionKind kind);
 
   DirectoryVisitor& visitor_;
   Identity skipped_;
   Progress progress_;
+  const OpenInside open_;
   std::function<void(std::uint64_t)> on_read_;
   WalkedDirectory result_;
 };

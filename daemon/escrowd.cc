@@ -89,6 +89,7 @@ Escrowd::Escrowd(const EscrowdConfig& config)
       signals_(take_signals()),
       repository_roots_(config_.repository_roots, "repository_roots"),
       mount_roots_(config_.mount_roots, "mount_roots"),
+      source_roots_(config_.source_roots, "source_roots"),
       state_lock_(lock_state(config_.state_directory)),
       store_(config_.state_directory + "/escrowd.db"),
       event_log_(config_.state_directory + "/events.db"),
@@ -105,7 +106,8 @@ Escrowd::Escrowd(const EscrowdConfig& config)
   leases_ = std::make_unique<ServiceLeases>(store_, sessions_, clock_, *log_);
   long_verbs_ = std::make_unique<LongVerbs>([this](api::Call& call) { return accepted(config_, sessions_, call); });
   add_service_routes(router_, {.config = config_, .repositories = repositories_, .sessions = sessions_,
-                               .store = store_, .clock = clock_, .events = *events_, .long_verbs = *long_verbs_});
+                               .store = store_, .clock = clock_, .events = *events_, .long_verbs = *long_verbs_,
+                               .source_roots = source_roots_});
   add_run_routes(router_, {.config = config_, .runs = runs_, .store = store_, .clock = clock_});
   router_.observe([this](const std::string& method, const std::string& route, unsigned status, double seconds) {
     metrics_.add_request(method, route, status, seconds);

@@ -39,7 +39,7 @@ class Escrowd {
   const int given_socket_;  // on which the service manager listens for it; -1: none
   std::unique_ptr<session::Log> log_;
   FileDescriptor signals_;  // blocked in every thread, read here
-  AllowedRoots repository_roots_, mount_roots_;
+  AllowedRoots repository_roots_, mount_roots_, source_roots_;
   FileDescriptor state_lock_;  // held while the service lives
   storage::ServiceStore store_;
   storage::EventLog event_log_;

@@ -57,6 +57,7 @@ EscrowdConfig read_config(const std::string& path) {
   config.state_directory = fields.text("state_directory").value_or(config.state_directory);
   config.repository_roots = fields.texts("repository_roots").value_or(config.repository_roots);
   config.mount_roots = fields.texts("mount_roots").value_or(config.mount_roots);
+  config.source_roots = fields.texts("source_roots").value_or(config.source_roots);
   config.operators = fields.texts("operators").value_or(config.operators);
   config.reviewers = fields.texts("reviewers").value_or(config.reviewers);
   config.run_as = fields.texts_map("run_as");
@@ -135,6 +136,7 @@ void check_config(const EscrowdConfig& config) {
   }
   AllowedRoots(config.repository_roots, "repository_roots");
   AllowedRoots(config.mount_roots, "mount_roots");
+  AllowedRoots(config.source_roots, "source_roots");
 }
 
 std::optional<EscrowdInvocation> parse_escrowd_arguments(int argc, char** argv, int& exit_status) {

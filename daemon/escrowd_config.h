@@ -26,6 +26,7 @@ struct EscrowdConfig {
   std::string state_directory = "/var/lib/escrowd";
   std::vector<std::string> repository_roots;   // below which repositories may be registered
   std::vector<std::string> mount_roots;        // below which sessions may be mounted
+  std::vector<std::string> source_roots;       // below which callers may name directories to be imported
   std::vector<std::string> operators;          // principals, "user:NAME"; this process's user is always one
   std::vector<std::string> reviewers;
   std::map<std::string, std::vector<std::string>> run_as;  // principal -> the committers it may name; as users

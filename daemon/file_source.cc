@@ -30,8 +30,8 @@ std::size_t FileSource::read(std::uint64_t offset, std::span<std::byte> out) con
       throw Error(Errc::input_output, "cannot read " + session::quote_path(name_) + ": " + std::strerror(errno));
     }
     if (count == 0) {
-      throw Error(Errc::input_output, session::quote_path(name_) +
-                                          " became shorter while it was read; stop what writes to it and try again");
+      throw Error(Errc::busy, session::quote_path(name_) +
+                                  " became shorter while it was read; stop what writes to it and try again");
     }
     done += static_cast<std::size_t>(count);
   }

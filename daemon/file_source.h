@@ -11,7 +11,7 @@
 
 namespace escrow::daemon {
 
-// The file must keep its size while it is read: a shorter one throws Error{input_output} naming it.
+// The file must keep its size while it is read: a shorter one throws Error{busy} naming it.
 class FileSource final : public session::ByteSource {
  public:
   // `name` is for messages. `on_read` is told up to where each read went.

@@ -7,7 +7,9 @@
 #include <thread>
 #include <utility>
 
+#include "api/json_document.h"
 #include "api/problem.h"
+#include "daemon/idempotency.h"
 
 namespace escrow::daemon {
 
@@ -49,8 +51,16 @@ std::optional<unsigned> wait_of(std::string_view prefer) {
   return wait;
 }
 
-void add_applied(HttpResponse& response, const std::string& prefer) {
-  response.headers.emplace_back("Preference-Applied", prefer);
+void add_applied(HttpResponse& response, unsigned wait_s) {
+  response.headers.emplace_back("Preference-Applied",
+                                wait_s == 0 ? "respond-async" : "wait=" + std::to_string(wait_s));
+}
+
+HttpResponse look_by_key(Call& call) {
+  return {.status = 202,
+          .content_type = "application/json",
+          .body = api::JsonObject().text("idempotency_key", call.request.idempotency_key).text() + "\n",
+          .headers = {{"Location", call.request.target}, {"Retry-After", "1"}}};
 }
 
 }  // namespace
@@ -72,13 +82,22 @@ LongVerbs::~LongVerbs() {
 api::Router::Handler LongVerbs::waiting(api::Router::Handler handler) {
   return [this, handler = std::move(handler)](Call& call) -> HttpReply {
     const std::optional<unsigned> wait = wait_of(call.request.prefer);
-    return wait ? run(handler, call, *wait) : handler(call);
+    return wait ? run(handler, call, wait, look_) : handler(call);
   };
 }
 
-HttpReply LongVerbs::run(const api::Router::Handler& handler, Call& call, unsigned wait_s) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(wait_s);
-  const std::string applied = wait_s == 0 ? "respond-async" : "wait=" + std::to_string(wait_s);
+api::Router::Handler LongVerbs::apart(api::Router::Handler handler) {
+  return [this, handler = std::move(handler)](Call& call) -> HttpReply {
+    check_idempotency_key(call.request.idempotency_key);
+    const bool may_leave = !call.request.idempotency_key.empty();
+    return run(handler, call, may_leave ? wait_of(call.request.prefer) : std::nullopt, look_by_key);
+  };
+}
+
+HttpReply LongVerbs::run(const api::Router::Handler& handler, Call& call, std::optional<unsigned> wait_s,
+                         const Look& look) {
+  using Clock = std::chrono::steady_clock;
+  const auto deadline = wait_s ? Clock::now() + std::chrono::seconds(*wait_s) : Clock::time_point::max();
   {
     auto running = running_.lock();
     if (*running >= kMaxRunning) {
@@ -106,23 +125,50 @@ HttpReply LongVerbs::run(const api::Router::Handler& handler, Call& call, unsign
     --*running_.lock();
     throw;
   }
-  api::Poll poll = [this, verb, deadline, applied](bool is_last) -> std::optional<HttpResponse> {
-    std::optional<HttpResponse> response = *verb->answer.lock();
-    if (!response) {
-      if (!is_last && std::chrono::steady_clock::now() < deadline) return std::nullopt;
-      Call again{verb->request, verb->call.route, verb->call.parameters, api::Query("")};
-      response = look_(again);
+  api::Poll poll = [verb, wait_s, deadline, look](bool is_last) -> std::optional<HttpResponse> {
+    std::optional<HttpResponse> response;
+    {
+      auto answer = verb->answer.lock();
+      // Who is to have the answer has it before the service stops.
+      if (is_last && !wait_s) verb->answered.wait(answer.lock(), [&] { return answer->has_value(); });
+      response = *answer;
     }
-    add_applied(*response, applied);
+    if (!response && !is_last && Clock::now() < deadline) return std::nullopt;
+    if (!response) {
+      Call again{verb->request, verb->call.route, verb->call.parameters, api::Query("")};
+      response = look(again);
+    }
+    if (wait_s) add_applied(*response, *wait_s);
     return response;
   };
   {
     auto answer = verb->answer.lock();
-    const auto soon = std::min(deadline, std::chrono::steady_clock::now() + kSoon);
+    const auto soon = std::min(deadline, Clock::now() + kSoon);
     verb->answered.wait_until(answer.lock(), soon, [&] { return answer->has_value(); });
   }
   if (std::optional<HttpResponse> response = poll(false)) return *std::move(response);
   return poll;
+}
+
+api::Router::Handler at_most(unsigned requests, api::Router::Handler handler) {
+  struct Turn {
+    session::Synchronized<unsigned>& running;
+    ~Turn() { --*running.lock(); }
+  };
+  const auto running = std::make_shared<session::Synchronized<unsigned>>();
+  return [requests, running, handler = std::move(handler)](Call& call) -> HttpReply {
+    {
+      auto held = running->lock();
+      if (*held >= requests) {
+        throw api::Problem(api::ProblemCode::unavailable, "the service does as many of these at once as it may (" +
+                                                              std::to_string(requests) +
+                                                              "); try again; nothing was changed");
+      }
+      ++*held;
+    }
+    const Turn turn{*running};
+    return handler(call);
+  };
 }
 
 }  // namespace escrow::daemon

@@ -1,6 +1,7 @@
 // Verbs that may take long, and clients that do not want to wait for them (RFC 7240): "Prefer: wait=SECONDS" is
 // answered after that time at the latest, "Prefer: respond-async" at once, with 202 and where to look. The verb goes on
-// by itself, also when its client has gone. Without a preference a verb is answered when it is done.
+// by itself, also when its client has gone. Without a preference a verb is answered when it is done. None but the first
+// moments of a verb that has a thread of its own are spent by one that answers requests.
 //
 // Thread-safe. Destroying it waits for the verbs under way.
 #pragma once
@@ -21,16 +22,24 @@ class LongVerbs {
   explicit LongVerbs(Look look) : look_(std::move(look)) {}
   ~LongVerbs();
 
-  // `handler` answers with a response, at once or after long. This must outlive the result.
+  // `handler` answers with a response, at once or after long. This must outlive the results.
+  // With a thread of its own for clients that have a preference.
   api::Router::Handler waiting(api::Router::Handler handler);
+  // Always. The preference counts with an Idempotency-Key: who is not waiting finds the answer by the same request.
+  api::Router::Handler apart(api::Router::Handler handler);
 
  private:
   struct Verb;
-  api::HttpReply run(const api::Router::Handler& handler, api::Call& call, unsigned wait_s);
+  // `wait_s` nullopt: there is no preference.
+  api::HttpReply run(const api::Router::Handler& handler, api::Call& call, std::optional<unsigned> wait_s,
+                     const Look& look);
 
   const Look look_;
   session::Synchronized<unsigned> running_;
   std::condition_variable ended_;  // with running_
 };
+
+// For that many requests at once; Problem{unavailable} for more. `handler` answers with a response.
+api::Router::Handler at_most(unsigned requests, api::Router::Handler handler);
 
 }  // namespace escrow::daemon

@@ -1,9 +1,8 @@
-// The part of ServiceSessions that commits archives.
+// The part of ServiceSessions that commits archives and directories.
 #include <utility>
 #include <variant>
 
 #include "api/problem.h"
-#include "daemon/archive_import.h"
 #include "daemon/commit_timer.h"
 #include "daemon/directory_import.h"
 #include "daemon/service_sessions.h"
@@ -14,8 +13,7 @@ using api::Problem;
 using session::SessionId;
 using session::State;
 
-api::SessionResource ServiceSessions::import_tar(const Caller& caller, const Opening& opening,
-                                                 const session::ByteSource& archive) {
+api::SessionResource ServiceSessions::import(const Caller& caller, const Opening& opening, const ReadTree& read) {
   if (const auto before = opening.request_key.empty()
                               ? std::nullopt
                               : store_.session_by_request(caller.principal, opening.request_key)) {
@@ -45,11 +43,11 @@ api::SessionResource ServiceSessions::import_tar(const Caller& caller, const Ope
   session::CommitOutcome outcome;
   try {
     const std::unique_ptr<session::Session> session = sessions.open(options, true, id);
-    const auto read = [&] {
-      built = import_archive(session->quarantine(), archive, config_.max_content_bytes);
+    const auto read_now = [&] {
+      built = read(session->quarantine(), repository.context->repository().git_directory());
       return built.tree;
     };
-    outcome = commit_import(*session, read, opening.message, caller.principal);
+    outcome = commit_import(*session, read_now, opening.message, caller.principal);
   } catch (...) {
     store_.forget_session(id);
     throw;

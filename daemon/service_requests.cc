@@ -31,7 +31,6 @@ constexpr std::uint64_t kMaxGrace_ms = 60'000;
 constexpr std::uint64_t kMinMemory = std::uint64_t{1} << 20;
 constexpr std::uint64_t kMaxMemory = std::uint64_t{1} << 60;
 constexpr std::uint64_t kMaxSince_ms = 1000ull * 366 * 24 * 60 * 60 * 1000;
-constexpr std::uint64_t kMaxExpiry_s = 10ull * 366 * 24 * 60 * 60;
 
 RequestFields fields_of(const api::HttpRequest& request) {
   if (request.content || (!request.body.empty() && api::media_type(request.content_type) != "application/json")) {
@@ -109,7 +108,7 @@ ServiceSessions::Opening opening_of(RequestFields& fields, const api::HttpReques
   read_terms(fields, options);
   options.require_approval = fields.flag("require_approval").value_or(false);
   options.approval_expires_s =
-      static_cast<std::int64_t>(fields.number("approval_expires_s", 1, kMaxExpiry_s).value_or(0));
+      static_cast<std::int64_t>(fields.number("approval_expires_s", 1, kMaxApproval_s).value_or(0));
   if (std::optional<RequestFields> limits = fields.object("limits")) {
     options.limits = {.staged_bytes = limits->number("staged_bytes", 1, kMaxLimit).value_or(0),
                       .files = limits->number("files", 1, kMaxLimit).value_or(0)};
@@ -204,34 +203,6 @@ ServiceRuns::Ordering read_ordering(const api::HttpRequest& request) {
   if (!ordering.confined) fields.refuse("mountpoint", "is for confined commands: where they see the session");
   checked(fields, "mountpoint", [&] { check_sandbox_mountpoint(ordering.mountpoint); });
   return ordering;
-}
-
-// As the body of an opening has them.
-ServiceSessions::Opening read_importing(api::Call& call) {
-  api::JsonObject body;
-  body.text("repository", call.parameters[0]);
-  for (const char* name : {"branch", "path_prefix", "message", "run_as", "image"}) {
-    if (const auto value = call.query.take(name)) body.text(name, *value);
-  }
-  api::JsonObject trigger;
-  trigger.text("name", call.query.take("trigger").value_or(""));
-  trigger.text("id", call.query.take("trigger_id").value_or(""));
-  body.object("trigger", std::move(trigger));
-  const std::string approval = call.query.take("require_approval").value_or("false");
-  if (approval != "true" && approval != "false") {
-    throw Problem(ProblemCode::invalid_value, "\"require_approval\" is true or false",
-                  {{"field", "require_approval"}});
-  }
-  body.flag("require_approval", approval == "true");
-  if (const auto expires = call.query.take_number("approval_expires_s", kMaxExpiry_s)) {
-    body.number("approval_expires_s", *expires);
-  }
-  call.query.refuse_others();
-  RequestFields fields(body.text(), "the query");
-  ServiceSessions::Opening opening = opening_of(fields, call.request);
-  // Among the keys of openings, which have no space.
-  if (!opening.request_key.empty()) opening.request_key = call.request.target + " " + opening.request_key;
-  return opening;
 }
 
 ServiceSessions::Filter read_filter(api::Query& query) {

@@ -11,9 +11,18 @@
 
 namespace escrow::daemon {
 
+inline constexpr std::uint64_t kMaxApproval_s = 10ull * 366 * 24 * 60 * 60;
+
 ServiceSessions::Opening read_opening(const api::HttpRequest& request);
-// Of the query.
-ServiceSessions::Opening read_importing(api::Call& call);
+
+// The terms of an import: in the query, with an archive as the body, or in the body, which then names a directory
+// (service_import_requests.cc).
+struct Importing {
+  ServiceSessions::Opening opening;
+  std::string source;  // the directory; empty: the archive
+};
+Importing read_importing(api::Call& call);
+
 ServiceSessions::Filter read_filter(api::Query& query);
 ServiceRuns::Ordering read_ordering(const api::HttpRequest& request);
 ServiceRuns::Filter read_run_filter(api::Query& query);

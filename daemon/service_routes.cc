@@ -10,6 +10,7 @@
 #include "api/resources.h"
 #include "daemon/idempotency.h"
 #include "daemon/service_file_routes.h"
+#include "daemon/service_import_routes.h"
 #include "daemon/service_requests.h"
 #include "daemon/service_upkeep_routes.h"
 
@@ -165,16 +166,6 @@ HttpReply log(const ServiceParts& parts, Call& call) {
   });
   if (!is_past) throw Problem(ProblemCode::invalid_value, "the cursor's commit is not here", {{"field", "cursor"}});
   return ok(api::commits_json(commits, next));
-}
-
-HttpReply import_archive(const ServiceParts& parts, Call& call) {
-  const ServiceSessions::Opening opening = read_importing(call);
-  if (!call.request.content) {
-    throw Problem(ProblemCode::unsupported_media_type, "the body is '" + call.request.content_type +
-                                                           "'; send a tar archive, Content-Type: application/x-tar");
-  }
-  const api::SessionResource resource = parts.sessions.import_tar(caller(parts, call), opening, *call.request.content);
-  return created(api::to_json(resource), "/v1/sessions/" + resource.view.record.id.text());
 }
 
 // ---- Sessions.
@@ -350,7 +341,6 @@ void add_service_routes(api::Router& router, const ServiceParts& parts) {
   post("/v1/repositories", add_repository);
   get("/v1/repositories/{repository}/branches", branches);
   get("/v1/repositories/{repository}/log", log);
-  post("/v1/repositories/{repository}/imports", import_archive);
   post("/v1/sessions", open_session);
   get("/v1/sessions", list_sessions);
   get("/v1/sessions/{session}", get_session);
@@ -368,6 +358,7 @@ void add_service_routes(api::Router& router, const ServiceParts& parts) {
   post_long("/v1/sessions/{session}/approve", approve_session);
   post("/v1/sessions/{session}/reject", reject_session);
   add_file_routes(router, parts);
+  add_import_routes(router, parts);
   add_upkeep_routes(router, parts);
 }
 

@@ -20,6 +20,7 @@ struct ServiceParts {
   session::Clock& clock;
   ServiceEvents& events;
   LongVerbs& long_verbs;
+  const AllowedRoots& source_roots;
 };
 
 // 202 with the session that the request is about, for whoever does not wait for the verb.

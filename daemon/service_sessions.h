@@ -113,10 +113,14 @@ class ServiceSessions {
   // Back to what the base has: all of the paths, or none.
   api::DiscardAnswer discard(const Caller& caller, const std::string& id, const std::vector<std::string>& paths);
 
-  // One commit that makes the branch (or the opening's prefix of it) what the tar archive holds (service_imports.cc). A
-  // branch that does not exist is created. Throws Problem{conflict} with the paths and the session, whose result is
-  // kept. When the archive is refused there is no session. With a request key that a committed import had: that one.
-  api::SessionResource import_tar(const Caller& caller, const Opening& opening, const session::ByteSource& archive);
+  // Puts what is to be imported into the quarantine: of a directory of the machine not the repository, should it be
+  // inside.
+  using ReadTree =
+      std::function<session::BuiltTree(session::Quarantine& quarantine, const std::string& repository_directory)>;
+  // One commit that makes the branch (or the opening's prefix of it) what is read (service_imports.cc). A branch that
+  // does not exist is created. Throws Problem{conflict} with the paths and the session, whose result is kept. When
+  // reading throws there is no session. With a request key that a committed import had: that one.
+  api::SessionResource import(const Caller& caller, const Opening& opening, const ReadTree& read);
 
   // A lease that has run out cannot be renewed. `lease_ms` 0: as long as before.
   api::SessionResource renew(const Caller& caller, const std::string& id, std::uint64_t lease_ms);

@@ -18,6 +18,8 @@ using api::ProblemCode;
 
 namespace {
 
+constexpr unsigned kMaxAtOnce = 2;  // of each kind: they read whole repositories
+
 HttpReply ok(std::string body) {
   return HttpResponse{.status = 200, .content_type = "application/json", .body = std::move(body), .headers = {}};
 }
@@ -54,12 +56,14 @@ void add_upkeep_routes(api::Router& router, const ServiceParts& parts) {
     return [parts, handler](Call& call) { return handler(parts, call); };
   };
   const auto get = [&](const char* pattern, auto handler) { router.add("GET", pattern, bound(handler)); };
-  const auto post = [&](const char* pattern, auto handler) {
-    router.add("POST", pattern, idempotent(parts.store, parts.clock, parts.config, bound(handler)));
+  const auto post_long = [&](const char* pattern, auto handler) {
+    router.add("POST", pattern,
+               parts.long_verbs.apart(idempotent(parts.store, parts.clock, parts.config,
+                                                 at_most(kMaxAtOnce, bound(handler)), Failures::told_once)));
   };
   get("/v1/repositories/{repository}/audit", audit);
-  post("/v1/repositories/{repository}/gc", gc);
-  post("/v1/repositories/{repository}/verify", check);
+  post_long("/v1/repositories/{repository}/gc", gc);
+  post_long("/v1/repositories/{repository}/verify", check);
 }
 
 }  // namespace escrow::daemon

@@ -36,7 +36,11 @@ void set_variable(std::vector<std::string>& environment, const std::string& name
 std::optional<CommandSpec::Identity> identity_of(uid_t uid, gid_t gid) {
   if (uid == ::geteuid() && gid == ::getegid()) return std::nullopt;
   CommandSpec::Identity identity{uid, gid, {gid}};
-  if (const passwd* user = ::getpwuid(uid)) {
+  std::array<char, 16384> buffer;
+  passwd entry{};
+  passwd* user = nullptr;
+  ::getpwuid_r(uid, &entry, buffer.data(), buffer.size(), &user);
+  if (user != nullptr) {
     int count = 256;
     std::vector<gid_t> groups(static_cast<std::size_t>(count));
     if (::getgrouplist(user->pw_name, gid, groups.data(), &count) >= 0) {

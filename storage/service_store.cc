@@ -320,6 +320,7 @@ ServiceStore::Claim ServiceStore::claim(const Request& request, std::int64_t now
               .content_type = run.bytes(2),
               .body = run.bytes(3),
               .headers = split(run.bytes(4))};
+    if (!answer.is_final()) connection.release_request.execute(request.principal, request.route, request.key);
   });
   return claim;
 }

@@ -83,9 +83,12 @@ class ServiceStore {
     unsigned status = 0;
     std::string content_type, body;
     std::vector<std::pair<std::string, std::string>> headers;
+    // Or the same request may have another answer later.
+    bool is_final() const { return status < 500 && status != 409 && status != 408; }
   };
   enum class Claim { granted, in_flight, other_body, answered };
-  // granted: the caller now answers the request, and calls record() or release(). `answer` is filled in for answered.
+  // granted: the caller now answers the request, and calls record() or release(). `answer` is filled in for answered;
+  // one that is not final is told once, and the next claim is granted.
   Claim claim(const Request& request, std::int64_t now_s, Answer& answer);
   void record(const Request& request, const Answer& answer);
   void release(const Request& request);

@@ -269,7 +269,7 @@ def AnImportNeedsWhatASessionNeeds(start):
             expect_equal(query, send(service, good, query).expect(status, code)['code'], code)
         service.post('/v1/repositories/none/imports', good, headers=TAR).expect(404, 'no_repository')
         service.post(IMPORTS, good, headers={'Content-Type': 'application/gzip'}).expect(415, 'unsupported_media_type')
-        service.post(IMPORTS, {}).expect(415, 'unsupported_media_type')
+        service.post(IMPORTS, b'', headers={'Content-Type': ''}).expect(415, 'unsupported_media_type')
         for target in ('/v1/sessions', '/v1/runs'):
             service.post(target, good, headers=TAR).expect(415, 'unsupported_media_type')
         is_unchanged(service, head, 'what was refused')

@@ -163,6 +163,7 @@ def TheConfigurationIsCheckedByName(start):
                                ({'mount_roots': 'x'}, '"mount_roots" is not an array'),
                                ({'mount_roots': ['/no/such']}, 'mount_roots: /no/such cannot be used'),
                                ({'mount_roots': [f'{service.directory}/link']}, 'is not in its one form'),
+                               ({'source_roots': ['/no/such']}, 'source_roots: /no/such cannot be used'),
                                ({'operators': ['root']}, "'root' is not user:NAME"),
                                ({'socket': 'x'}, 'not an absolute path'),
                                ({'max_body_bytes': 1}, '"max_body_bytes" is not a whole number')):

@@ -1,0 +1,40 @@
+// What a caller of escrowd may read of this machine: the directories below the configuration's source_roots, as far as
+// they could read them themselves.
+//
+// The service may read everything, its callers may not, so each file is opened with the rights of the caller's user:
+// what lies below a root by a hard link, or by mistake, is no more theirs than before. The root itself is the
+// administrator's word: whether the caller could have come that far by themselves is not asked. Not thread-safe: made
+// and used by one thread, which goes on as itself but for the opening. Throws api::Problem{forbidden}, {invalid_value},
+// {body_too_large}, Error{unavailable}, and what directory_walk.h throws.
+// Sources: setfsuid(2), setfsgid(2), credentials(7), openat2(2).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "daemon/allowed_roots.h"
+#include "daemon/caller.h"
+#include "daemon/command_spec.h"
+#include "daemon/directory_walk.h"
+#include "session/object_store.h"
+#include "session/overlay.h"
+
+namespace escrow::daemon {
+
+class CallerFiles {
+ public:
+  // `path` is a root or below one; `field` is the request's, for messages.
+  CallerFiles(const AllowedRoots& roots, const Caller& caller, const std::string& path, const std::string& field);
+
+  // The directory as a git tree, `skipped` (the repository itself) left out. At most `most_bytes` of contents, and 4
+  // million entries. Once.
+  session::BuiltTree read(session::Quarantine& quarantine, const std::string& skipped, std::uint64_t most_bytes);
+
+ private:
+  FileDescriptor open_as_caller(int directory, const std::string& name, int flags) const;
+
+  const CommandSpec::Identity caller_;
+  FileDescriptor directory_;
+};
+
+}  // namespace escrow::daemon
