@@ -35,6 +35,9 @@ struct Call {
   std::string route;                    // as it was added: "/v1/sessions/{session}"
   std::vector<std::string> parameters;  // of the path, decoded, in order
   Query query;
+  // What takes long calls it when it goes on: from then on the client may be told to come back for the answer. May be
+  // empty.
+  std::function<void()> on_begin;
 };
 
 class Router {

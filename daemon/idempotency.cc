@@ -14,9 +14,24 @@ namespace {
 
 constexpr std::size_t kMaxKey = 255;
 
+void check_key(const std::string& key) {
+  for (const char letter : key) {
+    if (letter < 0x21 || letter > 0x7e || key.size() > kMaxKey) {
+      throw Problem(ProblemCode::malformed_request, "the Idempotency-Key is not 1 to 255 visible characters of ASCII");
+    }
+  }
+}
+
 // Carries the request out under its claim, which is given back unless the answer was kept.
 api::HttpResponse carry_out(ServiceStore& store, const ServiceStore::Request& request, api::Call& call,
-                            const api::Router::Handler& handler, Failures failures) {
+                            const api::Router::Handler& handler) {
+  bool may_be_left = false;
+  if (!call.request.prefer.empty()) {
+    call.on_begin = [&may_be_left, tell = std::move(call.on_begin)] {
+      may_be_left = true;
+      if (tell) tell();
+    };
+  }
   api::HttpResponse response;
   try {
     response = std::get<api::HttpResponse>(handler(call));
@@ -27,7 +42,7 @@ api::HttpResponse carry_out(ServiceStore& store, const ServiceStore::Request& re
                                     .content_type = response.content_type,
                                     .body = response.body,
                                     .headers = response.headers};
-  if (answer.is_final() || (failures == Failures::told_once && !call.request.prefer.empty())) {
+  if (answer.is_final() || may_be_left) {
     store.record(request, answer);
   } else {
     store.release(request);
@@ -37,20 +52,12 @@ api::HttpResponse carry_out(ServiceStore& store, const ServiceStore::Request& re
 
 }  // namespace
 
-void check_idempotency_key(const std::string& key) {
-  for (const char letter : key) {
-    if (letter < 0x21 || letter > 0x7e || key.size() > kMaxKey) {
-      throw Problem(ProblemCode::malformed_request, "the Idempotency-Key is not 1 to 255 visible characters of ASCII");
-    }
-  }
-}
-
 api::Router::Handler idempotent(ServiceStore& store, session::Clock& clock, const EscrowdConfig& config,
-                                api::Router::Handler handler, Failures failures) {
-  return [&store, &clock, &config, handler = std::move(handler), failures](api::Call& call) -> api::HttpReply {
+                                api::Router::Handler handler) {
+  return [&store, &clock, &config, handler = std::move(handler)](api::Call& call) -> api::HttpReply {
     const std::string& key = call.request.idempotency_key;
     if (key.empty()) return handler(call);
-    check_idempotency_key(key);
+    check_key(key);
     // The route as it was asked for: the same key on another session is another request.
     const ServiceStore::Request request{.principal = caller_of(config, call.request).principal,
                                         .route = call.request.method + " " + call.request.target,
@@ -60,7 +67,7 @@ api::Router::Handler idempotent(ServiceStore& store, session::Clock& clock, cons
     ServiceStore::Answer kept;
     switch (store.claim(request, clock.now().seconds, kept)) {
       case ServiceStore::Claim::granted:
-        return carry_out(store, request, call, handler, failures);
+        return carry_out(store, request, call, handler);
       case ServiceStore::Claim::in_flight:
         throw Problem(ProblemCode::idempotency_in_flight,
                       "the first request with this Idempotency-Key is not answered yet; try again");

@@ -3,8 +3,8 @@
 // Per principal and route, for 24 hours, over restarts. Another body under the same key is refused (422), so is a
 // request whose first one is still being answered (409, Retry-After). An answer that says "try again" is not kept: the
 // next request with the key is carried out. After a kill in between it is, too; every verb here knows its own outcome.
-// Where a client with a preference (Prefer, RFC 7240) comes back with its key for what it did not wait for, any answer
-// waits for it, once.
+// Where a client with a preference (Prefer, RFC 7240) comes back with its key for what it did not wait for (Call's
+// on_begin), any answer waits for it, once.
 // Thread-safe. Follows draft-ietf-httpapi-idempotency-key-header.
 #pragma once
 
@@ -17,14 +17,8 @@ namespace escrow::daemon {
 
 inline constexpr std::int64_t kIdempotencySeconds = 24 * 60 * 60;
 
-// Throws Problem{malformed_request}.
-void check_idempotency_key(const std::string& key);
-
-// What says "try again": not kept, or kept for a client with a preference until it was told.
-enum class Failures { not_kept, told_once };
-
 // `handler` for requests with and without a key. The references must outlive the result.
 api::Router::Handler idempotent(storage::ServiceStore& store, session::Clock& clock, const EscrowdConfig& config,
-                                api::Router::Handler handler, Failures failures = Failures::not_kept);
+                                api::Router::Handler handler);
 
 }  // namespace escrow::daemon

@@ -9,7 +9,6 @@
 
 #include "api/json_document.h"
 #include "api/problem.h"
-#include "daemon/idempotency.h"
 
 namespace escrow::daemon {
 
@@ -67,11 +66,16 @@ HttpResponse look_by_key(Call& call) {
 
 // The request with all it refers to, and what becomes of it.
 struct LongVerbs::Verb {
-  explicit Verb(const Call& of) : request(of.request), call{request, of.route, of.parameters, of.query} {}
+  Verb(const Call& of, bool is_known)
+      : request(of.request), call{request, of.route, of.parameters, of.query, {}}, state(State{.is_known = is_known}) {}
+  struct State {
+    bool is_known = false;  // the client would find it
+    std::optional<HttpResponse> answer;
+  };
   const api::HttpRequest request;
   Call call;
-  session::Synchronized<std::optional<HttpResponse>> answer;
-  std::condition_variable answered;  // with `answer`
+  session::Synchronized<State> state;
+  std::condition_variable changed;  // with `state`
 };
 
 LongVerbs::~LongVerbs() {
@@ -82,20 +86,24 @@ LongVerbs::~LongVerbs() {
 api::Router::Handler LongVerbs::waiting(api::Router::Handler handler) {
   return [this, handler = std::move(handler)](Call& call) -> HttpReply {
     const std::optional<unsigned> wait = wait_of(call.request.prefer);
-    return wait ? run(handler, call, wait, look_) : handler(call);
+    return wait ? run(handler, std::make_shared<Verb>(call, true), wait, look_) : handler(call);
   };
 }
 
 api::Router::Handler LongVerbs::apart(api::Router::Handler handler) {
   return [this, handler = std::move(handler)](Call& call) -> HttpReply {
-    check_idempotency_key(call.request.idempotency_key);
+    const auto verb = std::make_shared<Verb>(call, false);
+    verb->call.on_begin = [state = &verb->state, changed = &verb->changed] {
+      state->lock()->is_known = true;
+      changed->notify_all();
+    };
     const bool may_leave = !call.request.idempotency_key.empty();
-    return run(handler, call, may_leave ? wait_of(call.request.prefer) : std::nullopt, look_by_key);
+    return run(handler, verb, may_leave ? wait_of(call.request.prefer) : std::nullopt, look_by_key);
   };
 }
 
-HttpReply LongVerbs::run(const api::Router::Handler& handler, Call& call, std::optional<unsigned> wait_s,
-                         const Look& look) {
+HttpReply LongVerbs::run(const api::Router::Handler& handler, const std::shared_ptr<Verb>& verb,
+                         std::optional<unsigned> wait_s, const Look& look) {
   using Clock = std::chrono::steady_clock;
   const auto deadline = wait_s ? Clock::now() + std::chrono::seconds(*wait_s) : Clock::time_point::max();
   {
@@ -105,7 +113,6 @@ HttpReply LongVerbs::run(const api::Router::Handler& handler, Call& call, std::o
     }
     ++*running;
   }
-  const auto verb = std::make_shared<Verb>(call);
   const auto work = [this, verb, handler] {
     std::optional<HttpResponse> response;
     try {
@@ -113,8 +120,8 @@ HttpReply LongVerbs::run(const api::Router::Handler& handler, Call& call, std::o
     } catch (...) {
       response = api::problem_of_current_exception();
     }
-    *verb->answer.lock() = std::move(response);
-    verb->answered.notify_all();
+    verb->state.lock()->answer = std::move(response);
+    verb->changed.notify_all();
     auto running = running_.lock();
     --*running;
     ended_.notify_all();
@@ -125,26 +132,29 @@ HttpReply LongVerbs::run(const api::Router::Handler& handler, Call& call, std::o
     --*running_.lock();
     throw;
   }
-  api::Poll poll = [verb, wait_s, deadline, look](bool is_last) -> std::optional<HttpResponse> {
+  // Who has no preference has the answer, also before the service stops.
+  const auto may_answer = [verb, wait_s, deadline](const Verb::State& state, bool is_last) {
+    return state.answer || (wait_s && state.is_known && (is_last || Clock::now() >= deadline));
+  };
+  api::Poll poll = [verb, wait_s, look, may_answer](bool is_last) -> std::optional<HttpResponse> {
     std::optional<HttpResponse> response;
     {
-      auto answer = verb->answer.lock();
-      // Who is to have the answer has it before the service stops.
-      if (is_last && !wait_s) verb->answered.wait(answer.lock(), [&] { return answer->has_value(); });
-      response = *answer;
+      auto state = verb->state.lock();
+      if (is_last) verb->changed.wait(state.lock(), [&] { return may_answer(*state, true); });
+      if (!may_answer(*state, is_last)) return std::nullopt;
+      response = state->answer;
     }
-    if (!response && !is_last && Clock::now() < deadline) return std::nullopt;
     if (!response) {
-      Call again{verb->request, verb->call.route, verb->call.parameters, api::Query("")};
+      Call again{verb->request, verb->call.route, verb->call.parameters, api::Query(""), {}};
       response = look(again);
     }
     if (wait_s) add_applied(*response, *wait_s);
     return response;
   };
   {
-    auto answer = verb->answer.lock();
-    const auto soon = std::min(deadline, Clock::now() + kSoon);
-    verb->answered.wait_until(answer.lock(), soon, [&] { return answer->has_value(); });
+    auto state = verb->state.lock();
+    const auto soon = Clock::now() + kSoon;
+    verb->changed.wait_until(state.lock(), soon, [&] { return may_answer(*state, false); });
   }
   if (std::optional<HttpResponse> response = poll(false)) return *std::move(response);
   return poll;
@@ -167,6 +177,7 @@ api::Router::Handler at_most(unsigned requests, api::Router::Handler handler) {
       ++*held;
     }
     const Turn turn{*running};
+    if (call.on_begin) call.on_begin();
     return handler(call);
   };
 }

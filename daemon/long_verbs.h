@@ -7,6 +7,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -25,21 +26,23 @@ class LongVerbs {
   // `handler` answers with a response, at once or after long. This must outlive the results.
   // With a thread of its own for clients that have a preference.
   api::Router::Handler waiting(api::Router::Handler handler);
-  // Always. The preference counts with an Idempotency-Key: who is not waiting finds the answer by the same request.
+  // Always. The preference counts with an Idempotency-Key, once `handler` has called on_begin: who is not waiting finds
+  // the answer by the same request.
   api::Router::Handler apart(api::Router::Handler handler);
 
  private:
   struct Verb;
   // `wait_s` nullopt: there is no preference.
-  api::HttpReply run(const api::Router::Handler& handler, api::Call& call, std::optional<unsigned> wait_s,
-                     const Look& look);
+  api::HttpReply run(const api::Router::Handler& handler, const std::shared_ptr<Verb>& verb,
+                     std::optional<unsigned> wait_s, const Look& look);
 
   const Look look_;
   session::Synchronized<unsigned> running_;
   std::condition_variable ended_;  // with running_
 };
 
-// For that many requests at once; Problem{unavailable} for more. `handler` answers with a response.
+// What takes long (Call's on_begin), for that many requests at once; Problem{unavailable} for more. `handler` answers
+// with a response.
 api::Router::Handler at_most(unsigned requests, api::Router::Handler handler);
 
 }  // namespace escrow::daemon

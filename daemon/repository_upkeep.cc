@@ -75,7 +75,11 @@ int run_verify(const std::string& path) {
 std::string verify_apart(const std::string& repository) {
   ProgramOutput said = run_program({"/proc/self/exe", kVerifyArgument, repository});
   if (said.status != 0) {
-    throw session::Error(session::Errc::unavailable, "the repository could not be verified: " + said.complaint());
+    const std::string complaint = said.complaint();
+    const std::string why =
+        complaint.empty() ? "its process ended with status " + std::to_string(said.status) : complaint;
+    throw session::Error(session::Errc::unavailable,
+                         "the repository could not be verified: " + why + "; nothing was changed, try again");
   }
   return std::move(said.out);
 }

@@ -41,8 +41,8 @@ void add_import_routes(api::Router& router, const ServiceParts& parts) {
   const auto post_long = [&](const char* pattern, HttpReply (*handler)(const ServiceParts&, Call&)) {
     const api::Router::Handler bound = [parts, handler](Call& call) { return handler(parts, call); };
     router.add("POST", pattern,
-               parts.long_verbs.apart(idempotent(parts.store, parts.clock, parts.config, at_most(kMaxImports, bound),
-                                                 Failures::told_once)));
+               parts.long_verbs.apart(
+                   idempotent(parts.store, parts.clock, parts.config, at_most(kMaxImports, bound))));
   };
   post_long("/v1/repositories/{repository}/imports", import);
 }

@@ -58,8 +58,8 @@ void add_upkeep_routes(api::Router& router, const ServiceParts& parts) {
   const auto get = [&](const char* pattern, auto handler) { router.add("GET", pattern, bound(handler)); };
   const auto post_long = [&](const char* pattern, auto handler) {
     router.add("POST", pattern,
-               parts.long_verbs.apart(idempotent(parts.store, parts.clock, parts.config,
-                                                 at_most(kMaxAtOnce, bound(handler)), Failures::told_once)));
+               parts.long_verbs.apart(
+                   idempotent(parts.store, parts.clock, parts.config, at_most(kMaxAtOnce, bound(handler)))));
   };
   get("/v1/repositories/{repository}/audit", audit);
   post_long("/v1/repositories/{repository}/gc", gc);

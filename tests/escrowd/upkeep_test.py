@@ -1,0 +1,253 @@
+#!/usr/bin/env python3
+"""What takes long and is not a session's: gc, verify and imports, which hold nobody else up; and what verify says when
+there is more wrong than it can say, or nobody to say it.
+"""
+import glob
+import os
+import signal
+import subprocess
+import threading
+import time
+
+from imports_test import IMPORTS, archive, entry, send
+from service import eventually, expect, expect_equal, main, write
+
+GC, VERIFY = '/v1/repositories/data/gc', '/v1/repositories/data/verify'
+LATER = {'Prefer': 'respond-async'}
+
+
+def make_hole(service, name, megabytes):
+    """Little on the disk, and long to be read: a directory below the source root with one file."""
+    path = f'{service.directory}/sources/{name}'
+    os.makedirs(path)
+    with open(f'{path}/hole', 'wb') as file:
+        file.truncate(megabytes << 20)
+    return {'source': path, 'branch': name}
+
+
+def started(start, **config):
+    service = start(**config)
+    os.mkdir(f'{service.directory}/sources')
+    service.config['source_roots'] = [f'{service.directory}/sources']
+    service.write_config()
+    return service
+
+
+def with_hole(service, megabytes):
+    """What verify has some seconds to read."""
+    service.post(IMPORTS, make_hole(service, 'large', megabytes), timeout=100).expect(201)
+
+
+def verifiers(service):
+    """The processes that verify the repository: pids."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir('/proc')):
+        try:
+            with open(f'/proc/{pid}/cmdline', 'rb') as file:
+                words = file.read().split(b'\0')
+        except OSError:
+            continue
+        if b'verify' in words and service.repository.encode() in words:
+            found.append(int(pid))
+    return found
+
+
+class Asking(threading.Thread):
+    """A POST that is under way; its answer once it has been joined, and how long that took."""
+
+    def __init__(self, service, target, body=None, **keywords):
+        super().__init__()
+        self.answer = self.seconds = None
+        self.ask = lambda: service.post(target, body, timeout=100, **keywords)
+        self.start()
+
+    def run(self):
+        begun = time.monotonic()
+        self.answer = self.ask()
+        self.seconds = time.monotonic() - begun
+
+
+def answered(service, target, body, headers):
+    """What the same request is answered once what it asked for is done."""
+    answers = []
+    def is_done():
+        answer = service.post(target, body, headers=headers)
+        if answer.status == 202:
+            return False
+        answers.append(answer)
+        if answer.status == 409 and answer.json['code'] == 'idempotency_in_flight':
+            expect_equal('when to come again', answer.headers['retry-after'], '1')
+            return False
+        return True
+    eventually('it is done', is_done, 60)
+    return answers
+
+
+def WhatTakesLongNeedNotBeWaitedFor(start):
+    with started(start) as service:
+        import_body = make_hole(service, 'large', 300)
+        for target, body, status, member in ((IMPORTS, import_body, 201, 'session'), (VERIFY, {}, 200, 'sound'),
+                                             (GC, {}, 200, 'objects_after')):
+            headers = {'Idempotency-Key': 'later', **LATER}
+            begun = time.monotonic()
+            answer = service.post(target, body, headers=headers)
+            document = answer.expect(202)
+            expect(time.monotonic() - begun < 0.5, 'who does not wait was kept waiting')
+            expect_equal('where to look', (document['idempotency_key'], answer.headers['location'],
+                                           answer.headers['retry-after'], answer.headers['preference-applied']),
+                         ('later', target, '1', 'respond-async'))
+            if target != GC:  # which is done in no time
+                problem = service.post(target, body, headers={'Idempotency-Key': 'later'}).expect(
+                    409, 'idempotency_in_flight')
+                expect(problem['retryable'], problem)
+            seen = answered(service, target, body, headers)
+            expect(member in seen[-1].expect(status), seen[-1].json)
+            again = service.post(target, body, headers={'Idempotency-Key': 'later'})
+            expect_equal('the same again', (again.status, again.json), (status, seen[-1].json))
+            service.post(target, {**body, 'colour': 'red'}, headers={'Idempotency-Key': 'later'}).expect(
+                422, 'idempotency_key_reused')
+            # Nowhere to look, or no key that could be.
+            answer = service.post(target, {**body, 'colour': 'red'}, headers=LATER)
+            answer.expect(400, 'unknown_field')
+            expect('preference-applied' not in answer.headers, answer.headers)
+            service.post(target, body, headers={'Idempotency-Key': 'a b', **LATER}).expect(400, 'malformed_request')
+        answer = service.post(GC, headers={'Idempotency-Key': 'patient', 'Prefer': 'wait=30'})
+        answer.expect(200)
+        expect_equal('what was applied', answer.headers['preference-applied'], 'wait=30')
+        # An archive is asked for in the same way.
+        made = archive(entry('a', b'a'))
+        headers = {'Idempotency-Key': 'archive', **LATER}
+        send(service, made, headers=headers).expect(202)
+        eventually('it is imported', lambda: send(service, made, headers=headers).status == 201)
+
+
+def LongRequestsLeaveTheOthersTheirThreads(start):
+    with started(start) as service:
+        bodies = [make_hole(service, f'large-{number}', 300) for number in range(8)]
+        importing = [Asking(service, IMPORTS, body) for body in bodies]
+        def under_way():
+            sessions = service.get('/v1/sessions?state=open').json['sessions']
+            return len([one for one in sessions if one['source'] == 'import'])
+        eventually('eight are under way', lambda: under_way() == 8, 60)
+        for ask in (lambda: send(service, archive(entry('a', b'a'))),
+                    lambda: service.post(IMPORTS, {**bodies[0], 'branch': 'ninth'})):
+            answer = ask()
+            problem = answer.expect(503, 'unavailable')
+            expect(problem['retryable'] and 'nothing was changed' in problem['detail'], problem)
+            expect_equal('when to come again', answer.headers['retry-after'], '1')
+        # Who asks for something else does not notice them.
+        slowest, asked = 0, 0
+        while under_way() == 8 and asked < 200:
+            begun = time.monotonic()
+            session = service.open()['session']
+            service.put(f'/v1/sessions/{session}/files/file-{asked}', b'x').expect(201)
+            service.post(f'/v1/sessions/{session}/rollback').expect(200)
+            slowest, asked = max(slowest, time.monotonic() - begun), asked + 1
+        print(f'{asked} sessions meanwhile, the slowest in {slowest:.2f} s')
+        expect(asked > 0 and slowest < 5, f'{asked} sessions, the slowest in {slowest:.2f} s')
+        for one in importing:
+            one.join()
+            expect_equal('the import', one.answer.expect(201)['state'], 'committed')
+        send(service, archive(entry('a', b'a'))).expect(201)
+        checks = [Asking(service, VERIFY) for _ in range(12)]
+        for one in checks:
+            one.join()
+        statuses = sorted(one.answer.status for one in checks)
+        print(f'of 12 at once: {statuses}')
+        expect(statuses[0] == 200 and statuses[-1] == 503 and set(statuses) == {200, 503}, statuses)
+
+
+def WhatIsUnderWayIsDoneBeforeTheServiceStops(start):
+    with started(start) as service:
+        waited_for = Asking(service, IMPORTS, make_hole(service, 'waited-for', 300))
+        left_body = make_hole(service, 'left', 300)
+        headers = {'Idempotency-Key': 'k', 'Prefer': 'wait=3600'}
+        left = Asking(service, IMPORTS, left_body, headers=headers)
+        def under_way():
+            return len([one for one in service.get('/v1/sessions?state=open').json['sessions']
+                        if one['source'] == 'import'])
+        eventually('both are under way', lambda: under_way() == 2, 60)
+        expect_equal('the exit status', service.stop(seconds=60), 0)
+        waited_for.join()
+        left.join()
+        expect_equal('who waited', waited_for.answer.expect(201)['state'], 'committed')
+        expect_equal('who need not wait', left.answer.expect(202), {'idempotency_key': 'k'})
+        service.start()
+        found = service.post(IMPORTS, left_body, headers={'Idempotency-Key': 'k'}).expect(201)
+        expect_equal('the answer', found['state'], 'committed')
+        expect_equal('its commits', service.git('rev-list', '--count', 'left'), '1')
+
+
+def VerifyThatIsKilledSaysSoAndMayComeAgain(start):
+    with started(start) as service:
+        with_hole(service, 300)
+        checking = Asking(service, VERIFY)
+        eventually('it has begun', lambda: verifiers(service))
+        for pid in verifiers(service):
+            os.kill(pid, signal.SIGKILL)
+        checking.join()
+        problem = checking.answer.expect(503, 'unavailable')
+        expect('could not be verified' in problem['detail'] and 'status 137' in problem['detail'], problem['detail'])
+        expect_equal('when to come again', checking.answer.headers['retry-after'], '1')
+        # Who did not wait is told, once.
+        headers = {'Idempotency-Key': 'k', **LATER}
+        service.post(VERIFY, headers=headers).expect(202)
+        eventually('it has begun', lambda: verifiers(service))
+        for pid in verifiers(service):
+            os.kill(pid, signal.SIGKILL)
+        expect('status 137' in answered(service, VERIFY, {}, headers)[-1].expect(503, 'unavailable')['detail'],
+               'who came back was not told')
+        expect_equal('then', service.post(VERIFY, headers={'Idempotency-Key': 'k'}, timeout=60).expect(200),
+                     {'sound': True, 'problems': []})
+        expect_equal('its processes', verifiers(service), [])
+
+
+def VerifyThatCannotReadTheRepositorySaysWhy(start):
+    with start() as service:
+        service.git('config', 'core.repositoryFormatVersion', '1')
+        service.git('config', 'extensions.objectFormat', 'sha256')
+        problem = service.post(VERIFY).expect(503, 'unavailable')
+        expect('could not be verified: escrowd: ' in problem['detail'] and 'sha256' in problem['detail'].lower(),
+               problem['detail'])
+
+
+def OfTooManyFindingsTheRestIsCounted(start):
+    count = 3000
+    with start() as service:
+        made = archive(*(entry(f'dir/file-{number}', f'content {number}'.encode()) for number in range(count)))
+        send(service, made, timeout=100).expect(201)
+        service.stop()
+        # Loose, each damaged by itself.
+        for pack in glob.glob(f'{service.repository}/objects/pack/*.pack'):
+            aside = f'{service.directory}/aside.pack'
+            os.rename(pack, aside)
+            for other in glob.glob(pack.removesuffix('.pack') + '.*'):
+                os.unlink(other)
+            with open(aside, 'rb') as file:
+                subprocess.run(['git', '-c', 'safe.directory=*', '--git-dir', service.repository, 'unpack-objects',
+                                '-q'], stdin=file, check=True, timeout=60)
+        blobs = [line.split()[2] for line in service.git('ls-tree', '-r', 'main').split('\n')]
+        expect_equal('the files', len(set(blobs)), count)
+        for blob in blobs:
+            path = f'{service.repository}/objects/{blob[:2]}/{blob[2:]}'
+            os.chmod(path, 0o644)
+            write(path, 'damaged')
+        service.start()
+        answer = service.post(VERIFY, timeout=100)
+        document = answer.expect(200)
+        problems = document['problems']
+        expect_equal('soundness', document['sound'], False)
+        rest = problems.pop()
+        print(f'{len(answer.body)} bytes; the last of {len(problems) + 1}: {rest}')
+        expect_equal('the rest', rest, {'where': 'repository', 'what': f'has {count - len(problems)} further problems'})
+        said = {problem['where'] for problem in problems}
+        expect(len(said) == len(problems) and said <= {f'object {blob}' for blob in blobs}, problems[:3])
+        bytes_said = sum(len(problem['where']) + len(problem['what']) for problem in problems)
+        expect(64 * 1024 <= bytes_said < 65 * 1024, f'{bytes_said} bytes are said')
+        # The command line here, which has room, says them all.
+        result = service.escrow('verify', expect_status=1)
+        expect_equal('what is said here', sum(blob in result for blob in blobs), count)
+
+
+if __name__ == '__main__':
+    main(globals())
