@@ -140,8 +140,9 @@ HttpReply wait_for_runs(const RunParts& parts, Call& call) {
 HttpReply cancel_run(const RunParts& parts, Call& call) {
   call.query.refuse_others();
   read_nothing(call.request);
-  const api::RunResource run = parts.runs.cancel(caller(parts, call), call.parameters[0]);
-  return answer(run.has_ended ? 200 : 202, api::to_json(run));
+  const ServiceRuns::Cancelled cancelled = parts.runs.cancel(caller(parts, call), call.parameters[0]);
+  // Not by the state that it has meanwhile: the mark may have ended it already.
+  return answer(cancelled.had_ended ? 200 : 202, api::to_json(cancelled.run));
 }
 
 HttpReply free_run(const RunParts& parts, Call& call) {

@@ -293,14 +293,15 @@ api::RunResource ServiceRuns::start(const Caller& caller, const Ordering& orderi
 
 // ---- Ending.
 
-api::RunResource ServiceRuns::cancel(const Caller& caller, const std::string& id) {
+ServiceRuns::Cancelled ServiceRuns::cancel(const Caller& caller, const std::string& id) {
   const Found found = may_end(caller, id);
-  if (!has_ended(found)) {
+  const bool had_ended = has_ended(found);
+  if (!had_ended) {
     mark_cancelled(directory_of(found.run.id));
   } else if (found.record.state != State::rolled_back || found.record.reason != session::Reason::cancelled) {
     ServiceSessions::refuse_finished(found.record, "cancel the run of");
   }
-  return get(caller, id);
+  return {.run = get(caller, id), .had_ended = had_ended};
 }
 
 api::RunResource ServiceRuns::free(const Caller& caller, const std::string& id) {

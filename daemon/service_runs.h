@@ -53,9 +53,13 @@ class ServiceRuns {
   // The caller's own that run now.
   std::vector<std::string> running(const Caller& caller);
 
+  struct Cancelled {
+    api::RunResource run;
+    bool had_ended;  // as cancelled, before this
+  };
   // Marks it: from now on it is rolled back, unless it had ended before. The same for a run that was cancelled is no
   // change; for one that ended otherwise Problem{session_finished}.
-  api::RunResource cancel(const Caller& caller, const std::string& id);
+  Cancelled cancel(const Caller& caller, const std::string& id);
   // What is kept for it goes; its session's record stays. Problem{wrong_state} while it runs.
   api::RunResource free(const Caller& caller, const std::string& id);
 
