@@ -162,9 +162,19 @@ HttpReply Router::answer(const HttpRequest& request) const noexcept {
   } catch (...) {
     reply = problem_of_current_exception();
   }
-  const auto* response = std::get_if<HttpResponse>(&reply);
-  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-  if (observer_ && response != nullptr) observer_(request.method, route, response->status, taken.count());
+  if (!observer_) return reply;
+  const auto tell = [observer = &observer_, method = request.method, route, begin](const HttpResponse& response) {
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+    (*observer)(method, route, response.status, taken.count());
+  };
+  if (const auto* response = std::get_if<HttpResponse>(&reply)) tell(*response);
+  if (auto* poll = std::get_if<Poll>(&reply)) {
+    return [poll = std::move(*poll), tell](bool is_last) {
+      std::optional<HttpResponse> response = poll(is_last);
+      if (response) tell(*response);
+      return response;
+    };
+  }
   return reply;
 }
 

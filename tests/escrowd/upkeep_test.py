@@ -13,6 +13,7 @@ from imports_test import IMPORTS, archive, entry, send
 from service import eventually, expect, expect_equal, main, write
 
 GC, VERIFY = '/v1/repositories/data/gc', '/v1/repositories/data/verify'
+ROUTE = '/v1/repositories/{repository}/imports'
 LATER = {'Prefer': 'respond-async'}
 
 
@@ -148,6 +149,9 @@ def LongRequestsLeaveTheOthersTheirThreads(start):
         for one in importing:
             one.join()
             expect_equal('the import', one.answer.expect(201)['state'], 'committed')
+        # What was answered late is counted as what was answered at once.
+        line = f'escrow_http_requests_total{{method="POST",route="{ROUTE}",status="201"}} 8\n'
+        expect(line in service.get('/metrics').body.decode(), 'the imports are not counted')
         send(service, archive(entry('a', b'a'))).expect(201)
         checks = [Asking(service, VERIFY) for _ in range(12)]
         for one in checks:
