@@ -145,7 +145,7 @@ def LongRequestsLeaveTheOthersTheirThreads(start):
             service.post(f'/v1/sessions/{session}/rollback').expect(200)
             slowest, asked = max(slowest, time.monotonic() - begun), asked + 1
         print(f'{asked} sessions meanwhile, the slowest in {slowest:.2f} s')
-        expect(asked > 0 and slowest < 5, f'{asked} sessions, the slowest in {slowest:.2f} s')
+        expect(asked > 0 and slowest < 20, f'{asked} sessions, the slowest in {slowest:.2f} s')
         for one in importing:
             one.join()
             expect_equal('the import', one.answer.expect(201)['state'], 'committed')
