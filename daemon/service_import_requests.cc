@@ -66,9 +66,10 @@ std::string source_of(RequestFields& fields) {
 Importing read_importing(api::Call& call) {
   Importing importing;
   api::JsonObject terms;
-  if (call.request.content) {
+  const std::string type = api::media_type(call.request.content_type);
+  if (type == api::kTarType) {
     terms = terms_of(call.query);
-  } else if (api::media_type(call.request.content_type) == "application/json") {
+  } else if (type == "application/json") {
     RequestFields fields(call.request.body, "the request");
     importing.source = source_of(fields);
     terms = terms_of(fields);

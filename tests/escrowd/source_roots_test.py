@@ -5,6 +5,7 @@ the configuration lets callers name it and they could read it themselves. Asked 
 import ctypes
 import fcntl
 import os
+import pwd
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import time
 
 from holes_test import asked
 from imports_test import IMPORTS, is_unchanged, make_odd_directory, omitted, send, until_it_is_imported
+from remote_test import Remote, make_token
 from service import NOBODY, NOBODY_NAME, expect, expect_equal, fail, main, write
 
 
@@ -134,6 +136,32 @@ def NobodyImportsWhatTheyCouldNotRead(start):
         owners = {os.stat(os.path.join(at, name)).st_uid for at, _, names in os.walk(service.repository)
                   for name in names}
         expect_equal('whose the files of the repository are', owners, {0})
+
+
+def ATokenReadsAsTheUserThatItNames(start):
+    groups = os.getgroups()
+    account = pwd.getpwnam('daemon')
+    with Remote(lambda **config: started(start, **config), tls=False) as remote:
+        service = remote.service
+        token, hashed = make_token(service)
+        service.stop()
+        service.config['tokens']['user:daemon'] = [hashed]
+        service.write_config()
+        service.start()
+        for name, owner in (('everybodys', 0), ('daemons', account.pw_uid)):
+            make_tree(at_source(service, f'/{name}'), a=name)
+            os.chown(at_source(service, f'/{name}/a'), owner, 0)
+        os.chmod(at_source(service, '/daemons/a'), 0o400)
+        for name, of_agent, of_daemon in (('everybodys', 201, 201), ('daemons', 403, 201)):
+            body = {'source': at_source(service, f'/{name}')}
+            expect_equal(f'{name}, for an agent', remote.ask('POST', IMPORTS, body).status, of_agent)
+            expect_equal(f'{name}, for daemon', remote.ask('POST', IMPORTS, body, token=token).status, of_daemon)
+        # Each thread of the service has its own rights again.
+        for task in os.listdir(f'/proc/{service.process.pid}/task'):
+            with open(f'/proc/{service.process.pid}/task/{task}/status', encoding='utf-8') as file:
+                lines = dict(line.rstrip('\n').split(':\t', 1) for line in file if ':\t' in line)
+            expect_equal('the ids of a thread', (lines['Uid'].split(), lines['Gid'].split()), (['0'] * 4, ['0'] * 4))
+            expect_equal('its groups', sorted(map(int, lines['Groups'].split())), sorted(groups))
 
 
 def LinksSpecialFilesAndMountsLeadNowhere(start):
