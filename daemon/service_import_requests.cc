@@ -45,7 +45,13 @@ api::JsonObject terms_of(api::Query& query) {
 
 api::JsonObject terms_of(RequestFields& fields) {
   api::JsonObject terms = terms_of([&](const char* name) { return fields.text(name); });
-  if (const std::optional<std::string> trigger = fields.document("trigger")) terms.document("trigger", *trigger);
+  if (std::optional<RequestFields> given = fields.object("trigger")) {
+    api::JsonObject trigger;
+    trigger.text("name", given->text("name").value_or(""));
+    trigger.text("id", given->text("id").value_or(""));
+    given->refuse_others();
+    terms.object("trigger", std::move(trigger));
+  }
   terms.flag("require_approval", fields.flag("require_approval").value_or(false));
   if (const auto expires = fields.number("approval_expires_s", 1, kMaxApproval_s)) {
     terms.number("approval_expires_s", *expires);
