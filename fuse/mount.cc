@@ -1,6 +1,7 @@
 #include "fuse/mount.h"
 
 #include <fcntl.h>
+#include <linux/fuse.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -13,8 +14,10 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "fuse/io_uring.h"
 #include "fuse/io_uring_support.h"
@@ -24,6 +27,7 @@
 #include "fuse/passthrough.h"
 #include "fuse/reply.h"
 #include "session/error.h"
+#include "session/synchronized.h"
 
 namespace escrow::fuse {
 namespace {
@@ -91,6 +95,13 @@ ssize_t receive(int device, std::byte* buffer) {
   return size;
 }
 
+// Whether answering takes a moment, or has to be waited for. Beside io_uring no other requests come from the device.
+bool is_answered(const std::byte* request) {
+  fuse_in_header header;
+  std::memcpy(&header, request, sizeof header);
+  return header.opcode != FUSE_FORGET && header.opcode != FUSE_BATCH_FORGET && header.opcode != FUSE_INTERRUPT;
+}
+
 }  // namespace
 
 const char* name_of(Opens opens) { return opens == Opens::none ? "none" : "daemon"; }
@@ -107,9 +118,12 @@ struct Mount::Impl {
 
   void start();
   void start_threads();
+  // While the options allow one more, and nobody stops them. False: there is none more.
+  bool add_thread();
   void serve();
-  // Reads one request and answers it; false when there will be no other.
-  bool serve_one(std::byte* buffer);
+  // The bytes of a request, read into `buffer`; nullopt when there will be no other.
+  std::optional<std::size_t> next_request(std::byte* buffer);
+  void answer_request(std::byte* buffer, std::size_t bytes);
   void thread_ended();
   // The kernel has let go: nothing will come from the device any more.
   bool is_severed(int timeout_ms = 0) const;
@@ -126,8 +140,13 @@ struct Mount::Impl {
   dev_t device_number = 0;                   // constant once started
   Service service;                           // self-locking
   FuseSession session;                       // constant once started; libfuse's calls are thread-safe
-  std::vector<std::thread> threads;          // owned by the constructing and destroying thread
+  struct Threads {
+    std::vector<std::thread> serving;
+    bool stopping = false;
+  };
+  session::Synchronized<Threads> threads;    // self-locking
   std::atomic<unsigned> running = 0;
+  std::atomic<unsigned> reading = 0;         // of those, waiting for a request
   std::atomic<bool> let_go = false;
 };
 
@@ -154,48 +173,68 @@ void Mount::Impl::start() {
 }
 
 void Mount::Impl::start_threads() {
-  const SignalsBlocked signals_blocked;
   {
     // The first request is INIT: answering it starts the threads of io_uring.
+    const SignalsBlocked signals_blocked;
     const std::unique_ptr<std::byte[]> buffer(new std::byte[kRequest_bytes]);
-    serve_one(buffer.get());
+    if (const auto bytes = next_request(buffer.get())) answer_request(buffer.get(), *bytes);
   }
-  // Beside io_uring they have little to do; but libfuse does without it when it cannot be set up (descriptors ran out).
-  for (unsigned i = 0; i < std::max(options.threads, 1u); ++i) {
-    ++running;
-    try {
-      threads.emplace_back([this] { serve(); });
-    } catch (...) {
-      --running;
-      throw;
-    }
+  add_thread();
+}
+
+bool Mount::Impl::add_thread() {
+  auto now = threads.lock();
+  if (now->stopping || now->serving.size() >= std::max(options.threads, 1u)) return false;
+  const SignalsBlocked signals_blocked;
+  ++running;
+  try {
+    now->serving.emplace_back([this] { serve(); });
+  } catch (...) {
+    --running;
+    throw;
   }
+  return true;
 }
 
 void Mount::Impl::serve() {
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
   const std::unique_ptr<std::byte[]> buffer(new std::byte[kRequest_bytes]);
-  while (serve_one(buffer.get())) {
+  bool may_add = true;
+  while (const auto bytes = next_request(buffer.get())) {
+    if (may_add && reading == 0 && is_answered(buffer.get())) {
+      try {
+        may_add = add_thread();
+      } catch (const std::exception& failure) {
+        // Those there are serve on; memory or threads may be there again for the next request.
+        log.write(LogLevel::warning, "the mount at " + mountpoint + " got no further thread: " + failure.what());
+      }
+    }
+    answer_request(buffer.get(), *bytes);
   }
   thread_ended();
 }
 
-bool Mount::Impl::serve_one(std::byte* buffer) {
-  ssize_t size = -1;
-  while ((size = receive(fuse_session_fd(session.get()), buffer)) < 0) {
+std::optional<std::size_t> Mount::Impl::next_request(std::byte* buffer) {
+  for (;;) {
+    ++reading;
+    const ssize_t size = receive(fuse_session_fd(session.get()), buffer);
+    --reading;
+    if (size >= 0) return static_cast<std::size_t>(size);
     // ENOENT: the request was interrupted before it was read.
     if (errno == EINTR || errno == EAGAIN || errno == ENOENT) continue;
     if (errno != ENODEV) {
       log.write(LogLevel::error,
                 "the mount at " + mountpoint + " ends: reading /dev/fuse failed: " + std::strerror(errno));
     }
-    return false;
+    return std::nullopt;
   }
+}
+
+void Mount::Impl::answer_request(std::byte* buffer, std::size_t bytes) {
   fuse_buf request{};
-  request.size = static_cast<std::size_t>(size);
+  request.size = bytes;
   request.mem = buffer;
   fuse_session_process_buf(session.get(), &request);
-  return true;
 }
 
 void Mount::Impl::thread_ended() {
@@ -223,11 +262,17 @@ void Mount::Impl::raise_readahead() const {
 }
 
 void Mount::Impl::stop_threads() {
+  std::vector<std::thread> last;
+  {
+    auto now = threads.lock();
+    now->stopping = true;
+    last.swap(now->serving);
+  }
   if (!is_severed()) {
     // Something still holds the mount: it will see ENOTCONN. Closing the device does not wake a blocked read.
-    for (std::thread& thread : threads) pthread_cancel(thread.native_handle());
+    for (std::thread& thread : last) pthread_cancel(thread.native_handle());
   }
-  for (std::thread& thread : threads) thread.join();
+  for (std::thread& thread : last) thread.join();
   stop_io_uring(session.get());
   service.open_files.release_all();
   service.inodes.forget_all();

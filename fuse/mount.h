@@ -41,7 +41,7 @@ struct MountOptions {
   IoMode io;
   // Whether the kernel may keep them: not where what may be listed or read depends on a path that can change.
   bool cache_listings = true, cache_links = true;
-  unsigned threads = 4;         // that read /dev/fuse
+  unsigned threads = 4;         // that read /dev/fuse, at most: one more whenever none is left to read
   std::vector<std::string> extra_options;  // passed to the kernel as they are, from mount(8) -o
 };
 

@@ -154,6 +154,11 @@ def session_table(rows, resident):
     for files in sorted({r["files"] for r in rows if "run_true" in r}):
         lines.append(f"escrow run -- true, {files} files: {show(median(files=files, column='run_true')).strip()} ms"
                      + (f"; resident bytes per visited file: {resident[files]:.0f}" if files in resident else ""))
+    for files in sorted({r["files"] for r in rows if "loop" in r}):
+        opened, committed = (statistics.median(r["loop"][step] for r in rows if "loop" in r and r["files"] == files)
+                             for step in ("open", "commit"))
+        lines.append(f"in process, {files} files, warm: opened and mounted in {show(opened).strip()} ms, "
+                     f"one changed file committed in {show(committed).strip()} ms")
     return lines
 
 

@@ -1,5 +1,6 @@
 """Opening sessions and committing in repositories of different sizes, against git worktree, add and commit."""
 import contextlib
+import json
 import os
 import shutil
 import subprocess
@@ -169,9 +170,17 @@ def measure(context, sizes, counts, rounds, say):
                     rows.append({"files": files, "changed": 0, "side": "escrow", "round": turn,
                                  "run_true": escrow.run_true()})
             if escrow:
+                rows += [{"files": files, "changed": 1, "side": "in process", "round": turn, "loop": in_process(escrow)}
+                         for turn in range(rounds)]
                 resident[files] = escrow.resident_bytes_per_file(files)
         shutil.rmtree(directory)
     return rows, resident
+
+
+def in_process(escrow):
+    """The seconds of {open, commit} without starting a program or asking one, the caches warm: medians of 21."""
+    program = f"{os.path.dirname(escrow.escrow)}/../tests/bench/bench_sessions"
+    return json.loads(run(program, escrow.repository, escrow.root, "21"))
 
 
 def one_round(context, files, counts, turn, sides, say):
