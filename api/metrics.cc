@@ -65,6 +65,11 @@ struct Metrics::Impl {
                                   .Help("Sessions that this service has mounted")
                                   .Register(registry)
                                   .Add({});
+  prometheus::Gauge& denied_calls = prometheus::BuildGauge()
+                                        .Name("escrow_denied_calls")
+                                        .Help("System calls that policies denied, in the sessions that are remembered")
+                                        .Register(registry)
+                                        .Add({});
   prometheus::Gauge& staged_bytes = prometheus::BuildGauge()
                                         .Name("escrow_staged_bytes")
                                         .Help("Bytes that the mounted sessions have staged")
@@ -113,6 +118,7 @@ HttpResponse Metrics::answer(const Now& now) {
     impl_->sessions.Add({{"state", state}}).Set(static_cast<double>(count));
   }
   impl_->mounts.Set(static_cast<double>(now.mounts));
+  impl_->denied_calls.Set(static_cast<double>(now.denied_calls));
   impl_->staged_bytes.Set(static_cast<double>(now.staged_bytes));
   {
     auto shown = impl_->shown.lock();

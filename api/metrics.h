@@ -30,6 +30,7 @@ class Metrics {
   struct Now {
     std::map<std::string, std::uint64_t> sessions_by_state;
     std::uint64_t mounts = 0, staged_bytes = 0;
+    std::uint64_t denied_calls = 0;  // in the sessions that are not forgotten
     std::vector<double> time_bounds;              // in seconds, ascending; the same with every call
     std::map<std::string, Operation> operations;  // of FUSE, by kind
     std::uint64_t cache_hits = 0, cache_misses = 0;

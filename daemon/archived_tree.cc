@@ -143,19 +143,21 @@ void ArchivedTree::add_hard_link(std::string_view name, std::string_view target)
 
 session::BuiltTree ArchivedTree::build(session::Quarantine& quarantine) const {
   session::BuiltTree built;
-  built.tree = build(quarantine, root_, "", built.omitted);
+  OmittedNames omitted(OmittedNames::kAnswer_bytes);
+  built.tree = build(quarantine, root_, "", omitted);
+  built.omitted = omitted.take();
   return built;
 }
 
 session::TreeRoot ArchivedTree::build(session::Quarantine& quarantine, const Directory& directory,
-                                      const std::string& path, std::vector<session::Omission>& omitted) {
+                                      const std::string& path, OmittedNames& omitted) {
   session::Tree tree;
   for (const auto& [name, entry] : directory) {
     const std::string below = session::join_path(path, name);
     if (const auto* leaf = std::get_if<Leaf>(&entry.is)) {
       tree.push_back({.name = name, .mode = leaf->mode, .id = leaf->id});
     } else if (const auto* kind = std::get_if<OmissionKind>(&entry.is)) {
-      omitted.push_back({.path = below, .kind = *kind});
+      omitted.add(below, *kind);
     } else {
       const std::size_t omitted_before = omitted.size();
       const session::TreeRoot inside =
@@ -163,7 +165,7 @@ session::TreeRoot ArchivedTree::build(session::Quarantine& quarantine, const Dir
       if (inside) {
         tree.push_back({.name = name, .mode = GitMode::tree, .id = *inside});
       } else if (omitted.size() == omitted_before) {
-        omitted.push_back({.path = below, .kind = OmissionKind::empty_directory});
+        omitted.add(below, OmissionKind::empty_directory);
       }
     }
   }

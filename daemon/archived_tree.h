@@ -15,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include "daemon/omitted_names.h"
 #include "session/object_store.h"
 #include "session/overlay.h"
 #include "session/tree_walk.h"
@@ -50,7 +51,7 @@ class ArchivedTree {
   Entry* place(std::string_view name, const Parts& parts);
   const Entry* find(const Parts& parts) const;
   static session::TreeRoot build(session::Quarantine& quarantine, const Directory& directory, const std::string& path,
-                                 std::vector<session::Omission>& omitted);
+                                 OmittedNames& omitted);
 
   Directory root_;
   std::size_t entries_ = 0;

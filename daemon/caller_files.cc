@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
 #include <cstdlib>
 #include <utility>
 #include <vector>
@@ -125,15 +126,11 @@ FileDescriptor CallerFiles::open_as_caller(int directory, const std::string& nam
 session::BuiltTree CallerFiles::read(session::Quarantine& quarantine, const std::string& skipped,
                                      std::uint64_t most_bytes) {
   BoundedImport import(quarantine, most_bytes);
-  std::uint64_t entries = 0;
-  DirectoryWalk walk(import, skipped, {}, [&](int directory, const std::string& name, int flags) {
-    const bool is_new = (flags & O_PATH) != 0;
-    if (is_new && ++entries > kMaxEntries) {
-      throw Error(Errc::bad_request,
-                  "cannot import the directory: it has more than 4,000,000 entries; nothing was changed");
-    }
+  const auto open = [this](int directory, const std::string& name, int flags) {
     return open_as_caller(directory, name, flags);
-  });
+  };
+  DirectoryWalk walk(import, skipped, {}, open,
+                     {.entries = kMaxEntries, .omitted_bytes = OmittedNames::kAnswer_bytes, .path_bytes = PATH_MAX});
   session::BuiltTree built;
   built.omitted = walk.run(std::move(directory_)).omitted;
   built.tree = import.tree();

@@ -1,7 +1,8 @@
 // What a caller of escrowd may read of this machine: the directories below the configuration's source_roots, as far as
 // they could read them themselves.
 //
-// The service may read everything, its callers may not, so each file is opened with the rights of the caller's user:
+// The service may read everything, its callers may not, so each file is opened with the rights of the caller's user
+// (their groups are those of the user database, as those of a command that runs as them; not those of the process):
 // what lies below a root by a hard link, or by mistake, is no more theirs than before. The root itself is the
 // administrator's word: whether the caller could have come that far by themselves is not asked. Not thread-safe: made
 // and used by one thread, which goes on as itself but for the opening. Throws api::Problem{forbidden}, {invalid_value},

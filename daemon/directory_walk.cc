@@ -52,7 +52,13 @@ struct CloseDirectory {
   throw Error(code, "cannot import " + shown + ": " + why + "; nothing was changed");
 }
 
-std::vector<std::string> names_in(const FileDescriptor& directory, const std::string& path) {
+[[noreturn]] void refuse_size(const std::string& path, const std::string& why) {
+  const std::string shown = path.empty() ? "the directory" : session::quote_path(path.substr(0, 200));
+  throw Error(Errc::bad_request, "cannot import " + shown + ": " + why + "; nothing was changed");
+}
+
+// `left` is how many more names there may be.
+std::vector<std::string> names_in(const FileDescriptor& directory, const std::string& path, std::uint64_t& left) {
   const int copy = fcntl(directory.get(), F_DUPFD_CLOEXEC, 3);
   const std::unique_ptr<DIR, CloseDirectory> stream(copy >= 0 ? fdopendir(copy) : nullptr);
   if (stream == nullptr) {
@@ -64,7 +70,9 @@ std::vector<std::string> names_in(const FileDescriptor& directory, const std::st
   errno = 0;
   while (const dirent* entry = readdir(stream.get())) {
     const std::string name = entry->d_name;
-    if (name != "." && name != "..") names.push_back(name);
+    if (name == "." || name == "..") continue;
+    if (left-- == 0) refuse_size(path, "there are more entries than can be imported at once");
+    names.push_back(name);
   }
   if (errno != 0) refuse(path, errno);
   return names;
@@ -105,10 +113,12 @@ FileDescriptor open_inside(int directory, const std::string& name, int flags) {
 }
 
 DirectoryWalk::DirectoryWalk(DirectoryVisitor& visitor, const std::string& skipped_directory, Progress progress,
-                             OpenInside open)
+                             OpenInside open, Limits limits)
     : visitor_(visitor),
       progress_(std::move(progress)),
       open_(std::move(open)),
+      limits_(limits),
+      omitted_(limits.omitted_bytes),
       on_read_([this](std::uint64_t position) {
         if (progress_) progress_({.files = result_.size.files, .bytes = result_.size.bytes + position});
       }) {
@@ -124,6 +134,7 @@ WalkedDirectory DirectoryWalk::run(const std::string& directory) {
 
 WalkedDirectory DirectoryWalk::run(FileDescriptor directory) {
   walk(std::move(directory), "", 0);
+  result_.omitted = omitted_.take();
   return std::move(result_);
 }
 
@@ -132,20 +143,24 @@ void DirectoryWalk::walk(FileDescriptor directory, const std::string& path, int 
     throw Error(Errc::name_too_long, "cannot import " + session::quote_path(path.substr(0, 200)) +
                                          "...: directories are nested more than 1024 deep");
   }
-  for (const std::string& name : names_in(directory, path)) {
+  for (const std::string& name : names_in(directory, path, limits_.entries)) {
     look_at(directory.get(), name, session::join_path(path, name), depth);
   }
 }
 
 void DirectoryWalk::look_at(int directory, const std::string& name, const std::string& path, int depth) {
+  if (path.size() > limits_.path_bytes) refuse_size(path, "its path is too long");
   if (session::git_refuses_name(name)) return omit(path, OmissionKind::git_name);
-  const FileDescriptor found = open_(directory, name, O_PATH | O_NOFOLLOW);
+  FileDescriptor found = open_(directory, name, O_PATH | O_NOFOLLOW);
   struct stat about {};
   if (!found || fstat(found.get(), &about) != 0) refuse(path, errno);
   const bool is_skipped = about.st_dev == skipped_.device && about.st_ino == skipped_.inode;
   const bool is_refused_link = S_ISLNK(about.st_mode) && session::is_gitmodules_name(name);
   if (is_skipped || is_refused_link) return omit(path, OmissionKind::git_name);
-  if (S_ISDIR(about.st_mode)) return look_into(directory, name, path, depth);
+  if (S_ISDIR(about.st_mode)) {
+    found.reset();  // one descriptor for each level
+    return look_into(directory, name, path, depth);
+  }
   if (S_ISLNK(about.st_mode)) return read_link(found, path);
   if (S_ISREG(about.st_mode)) return read_file(directory, name, path);
   omit(path, kind_of_special(about.st_mode));
@@ -155,11 +170,11 @@ void DirectoryWalk::look_into(int directory, const std::string& name, const std:
   FileDescriptor child = open_(directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
   if (!child) refuse(path, errno);
   const std::uint64_t files_before = result_.size.files;
-  const std::size_t omitted_before = result_.omitted.size();
+  const std::size_t omitted_before = omitted_.size();
   visitor_.enter(path);
   walk(std::move(child), path, depth + 1);
   visitor_.leave(path);
-  const bool has_nothing = result_.size.files == files_before && result_.omitted.size() == omitted_before;
+  const bool has_nothing = result_.size.files == files_before && omitted_.size() == omitted_before;
   if (has_nothing) omit(path, OmissionKind::empty_directory);
 }
 
@@ -187,9 +202,7 @@ void DirectoryWalk::read_link(const FileDescriptor& link, const std::string& pat
   ++result_.size.files;
 }
 
-void DirectoryWalk::omit(const std::string& path, OmissionKind kind) {
-  result_.omitted.push_back({.path = path, .kind = kind});
-}
+void DirectoryWalk::omit(const std::string& path, OmissionKind kind) { omitted_.add(path, kind); }
 
 void check_directory(const std::string& directory) {
   struct stat about {};
@@ -208,10 +221,11 @@ ShownWalk::ShownWalk(std::string directory)
 
 WalkedDirectory ShownWalk::run(DirectoryVisitor& visitor, const std::string& skipped_directory) {
   allow_many_descriptors();
-  DirectoryWalk walk(visitor, skipped_directory, [this](const DirectorySize& done) {
+  const auto show = [this](const DirectorySize& done) {
     bar_.update(done.bytes + done.files, total_.bytes + total_.files,
                 plural(done.files, "file") + ", " + human_size(done.bytes));
-  });
+  };
+  DirectoryWalk walk(visitor, skipped_directory, show, open_inside, {});
   return walk.run(directory_);
 }
 

@@ -11,10 +11,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
 #include "daemon/file_descriptor.h"
+#include "daemon/omitted_names.h"
 #include "daemon/progress_bar.h"
 #include "session/object_store.h"
 #include "session/overlay.h"
@@ -52,9 +54,16 @@ class DirectoryWalk {
   // Told after every piece of content what was read so far.
   using Progress = std::function<void(const DirectorySize& done)>;
 
+  // More is refused with Error{bad_request}.
+  struct Limits {
+    std::uint64_t entries = std::numeric_limits<std::uint64_t>::max();
+    std::uint64_t omitted_bytes = OmittedNames::kUnlimited;  // omitted_names.h
+    std::size_t path_bytes = std::numeric_limits<std::size_t>::max();
+  };
+
   // `skipped_directory` (the repository itself; may be empty) is left out should it be inside.
   DirectoryWalk(DirectoryVisitor& visitor, const std::string& skipped_directory, Progress progress,
-                OpenInside open = open_inside);
+                OpenInside open, Limits limits);
 
   // Once, either.
   WalkedDirectory run(const std::string& directory);
@@ -76,6 +85,8 @@ class DirectoryWalk {
   Identity skipped_;
   Progress progress_;
   const OpenInside open_;
+  Limits limits_;  // what is left of them
+  OmittedNames omitted_;
   std::function<void(std::uint64_t)> on_read_;
   WalkedDirectory result_;
 };

@@ -1,20 +1,33 @@
 #include "daemon/run_conclusion.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <fstream>
 
 #include "api/json_document.h"
 #include "daemon/output_capture.h"
+#include "session/error.h"
 
 namespace escrow::daemon {
 
 namespace {
 
 std::string path_in(const std::string& directory) { return directory + "/" + kOmittedName; }
+
+std::string promise_in(const std::string& directory) { return directory + "/host"; }
+
+struct flock whole(short type) {
+  struct flock lock {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
 
 }  // namespace
 
@@ -38,6 +51,22 @@ void write_conclusion(const std::string& directory, const std::vector<session::O
   } catch (const std::exception&) {
     // As for a disk that is full: it is missing.
   }
+}
+
+FileDescriptor promise_conclusion(const std::string& directory) {
+  FileDescriptor file(::open(promise_in(directory).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  struct flock lock = whole(F_WRLCK);
+  if (!file || ::fcntl(file.get(), F_OFD_SETLK, &lock) != 0) {
+    throw session::Error(session::Errc::input_output,
+                         "cannot lock " + promise_in(directory) + ": " + std::strerror(errno));
+  }
+  return file;
+}
+
+bool is_conclusion_promised(const std::string& directory) {
+  const FileDescriptor file(::open(promise_in(directory).c_str(), O_RDONLY | O_CLOEXEC));
+  struct flock lock = whole(F_WRLCK);
+  return file && ::fcntl(file.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
 bool has_conclusion(const std::string& directory) { return ::access(path_in(directory).c_str(), F_OK) == 0; }

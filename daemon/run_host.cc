@@ -93,6 +93,7 @@ void restore_descriptor_limit() {
 bool was_tried(const SessionRun& run) { return run.end().cause != EndCause::failed; }
 
 int host(MessageChannel& channel, const RunOrder& order) {
+  const FileDescriptor promise = promise_conclusion(order.directory);
   bool is_told = false;
   std::optional<CancelWatch> watch;
   SessionRun::Settings settings = settings_of(order);

@@ -100,9 +100,9 @@ bool ServiceRuns::has_ended(const Found& found) const {
   const SessionRecord& record = found.record;
   if (record.state == State::open) return !record.last_error.empty();
   if (record.state == State::committing) return false;
-  // As long as its host has it, it is about to say what was left out.
-  return has_conclusion(directory_of(record.id)) ||
-         !found.repository.context->repository().directories().is_held(record.id);
+  // As long as its host lives, it is about to say what was left out.
+  const std::string directory = directory_of(record.id);
+  return has_conclusion(directory) || !is_conclusion_promised(directory);
 }
 
 bool ServiceRuns::is_unborn(const Found& found) const {

@@ -195,7 +195,9 @@ SessionResource ServiceSessions::mount(const Caller& caller, const std::string& 
   const SessionRecord record = record_of(found);
   if (record.state != State::open) refuse_finished(record, "mount");
   if (const std::shared_ptr<SessionHost> host = hosts_.find(found.record.id)) {
-    if (host->mountpoint() == mounting.mountpoint) return resource(found);
+    const bool is_the_same =
+        mounting.mount_options.empty() || mounting.mount_options == store_.terms(found.record.id).mount_options;
+    if (host->mountpoint() == mounting.mountpoint && is_the_same) return resource(found);
     throw Problem(ProblemCode::wrong_state, "session " + id + " is mounted on " + host->mountpoint() +
                                                 "; unmount it there first");
   }
@@ -249,10 +251,19 @@ bool ServiceSessions::expire(const SessionId& id, Reason reason) {
     try {
       end(*found, service, {.reason = reason, .exit_code = {}, .message = {}}, warning);
     } catch (const session::Error& error) {
-      // A process that is none of ours has it mounted: that one is asked, and records a rollback by request.
-      if (error.code() != session::Errc::attached_elsewhere) throw;
-      SessionAccess(*found->repository.context, id.text(), service.principal)
-          .rollback(record.options.keep_on_failure);
+      if (error.code() == session::Errc::attached_elsewhere) {
+        // A process that is none of ours has it mounted: that one is asked, and records a rollback by request.
+        SessionAccess(*found->repository.context, id.text(), service.principal)
+            .rollback(record.options.keep_on_failure);
+      } else if (record.options.keep_on_failure) {
+        // Its result cannot be kept (a full disk): ended it is nevertheless, or it would be tried again for ever.
+        found->repository.context->log().write(session::LogLevel::warning,
+                                               "session " + id.text() + " ends without its result: " + error.what());
+        found->record.options.keep_on_failure = false;
+        end(*found, service, {.reason = reason, .exit_code = {}, .message = {}}, warning);
+      } else {
+        throw;
+      }
     }
   }
   store_.end_terms(id);

@@ -30,23 +30,26 @@ HttpReply audit(const ServiceParts& parts, Call& call) {
   return ok(api::to_json(page.entries, page.next.empty() ? "" : api::encode_cursor(page.next)));
 }
 
-// What reads or rewrites a whole repository is not for everybody.
-ServiceRepositories::Entry repository_of_operator(const ServiceParts& parts, Call& call, const std::string& verb) {
-  call.query.refuse_others();
-  read_nothing(call.request);
-  const Caller who = caller_of(parts.config, call.request);
-  if (!who.is_operator) {
-    throw Problem(ProblemCode::forbidden, who.principal + " is no operator; only operators " + verb + " repositories");
-  }
-  return parts.repositories.find(call.parameters[0]);
+// What reads or rewrites a whole repository is not for everybody. Before a turn of `handler` is taken.
+api::Router::Handler for_operators(const ServiceParts& parts, const std::string& verb, api::Router::Handler handler) {
+  return [parts, verb, handler = std::move(handler)](Call& call) -> HttpReply {
+    call.query.refuse_others();
+    read_nothing(call.request);
+    const Caller who = caller_of(parts.config, call.request);
+    if (!who.is_operator) {
+      throw Problem(ProblemCode::forbidden,
+                    who.principal + " is no operator; only operators " + verb + " repositories");
+    }
+    return handler(call);
+  };
 }
 
 HttpReply gc(const ServiceParts& parts, Call& call) {
-  return ok(api::to_json(collect_garbage(*repository_of_operator(parts, call, "clean up").context)));
+  return ok(api::to_json(collect_garbage(*parts.repositories.find(call.parameters[0]).context)));
 }
 
 HttpReply check(const ServiceParts& parts, Call& call) {
-  return ok(verify_apart(repository_of_operator(parts, call, "verify").path));
+  return ok(verify_apart(parts.repositories.find(call.parameters[0]).path));
 }
 
 }  // namespace
@@ -56,14 +59,15 @@ void add_upkeep_routes(api::Router& router, const ServiceParts& parts) {
     return [parts, handler](Call& call) { return handler(parts, call); };
   };
   const auto get = [&](const char* pattern, auto handler) { router.add("GET", pattern, bound(handler)); };
-  const auto post_long = [&](const char* pattern, auto handler) {
+  const auto post_long = [&](const char* pattern, const char* verb, auto handler) {
     router.add("POST", pattern,
                parts.long_verbs.apart(
-                   idempotent(parts.store, parts.clock, parts.config, at_most(kMaxAtOnce, bound(handler)))));
+                   idempotent(parts.store, parts.clock, parts.config,
+                              for_operators(parts, verb, at_most(kMaxAtOnce, bound(handler))))));
   };
   get("/v1/repositories/{repository}/audit", audit);
-  post_long("/v1/repositories/{repository}/gc", gc);
-  post_long("/v1/repositories/{repository}/verify", check);
+  post_long("/v1/repositories/{repository}/gc", "clean up", gc);
+  post_long("/v1/repositories/{repository}/verify", "verify", check);
 }
 
 }  // namespace escrow::daemon

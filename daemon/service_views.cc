@@ -172,6 +172,7 @@ api::HttpResponse ServiceSessions::metrics() {
     for (const SessionRecord& record : repository.context->repository().catalog().list()) {
       ++now.sessions_by_state[name_of(record.state)];
     }
+    now.denied_calls += repository.context->repository().denied_calls();
     const storage::CacheCounts cache = repository.context->repository().cache_counts();
     now.cache_hits += cache.hits;
     now.cache_misses += cache.misses;

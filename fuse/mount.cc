@@ -120,7 +120,7 @@ struct Mount::Impl {
   void start_threads();
   // While the options allow one more, and nobody stops them. False: there is none more.
   bool add_thread();
-  void serve();
+  void serve(std::byte* buffer);
   // The bytes of a request, read into `buffer`; nullopt when there will be no other.
   std::optional<std::size_t> next_request(std::byte* buffer);
   void answer_request(std::byte* buffer, std::size_t bytes);
@@ -148,6 +148,7 @@ struct Mount::Impl {
   std::atomic<unsigned> running = 0;
   std::atomic<unsigned> reading = 0;         // of those, waiting for a request
   std::atomic<bool> let_go = false;
+  std::atomic<bool> has_complained = false;  // of a thread that could not be had
 };
 
 void Mount::Impl::start() {
@@ -188,7 +189,9 @@ bool Mount::Impl::add_thread() {
   const SignalsBlocked signals_blocked;
   ++running;
   try {
-    now->serving.emplace_back([this] { serve(); });
+    // Here, where it can fail without an end of the process.
+    now->serving.emplace_back(
+        [this, buffer = std::unique_ptr<std::byte[]>(new std::byte[kRequest_bytes])] { serve(buffer.get()); });
   } catch (...) {
     --running;
     throw;
@@ -196,20 +199,20 @@ bool Mount::Impl::add_thread() {
   return true;
 }
 
-void Mount::Impl::serve() {
+void Mount::Impl::serve(std::byte* buffer) {
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
-  const std::unique_ptr<std::byte[]> buffer(new std::byte[kRequest_bytes]);
   bool may_add = true;
-  while (const auto bytes = next_request(buffer.get())) {
-    if (may_add && reading == 0 && is_answered(buffer.get())) {
+  while (const auto bytes = next_request(buffer)) {
+    if (may_add && reading == 0 && is_answered(buffer)) {
       try {
         may_add = add_thread();
       } catch (const std::exception& failure) {
         // Those there are serve on; memory or threads may be there again for the next request.
-        log.write(LogLevel::warning, "the mount at " + mountpoint + " got no further thread: " + failure.what());
+        if (!has_complained.exchange(true))
+          log.write(LogLevel::warning, "the mount at " + mountpoint + " got no further thread: " + failure.what());
       }
     }
-    answer_request(buffer.get(), *bytes);
+    answer_request(buffer, *bytes);
   }
   thread_ended();
 }

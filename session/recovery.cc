@@ -44,7 +44,7 @@ class Recovery {
   std::vector<std::string> run() {
     for (const SessionRecord& row : services_.catalog.list()) {
       if (needs_decision(services_, row)) guarded(row.id, [&] { return decide(row.id); });
-      if (lost_its_pin(row)) guarded(row.id, [&] { return pin_again(row.id); });
+      guarded(row.id, [&] { return lost_its_pin(row) ? pin_again(row.id) : std::string(); });
     }
     for (const SessionId& id : services_.directories.list())
       guarded(id, [&] { return sweep(id); });
@@ -118,7 +118,7 @@ class Recovery {
     const std::optional<SessionRecord> record = services_.catalog.find(id);
     if (!record || !lost_its_pin(*record)) return "";
     services_.references.pin_base(id, *record->base);
-    return "pinned what session " + id.text() + " is based on again: its pin was lost with the power";
+    return "pinned what session " + id.text() + " is based on again: its pin was missing";
   }
 
   // Directories of sessions that ended, or that were never recorded because their opening was cut short.

@@ -291,7 +291,9 @@ void GitReferences::pin_fresh(const SessionId& session, const ObjectId& commit) 
 void GitReferences::pin_base(const SessionId& session, const ObjectId& commit) {
   pin_fresh(session, commit);
   const std::string directory = parent_of(pins_of(session) + commit.hex());
-  sync_there(pool_.git_directory() + "/" + directory);
+  const std::string path = pool_.git_directory() + "/" + directory;
+  // Gone when git has packed the pin meanwhile, which is as good.
+  if (!sync_there(path) && fs::exists(path)) throw Error(Errc::input_output, "cannot sync the directory " + path);
   sync_names_above(directory);
 }
 

@@ -113,6 +113,7 @@ std::vector<NumberedDenial> Repository::denials_after(std::int64_t number, std::
 }
 
 CatalogNumbers Repository::numbers() const { return impl_->catalog.numbers(); }
+std::uint64_t Repository::denied_calls() const { return impl_->catalog.denied_calls(); }
 CacheCounts Repository::cache_counts() const {
   const auto [hits, misses] = impl_->objects.cache_counts();
   return {hits, misses};

@@ -83,6 +83,8 @@ class Repository {
   std::vector<NumberedTransition> transitions_after(std::int64_t number, std::size_t limit) const;
   std::vector<NumberedDenial> denials_after(std::int64_t number, std::size_t limit) const;
   CatalogNumbers numbers() const;
+  // How many calls policies denied in all sessions that are not forgotten.
+  std::uint64_t denied_calls() const;
   CacheCounts cache_counts() const;  // since it was opened
   // As if a session that has ended, and of which nothing is kept, had never been.
   void forget(const session::SessionId& id);

@@ -50,28 +50,16 @@ std::optional<std::string> hex_of(const std::optional<ObjectId>& id) {
   return id ? std::optional(id->hex()) : std::nullopt;
 }
 
-// While it lives a COMMIT waits for no disk: in WAL mode only a checkpoint does with synchronous=NORMAL.
-class UnsyncedWrites {
- public:
-  explicit UnsyncedWrites(Database& database) : database_(database) {
-    database_.execute("PRAGMA synchronous = NORMAL");
-  }
-  ~UnsyncedWrites() { sqlite3_exec(database_.handle(), kSynced, nullptr, nullptr, nullptr); }
-  UnsyncedWrites(const UnsyncedWrites&) = delete;
-  UnsyncedWrites& operator=(const UnsyncedWrites&) = delete;
-
-  static constexpr char kSynced[] = "PRAGMA synchronous = FULL";
-
- private:
-  Database& database_;
-};
+constexpr char kSynced[] = "PRAGMA synchronous = FULL";
+// In WAL mode only a checkpoint waits for the disk then.
+constexpr char kUnsynced[] = "PRAGMA synchronous = NORMAL";
 
 Database open_catalog(const std::string& path) {
   // Two processes that create the database at once: SQLite's busy handler does not wait for a change of journal mode.
   for (int attempt = 0;; ++attempt) {
     try {
       Database database(path, {.create = true});
-      database.execute(UnsyncedWrites::kSynced);
+      database.execute(kSynced);
       if (database.text("PRAGMA journal_mode") != "wal") database.execute("PRAGMA journal_mode = WAL");
       migrate(database, catalog_schema());
       return database;
@@ -284,6 +272,7 @@ struct SqliteSessionCatalog::Connection {
                          "SELECT time_s, time_ns, from_state, to_state, who, why FROM history WHERE session = ?1 "
                          "ORDER BY number"};
   Statement sum_denials{database, "SELECT coalesce(sum(count), 0) FROM denial WHERE session = ?1"};
+  Statement sum_all_denials{database, "SELECT coalesce(sum(count), 0) FROM denial"};
   Statement prune{database,
                   "DELETE FROM session WHERE state IN ('committed', 'commit_failed', 'rolled_back') "
                   "AND (changed_s < ?1 OR (changed_s = ?1 AND changed_ns < ?2))"};
@@ -359,11 +348,22 @@ void SqliteSessionCatalog::transition(State expected, const SessionRecord& recor
 
 void SqliteSessionCatalog::note(const SessionRecord& record, const std::string& who, const std::string& why) {
   auto guard = connection_.lock();
-  Database& database = (*guard)->database;
-  const UnsyncedWrites unsynced(database);
-  Transaction transaction(database);
-  (*guard)->change(record.state, record, who, why);
-  transaction.commit();
+  std::exception_ptr failure;
+  try {
+    (*guard)->database.execute(kUnsynced);
+    Transaction transaction((*guard)->database);
+    (*guard)->change(record.state, record, who, why);
+    transaction.commit();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  try {
+    (*guard)->database.execute(kSynced);
+  } catch (const Error&) {
+    // No other write may go on without its sync.
+    *guard = std::make_unique<Connection>((*guard)->database.path());
+  }
+  if (failure) std::rethrow_exception(failure);
 }
 
 void SqliteSessionCatalog::add_denials(const SessionId& id, const std::vector<DenialCount>& denials) {
@@ -416,6 +416,12 @@ void SqliteSessionCatalog::forget(const SessionId& id) {
 std::uint64_t SqliteSessionCatalog::denied_calls(const SessionId& id) const {
   auto guard = connection_.lock();
   auto run = (*guard)->sum_denials.run(id.text());
+  return run.next() ? static_cast<std::uint64_t>(run.integer(0)) : 0;
+}
+
+std::uint64_t SqliteSessionCatalog::denied_calls() const {
+  auto guard = connection_.lock();
+  auto run = (*guard)->sum_all_denials.run();
   return run.next() ? static_cast<std::uint64_t>(run.integer(0)) : 0;
 }
 

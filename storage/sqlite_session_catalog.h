@@ -41,6 +41,8 @@ class SqliteSessionCatalog final : public session::SessionCatalog {
   std::vector<NumberedTransition> transitions_after(std::int64_t number, std::size_t limit) const;
   std::vector<NumberedDenial> denials_after(std::int64_t number, std::size_t limit) const;
   CatalogNumbers numbers() const;
+  // How many calls policies denied in all sessions that are not forgotten.
+  std::uint64_t denied_calls() const;
   // How many calls a policy denied in the session.
   std::uint64_t denied_calls(const session::SessionId& id) const;
 

@@ -5,7 +5,7 @@ import subprocess
 import threading
 import time
 
-from service import eventually, expect, expect_equal, main, read, write
+from service import eventually, expect, expect_equal, fail, main, read, write
 
 
 def ASessionIsOpenedMountedAndCommittedByItsExitStatus(start):
@@ -306,6 +306,15 @@ def WhatHappensIsCounted(start):
         expect(fast <= slow <= counted(f'{seconds}_count{{operation="write"}}'), 'the buckets do not add up')
         read(f'{point}/a.txt')
         expect(counted('escrow_blob_cache_total{result="miss"}') >= 1, 'no content was read')
+        expect_equal('denied', counted('escrow_denied_calls'), 0)
+        policy = {'default': 'allow', 'rules': [{'effect': 'deny', 'actions': ['create'], 'paths': ['secret']}]}
+        session, point = service.open_mounted('denied', policy=policy)
+        try:
+            write(f'{point}/secret', 'x')
+            fail('what a policy forbids was written')
+        except PermissionError:
+            service.post(f'/v1/sessions/{session}/rollback', {}).expect(200)
+        expect(counted('escrow_denied_calls') >= 1, 'the denied call was not counted')
         service.get('/nowhere')
         service.get('/elsewhere')
         expect_equal('unknown', counted('escrow_http_requests_total{method="other",route="none",status="404"}'), 2)

@@ -327,6 +327,28 @@ def ADirectoryThatIsTooLargeOrTooDeepIsRefused(start):
         subprocess.run(['rm', '-rf', at_source(service, '/d')], check=True, timeout=60)
 
 
+# Names that an answer has to tell cost memory: a few links to one fifo, deep down, would have very long ones.
+def MoreLeftOutThanAnAnswerCanNameIsRefused(start):
+    with started(start) as service:
+        deep = at_source(service, '/many') + f'/{"d" * 250}' * 14
+        os.makedirs(deep)
+        os.mkfifo(f'{deep}/fifo')
+        for number in range(5000):
+            os.link(f'{deep}/fifo', f'{deep}/{number:0200}')
+        problem = refused(service, at_source(service, '/many'), 400, 'bad_request', 'links to a fifo')
+        expect('than an answer can name' in problem['detail'], problem)
+        shutil.rmtree(at_source(service, '/many'))
+        directory = os.open(at_source(service), os.O_RDONLY)
+        for _ in range(20):
+            os.mkdir('d' * 250, dir_fd=directory)
+            below = os.open('d' * 250, os.O_RDONLY, dir_fd=directory)
+            os.close(directory)
+            directory = below
+        os.close(directory)
+        problem = refused(service, at_source(service), 400, 'bad_request', 'a path of 5,000 bytes')
+        expect('its path is too long' in problem['detail'], problem)
+
+
 def ADirectoryWithAKeyIsImportedOnceAndNothingIsLeftOfAKilledOne(start):
     with started(start) as service:
         make_tree(at_source(service, '/data'), a='a')

@@ -150,6 +150,20 @@ TEST_F(RecoveryOf, AnOpenSessionWhosePinThePowerTookIsPinnedAgain) {
   EXPECT_TRUE(recover().empty());
 }
 
+TEST_F(RecoveryOf, ADamagedPinDoesNotKeepTheOthersFromBeingRecovered) {
+  SessionRecord broken = row(State::open, false);
+  broken.base = world_.push("main", {{"a", "1"}});
+  const SessionRecord fine = row(State::open, true);
+  for (const SessionRecord& record : {broken, fine}) {
+    world_.directories.create(record.id);
+    world_.catalog.insert(record);
+  }
+  world_.references.unreadable_pin = broken.id;
+  EXPECT_EQ(recover().size(), 2u);
+  EXPECT_EQ(now(fine).state, State::rolled_back);
+  EXPECT_EQ(now(broken).state, State::open);
+}
+
 TEST_F(RecoveryOf, ADamagedSessionDoesNotKeepTheOthersFromBeingRecovered) {
   SessionRecord broken = row(State::open, true);
   broken.options.keep_on_failure = true;  // whose result cannot be made

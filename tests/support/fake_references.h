@@ -66,6 +66,8 @@ class FakeReferences final : public session::ReferenceStore {
     state_.lock()->pins.emplace(session, commit);
   }
   bool is_pinned(const Session& session, const Id& commit) const override {
+    if (session == unreadable_pin)
+      throw session::Error(session::Errc::damaged_repository, "the pin of session " + session.text() + " is damaged");
     const auto state = state_.lock_shared();
     const auto [begin, end] = state->pins.equal_range(session);
     return std::any_of(begin, end, [&](const auto& pin) { return pin.second == commit; });
@@ -93,7 +95,8 @@ class FakeReferences final : public session::ReferenceStore {
   bool is_pinned(const Session& session) const { return state_.lock_shared()->pins.contains(session); }
   std::size_t pins() const { return state_.lock_shared()->pins.size(); }
 
-  std::function<void()> before_swap;  // set before use
+  std::optional<Session> unreadable_pin;  // set before use, as the next
+  std::function<void()> before_swap;
   std::function<void()> after_swap;
 
  private:
