@@ -98,7 +98,7 @@ Escrowd::Escrowd(const EscrowdConfig& config)
       sessions_(config_, repositories_, hosts_, store_, metrics_, clock_),
       runs_(config_, repositories_, sessions_, store_, clock_) {
   allow_many_descriptors();
-  store_.release_all();
+  forget_old_requests();
   runs_.forget_unborn();
   sessions_.forget_unborn();
   hosts_.take_up(repositories_);
@@ -132,9 +132,11 @@ void Escrowd::run() {
     if (volumes_) volumes_->reap();
     if (turn % kTidiesToRecovery != 0) continue;
     repositories_.recover();
-    store_.forget_requests(clock_.now().seconds - kIdempotencySeconds);
+    forget_old_requests();
   }
 }
+
+void Escrowd::forget_old_requests() { store_.forget_requests(clock_.now().seconds - kIdempotencySeconds); }
 
 int run_escrowd(int argc, char** argv) {
   try {

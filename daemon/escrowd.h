@@ -35,6 +35,8 @@ class Escrowd {
   void run();
 
  private:
+  void forget_old_requests();
+
   const EscrowdConfig config_;
   const int given_socket_;  // on which the service manager listens for it; -1: none
   std::unique_ptr<session::Log> log_;

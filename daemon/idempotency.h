@@ -2,7 +2,8 @@
 //
 // Per principal and route, for 24 hours, over restarts. Another body under the same key is refused (422), so is a
 // request whose first one is still being answered (409, Retry-After). An answer that says "try again" is not kept: the
-// next request with the key is carried out. After a kill in between it is, too; every verb here knows its own outcome.
+// next request with the key is carried out. After a kill in between, or when the disk was too full to keep the answer,
+// it is, too, with the same body; every verb here knows its own outcome.
 // Where a client with a preference (Prefer, RFC 7240) comes back with its key for what it did not wait for (Call's
 // on_begin), any answer waits for it, once.
 // Thread-safe. Follows draft-ietf-httpapi-idempotency-key-header.

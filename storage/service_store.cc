@@ -177,7 +177,11 @@ struct ServiceStore::Connection {
                            "UPDATE request SET status = ?4, content_type = ?5, body = ?6, headers = ?7 "
                            "WHERE principal = ?1 AND route = ?2 AND key = ?3"};
   Statement release_request{database, "DELETE FROM request WHERE principal = ? AND route = ? AND key = ?"};
-  Statement forget_requests{database, "DELETE FROM request WHERE created_s < ? AND status IS NOT NULL"};
+  Statement forget_keys{database,
+                        "UPDATE session SET request_key = NULL WHERE request_key IS NOT NULL AND EXISTS "
+                        "(SELECT 1 FROM request WHERE principal = session.owner AND key = session.request_key AND "
+                        "created_s < ?)"};
+  Statement forget_requests{database, "DELETE FROM request WHERE created_s < ?"};
 };
 
 ServiceStore::ServiceStore(const std::string& database_path)
@@ -301,31 +305,58 @@ void ServiceStore::set_mount_options(const SessionId& id, const std::string& opt
   });
 }
 
+// As long as it lives, or until it is kept, a request is claimed by this process.
+class ServiceStore::Answering {
+ public:
+  Answering(session::Synchronized<Claimed>& claimed, const Request& request)
+      : claimed_(claimed), name_{request.principal, request.route, request.key} {}
+  ~Answering() {
+    if (is_mine_) claimed_.lock()->erase(name_);
+  }
+  Answering(const Answering&) = delete;
+  Answering& operator=(const Answering&) = delete;
+
+  // False: another thread has it.
+  bool begin() { return is_mine_ = claimed_.lock()->insert(name_).second; }
+  void go_on() { is_mine_ = true; }  // begun by an earlier call
+  void keep() { is_mine_ = false; }
+
+ private:
+  session::Synchronized<Claimed>& claimed_;
+  const std::array<std::string, 3> name_;
+  bool is_mine_ = false;
+};
+
 ServiceStore::Claim ServiceStore::claim(const Request& request, std::int64_t now_s, Answer& answer) {
   const std::string hash = request.content ? sha256(*request.content) : sha256(request.body);
-  Claim claim = Claim::granted;
+  Answering answering(claimed_, request);
+  const bool is_mine = answering.begin();
+  Claim claim = is_mine ? Claim::granted : Claim::in_flight;
   writes_.run(connection_, [&](Connection& connection) {
     auto run = connection.read_request.run(request.principal, request.route, request.key);
     if (!run.next()) {
-      connection.add_request.execute(request.principal, request.route, request.key, Bytes{hash}, now_s);
+      if (is_mine) connection.add_request.execute(request.principal, request.route, request.key, Bytes{hash}, now_s);
       return;
     }
     if (run.bytes(0) != hash) {
       claim = Claim::other_body;
       return;
     }
-    claim = run.is_null(1) ? Claim::in_flight : Claim::answered;
-    if (claim == Claim::in_flight) return;
+    if (run.is_null(1)) return;
+    claim = Claim::answered;
     answer = {.status = static_cast<unsigned>(run.integer(1)),
               .content_type = run.bytes(2),
               .body = run.bytes(3),
               .headers = split(run.bytes(4))};
     if (!answer.is_final()) connection.release_request.execute(request.principal, request.route, request.key);
   });
+  if (claim == Claim::granted) answering.keep();
   return claim;
 }
 
 void ServiceStore::record(const Request& request, const Answer& answer) {
+  Answering answering(claimed_, request);
+  answering.go_on();
   writes_.run(connection_, [&](Connection& connection) {
     connection.answer_request.execute(request.principal, request.route, request.key, static_cast<int>(answer.status),
                                       answer.content_type, Bytes{answer.body}, Bytes{join(answer.headers)});
@@ -333,17 +364,18 @@ void ServiceStore::record(const Request& request, const Answer& answer) {
 }
 
 void ServiceStore::release(const Request& request) {
+  Answering answering(claimed_, request);
+  answering.go_on();
   writes_.run(connection_, [&](Connection& connection) {
     connection.release_request.execute(request.principal, request.route, request.key);
   });
 }
 
-void ServiceStore::release_all() {
-  (*connection_.lock())->database.execute("DELETE FROM request WHERE status IS NULL");
-}
-
 void ServiceStore::forget_requests(std::int64_t before_s) {
-  writes_.run(connection_, [&](Connection& connection) { connection.forget_requests.execute(before_s); });
+  writes_.run(connection_, [&](Connection& connection) {
+    connection.forget_keys.execute(before_s);
+    connection.forget_requests.execute(before_s);
+  });
 }
 
 }  // namespace escrow::storage

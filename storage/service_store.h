@@ -5,10 +5,12 @@
 // Throws Error{no_space}, {damaged_repository}, {newer_state}.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -87,19 +89,23 @@ class ServiceStore {
     bool is_final() const { return status < 500 && status != 409 && status != 408; }
   };
   enum class Claim { granted, in_flight, other_body, answered };
-  // granted: the caller now answers the request, and calls record() or release(). `answer` is filled in for answered;
-  // one that is not final is told once, and the next claim is granted.
+  // granted: the caller now answers the request, and calls record() or release(); what a process did not come to record
+  // (it was killed, the disk was full) is granted again, to the same body. `answer` is filled in for answered; one that
+  // is not final is told once, and the next claim is granted.
   Claim claim(const Request& request, std::int64_t now_s, Answer& answer);
   void record(const Request& request, const Answer& answer);
   void release(const Request& request);
-  // What a dead process had not answered may be asked again; what is older than `before_s` is forgotten.
-  void release_all();
+  // What is older than `before_s` is forgotten, and which session it was that a key has opened.
   void forget_requests(std::int64_t before_s);
 
  private:
+  // Of requests that this process answers at the moment: principal, route, key.
+  using Claimed = std::set<std::array<std::string, 3>>;
+  class Answering;
   struct Connection;
   mutable session::Synchronized<std::unique_ptr<Connection>> connection_;  // self-locking
   GroupCommit<Connection> writes_;                                         // self-locking
+  session::Synchronized<Claimed> claimed_;                                 // self-locking
 };
 
 }  // namespace escrow::storage

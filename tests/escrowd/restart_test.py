@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import threading
 import time
@@ -99,6 +100,29 @@ def AKillWhileASessionIsOpenedOpensItOnce(start):
             expect_equal('the sessions of the key', [one['session'] for one in found], [session])
         opened = [one for one in service.get('/v1/sessions?state=open').json['sessions'] if not one['labels']]
         expect_equal('sessions that nobody was told of', opened, [])
+
+
+def change_requests(service, change):
+    """In the state of a service that is not running."""
+    with sqlite3.connect(f'{service.directory}/state/escrowd.db') as database:
+        expect(database.execute(f'UPDATE request SET {change}').rowcount > 0, 'no request was kept')
+
+
+def AKeyIsHeldToItsBodyOverAKillAndForgottenAfterADay(start):
+    with start() as service:
+        def opened(branch='main'):
+            return service.post('/v1/sessions', {'repository': 'data', 'branch': branch},
+                                headers={'Idempotency-Key': 'k'})
+        first = opened().expect(201)['session']
+        service.stop(signal.SIGKILL)
+        change_requests(service, 'status = NULL')  # as if it had been killed before it kept its answer
+        service.start()
+        opened('other').expect(422, 'idempotency_key_reused')
+        expect_equal('the session after a kill', opened().expect(201)['session'], first)
+        service.stop()
+        change_requests(service, 'created_s = created_s - 86500')
+        service.start()
+        expect(opened().expect(201)['session'] != first, 'the key is not forgotten')
 
 
 def RequestsUnderWayAreAnsweredBeforeTheEnd(start):
