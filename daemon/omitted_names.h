@@ -30,7 +30,7 @@ class OmittedNames {
                                ": more is left out, like fifos and empty directories, which git does not hold, than an "
                                "answer can name; nothing was changed");
     }
-    if (left_bytes_ != kUnlimited) left_bytes_ -= bytes;
+    left_bytes_ -= bytes;
     names_.push_back({.path = path, .kind = kind});
   }
   std::size_t size() const { return names_.size(); }

@@ -251,19 +251,10 @@ bool ServiceSessions::expire(const SessionId& id, Reason reason) {
     try {
       end(*found, service, {.reason = reason, .exit_code = {}, .message = {}}, warning);
     } catch (const session::Error& error) {
-      if (error.code() == session::Errc::attached_elsewhere) {
-        // A process that is none of ours has it mounted: that one is asked, and records a rollback by request.
-        SessionAccess(*found->repository.context, id.text(), service.principal)
-            .rollback(record.options.keep_on_failure);
-      } else if (record.options.keep_on_failure) {
-        // Its result cannot be kept (a full disk): ended it is nevertheless, or it would be tried again for ever.
-        found->repository.context->log().write(session::LogLevel::warning,
-                                               "session " + id.text() + " ends without its result: " + error.what());
-        found->record.options.keep_on_failure = false;
-        end(*found, service, {.reason = reason, .exit_code = {}, .message = {}}, warning);
-      } else {
-        throw;
-      }
+      // A process that is none of ours has it mounted: that one is asked, and records a rollback by request.
+      if (error.code() != session::Errc::attached_elsewhere) throw;
+      SessionAccess(*found->repository.context, id.text(), service.principal)
+          .rollback(record.options.keep_on_failure);
     }
   }
   store_.end_terms(id);

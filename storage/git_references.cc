@@ -281,7 +281,7 @@ void GitReferences::pin_fresh(const SessionId& session, const ObjectId& commit) 
     std::error_code error;
     fs::create_directories(directory, error);
     try {
-      put_file(path, path + ".lock", commit.hex() + "\n", 0666);
+      return put_file(path, path + ".lock", commit.hex() + "\n", 0666);
     } catch (const Error&) {
       if (fs::exists(directory, error) || attempt > 4) throw;  // else others swept away what they found empty
     }

@@ -179,8 +179,8 @@ struct ServiceStore::Connection {
   Statement release_request{database, "DELETE FROM request WHERE principal = ? AND route = ? AND key = ?"};
   Statement forget_keys{database,
                         "UPDATE session SET request_key = NULL WHERE request_key IS NOT NULL AND EXISTS "
-                        "(SELECT 1 FROM request WHERE principal = session.owner AND key = session.request_key AND "
-                        "created_s < ?)"};
+                        "(SELECT 1 FROM request WHERE principal = session.owner AND created_s < ? AND "
+                        "session.request_key IN (key, substr(route, length('POST ') + 1) || ' ' || key))"};
   Statement forget_requests{database, "DELETE FROM request WHERE created_s < ?"};
 };
 

@@ -119,9 +119,21 @@ def AKeyIsHeldToItsBodyOverAKillAndForgottenAfterADay(start):
         service.start()
         opened('other').expect(422, 'idempotency_key_reused')
         expect_equal('the session after a kill', opened().expect(201)['session'], first)
+        os.mkdir(f'{service.directory}/sources')
+        write(f'{service.directory}/sources/file', 'x')
+        def imported():
+            return service.post('/v1/repositories/data/imports', {'source': f'{service.directory}/sources'},
+                                headers={'Idempotency-Key': 'k'})
+        service.stop()
+        service.config['source_roots'] = [f'{service.directory}/sources']
+        service.write_config()
+        service.start()
+        nightly = imported().expect(201)['session']
+        expect_equal('the import again', imported().expect(201)['session'], nightly)
         service.stop()
         change_requests(service, 'created_s = created_s - 86500')
         service.start()
+        expect(imported().expect(201)['session'] != nightly, 'the key of the import is not forgotten')
         expect(opened().expect(201)['session'] != first, 'the key is not forgotten')
 
 
