@@ -134,7 +134,8 @@ HttpReply Router::dispatch(const HttpRequest& request, std::string& route) const
               .route = candidate.pattern,
               .parameters = {},
               .query = Query(question == target.size() ? std::string_view() : target.substr(question + 1)),
-              .on_begin = {}};
+              .on_begin = {},
+              .was_left = {}};
     for (std::size_t at = 0; at < candidate.components.size(); ++at) {
       if (is_parameter(candidate.components[at])) call.parameters.push_back(decode(components[at]));
     }

@@ -38,6 +38,8 @@ struct Call {
   // What takes long calls it when it goes on: from then on the client may be told to come back for the answer. May be
   // empty.
   std::function<void()> on_begin;
+  // Whether the client was told so. From here on it is not: it is given the answer. Empty: it never is told so.
+  std::function<bool()> was_left;
 };
 
 class Router {

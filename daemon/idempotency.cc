@@ -25,13 +25,6 @@ void check_key(const std::string& key) {
 // Carries the request out under its claim, which is given back unless the answer was kept.
 api::HttpResponse carry_out(ServiceStore& store, const ServiceStore::Request& request, api::Call& call,
                             const api::Router::Handler& handler) {
-  bool may_be_left = false;
-  if (!call.request.prefer.empty()) {
-    call.on_begin = [&may_be_left, tell = std::move(call.on_begin)] {
-      may_be_left = true;
-      if (tell) tell();
-    };
-  }
   api::HttpResponse response;
   try {
     response = std::get<api::HttpResponse>(handler(call));
@@ -42,7 +35,8 @@ api::HttpResponse carry_out(ServiceStore& store, const ServiceStore::Request& re
                                     .content_type = response.content_type,
                                     .body = response.body,
                                     .headers = response.headers};
-  if (answer.is_final() || may_be_left) {
+  // Who was told to come back for its answer finds it, whatever it is.
+  if (answer.is_final() || (call.was_left && call.was_left())) {
     store.record(request, answer);
   } else {
     store.release(request);

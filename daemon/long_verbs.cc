@@ -18,6 +18,8 @@ using api::HttpResponse;
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr unsigned kMaxWait_s = 3600;
 constexpr unsigned kMaxRunning = 64;
 // Most verbs are done by then: their answer need not wait for the next poll.
@@ -66,14 +68,42 @@ HttpResponse look_by_key(Call& call) {
 
 // The request with all it refers to, and what becomes of it.
 struct LongVerbs::Verb {
-  Verb(const Call& of, bool is_known)
-      : request(of.request), call{request, of.route, of.parameters, of.query, {}}, state(State{.is_known = is_known}) {}
+  // `wait_s` nullopt: there is no preference.
+  Verb(const Call& of, std::optional<unsigned> wait, bool is_known)
+      : request(of.request),
+        call{request, of.route, of.parameters, of.query, {}, {}},
+        wait_s(wait),
+        deadline(wait ? Clock::now() + std::chrono::seconds(*wait) : Clock::time_point::max()),
+        state(State{.is_known = is_known}) {
+    call.was_left = [this] {
+      auto held = state.lock();
+      held->is_answered = true;
+      return held->is_left;
+    };
+  }
+  void begin() {
+    auto held = state.lock();
+    held->is_known = true;
+    held->is_left = wait_s == 0U;
+    changed.notify_all();
+  }
   struct State {
-    bool is_known = false;  // the client would find it
+    bool is_known = false;     // the client would find it
+    bool is_left = false;      // it was told where, or is about to be
+    bool is_answered = false;  // it will not be told any more: the answer comes, or is there
     std::optional<HttpResponse> answer;
+    // Which of the two the client gets may be said now. Who has no preference has the answer, also before the service
+    // stops.
+    bool is_decided(const Verb& verb, bool is_last) {
+      if (is_left || answer) return true;
+      is_left = verb.wait_s && is_known && !is_answered && (is_last || Clock::now() >= verb.deadline);
+      return is_left;
+    }
   };
   const api::HttpRequest request;
   Call call;
+  const std::optional<unsigned> wait_s;
+  const Clock::time_point deadline;
   session::Synchronized<State> state;
   std::condition_variable changed;  // with `state`
 };
@@ -86,26 +116,21 @@ LongVerbs::~LongVerbs() {
 api::Router::Handler LongVerbs::waiting(api::Router::Handler handler) {
   return [this, handler = std::move(handler)](Call& call) -> HttpReply {
     const std::optional<unsigned> wait = wait_of(call.request.prefer);
-    return wait ? run(handler, std::make_shared<Verb>(call, true), wait, look_) : handler(call);
+    return wait ? run(handler, std::make_shared<Verb>(call, wait, true), look_) : handler(call);
   };
 }
 
 api::Router::Handler LongVerbs::apart(api::Router::Handler handler) {
   return [this, handler = std::move(handler)](Call& call) -> HttpReply {
-    const auto verb = std::make_shared<Verb>(call, false);
-    verb->call.on_begin = [state = &verb->state, changed = &verb->changed] {
-      state->lock()->is_known = true;
-      changed->notify_all();
-    };
     const bool may_leave = !call.request.idempotency_key.empty();
-    return run(handler, verb, may_leave ? wait_of(call.request.prefer) : std::nullopt, look_by_key);
+    const auto verb = std::make_shared<Verb>(call, may_leave ? wait_of(call.request.prefer) : std::nullopt, false);
+    verb->call.on_begin = [of = verb.get()] { of->begin(); };
+    return run(handler, verb, look_by_key);
   };
 }
 
 HttpReply LongVerbs::run(const api::Router::Handler& handler, const std::shared_ptr<Verb>& verb,
-                         std::optional<unsigned> wait_s, const Look& look) {
-  using Clock = std::chrono::steady_clock;
-  const auto deadline = wait_s ? Clock::now() + std::chrono::seconds(*wait_s) : Clock::time_point::max();
+                         const Look& look) {
   {
     auto running = running_.lock();
     if (*running >= kMaxRunning) {
@@ -132,29 +157,25 @@ HttpReply LongVerbs::run(const api::Router::Handler& handler, const std::shared_
     --*running_.lock();
     throw;
   }
-  // Who has no preference has the answer, also before the service stops.
-  const auto may_answer = [verb, wait_s, deadline](const Verb::State& state, bool is_last) {
-    return state.answer || (wait_s && state.is_known && (is_last || Clock::now() >= deadline));
-  };
-  api::Poll poll = [verb, wait_s, look, may_answer](bool is_last) -> std::optional<HttpResponse> {
+  api::Poll poll = [verb, look](bool is_last) -> std::optional<HttpResponse> {
     std::optional<HttpResponse> response;
     {
       auto state = verb->state.lock();
-      if (is_last) verb->changed.wait(state.lock(), [&] { return may_answer(*state, true); });
-      if (!may_answer(*state, is_last)) return std::nullopt;
-      response = state->answer;
+      if (is_last) verb->changed.wait(state.lock(), [&] { return state->is_decided(*verb, true); });
+      if (!state->is_decided(*verb, is_last)) return std::nullopt;
+      if (!state->is_left) response = state->answer;
     }
     if (!response) {
-      Call again{verb->request, verb->call.route, verb->call.parameters, api::Query(""), {}};
+      Call again{verb->request, verb->call.route, verb->call.parameters, api::Query(""), {}, {}};
       response = look(again);
     }
-    if (wait_s) add_applied(*response, *wait_s);
+    if (verb->wait_s) add_applied(*response, *verb->wait_s);
     return response;
   };
   {
     auto state = verb->state.lock();
     const auto soon = Clock::now() + kSoon;
-    verb->changed.wait_until(state.lock(), soon, [&] { return may_answer(*state, false); });
+    verb->changed.wait_until(state.lock(), soon, [&] { return state->is_decided(*verb, false); });
   }
   if (std::optional<HttpResponse> response = poll(false)) return *std::move(response);
   return poll;

@@ -32,9 +32,7 @@ class LongVerbs {
 
  private:
   struct Verb;
-  // `wait_s` nullopt: there is no preference.
-  api::HttpReply run(const api::Router::Handler& handler, const std::shared_ptr<Verb>& verb,
-                     std::optional<unsigned> wait_s, const Look& look);
+  api::HttpReply run(const api::Router::Handler& handler, const std::shared_ptr<Verb>& verb, const Look& look);
 
   const Look look_;
   session::Synchronized<unsigned> running_;

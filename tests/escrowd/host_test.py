@@ -37,9 +37,11 @@ def here(service, *arguments, expect_status=0):
 
 
 def same(service, *arguments, expect_status=0):
-    """The command says the same, in the same words, both ways; the two are not asked in the same second."""
+    """The command says the same, in the same words, both ways; the two are not asked in one second, and a column of
+    ages is as wide as its ages.
+    """
     remote, local = (ask(service, *arguments, expect_status=expect_status) for ask in (there, here))
-    expect_equal(f'escrow {arguments}', *((re.sub(AGE, 'AGE', result.stdout), result.stderr)
+    expect_equal(f'escrow {arguments}', *((re.sub(' +', ' ', re.sub(AGE, 'AGE', result.stdout)), result.stderr)
                                           for result in (remote, local)))
     return remote.stdout
 

@@ -53,6 +53,11 @@ def verifiers(service):
     return found
 
 
+def signal_all(pids, number):
+    for pid in pids:
+        os.kill(pid, number)
+
+
 class Asking(threading.Thread):
     """A POST that is under way; its answer once it has been joined, and how long that took."""
 
@@ -95,10 +100,14 @@ def WhatTakesLongNeedNotBeWaitedFor(start):
             expect_equal('where to look', (document['idempotency_key'], answer.headers['location'],
                                            answer.headers['retry-after'], answer.headers['preference-applied']),
                          ('later', target, '1', 'respond-async'))
-            if target != GC:  # which is done in no time
+            if target == VERIFY:  # a process of its own, which can be held
+                eventually('it has begun', lambda: verifiers(service))
+                pids = verifiers(service)
+                signal_all(pids, signal.SIGSTOP)
                 problem = service.post(target, body, headers={'Idempotency-Key': 'later'}).expect(
                     409, 'idempotency_in_flight')
                 expect(problem['retryable'], problem)
+                signal_all(pids, signal.SIGCONT)
             seen = answered(service, target, body, headers)
             expect(member in seen[-1].expect(status), seen[-1].json)
             again = service.post(target, body, headers={'Idempotency-Key': 'later'})
@@ -185,8 +194,7 @@ def VerifyThatIsKilledSaysSoAndMayComeAgain(start):
         with_hole(service, 300)
         checking = Asking(service, VERIFY)
         eventually('it has begun', lambda: verifiers(service))
-        for pid in verifiers(service):
-            os.kill(pid, signal.SIGKILL)
+        signal_all(verifiers(service), signal.SIGKILL)
         checking.join()
         problem = checking.answer.expect(503, 'unavailable')
         expect('could not be verified' in problem['detail'] and 'status 137' in problem['detail'], problem['detail'])
@@ -195,10 +203,16 @@ def VerifyThatIsKilledSaysSoAndMayComeAgain(start):
         headers = {'Idempotency-Key': 'k', **LATER}
         service.post(VERIFY, headers=headers).expect(202)
         eventually('it has begun', lambda: verifiers(service))
-        for pid in verifiers(service):
-            os.kill(pid, signal.SIGKILL)
+        signal_all(verifiers(service), signal.SIGKILL)
         expect('status 137' in answered(service, VERIFY, {}, headers)[-1].expect(503, 'unavailable')['detail'],
                'who came back was not told')
+        # Who was told while waiting is not told again.
+        waiting = Asking(service, VERIFY, headers={'Idempotency-Key': 'waits', 'Prefer': 'wait=60'})
+        eventually('it has begun', lambda: verifiers(service))
+        signal_all(verifiers(service), signal.SIGKILL)
+        waiting.join()
+        waiting.answer.expect(503, 'unavailable')
+        service.post(VERIFY, headers={'Idempotency-Key': 'waits'}, timeout=60).expect(200)
         expect_equal('then', service.post(VERIFY, headers={'Idempotency-Key': 'k'}, timeout=60).expect(200),
                      {'sound': True, 'problems': []})
         expect_equal('its processes', verifiers(service), [])
