@@ -140,8 +140,9 @@ class ReferenceStore {
 
   // refs/escrow/base/<id>/<commit>: what an open session reads. Several may be pinned; unpin drops them all. Only who
   // holds the session's directory pins for it. The pin of a fresh session, whole or not there, may be lost with the
-  // power: recovery pins the base of an open session again. Any other is durable on return.
-  virtual void pin_fresh(const SessionId& session, const ObjectId& commit) = 0;
+  // power: recovery pins the base of an open session again. `branch`: where `commit` was seen. Any other is durable on
+  // return.
+  virtual void pin_fresh(const SessionId& session, const std::string& branch, const ObjectId& commit) = 0;
   virtual void pin_base(const SessionId& session, const ObjectId& commit) = 0;
   virtual bool is_pinned(const SessionId& session, const ObjectId& commit) const = 0;
   virtual void unpin_base(const SessionId& session) = 0;

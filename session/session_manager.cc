@@ -47,7 +47,7 @@ std::unique_ptr<Session> SessionManager::open(SessionOptions options, bool creat
   // is left when this process dies in between has a directory that recovery finds.
   std::unique_ptr<SessionDirectory> held = services_.directories.create(record.id);
   try {
-    if (record.base) services_.references.pin_fresh(record.id, *record.base);
+    if (record.base) services_.references.pin_fresh(record.id, record.options.branch, *record.base);
     services_.catalog.insert(record);
   } catch (...) {
     clean_up(services_, record.id, *held, false);

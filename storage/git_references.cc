@@ -39,6 +39,17 @@ bool sync_there(const std::string& path) {
   return fd && ::fsync(fd.get()) == 0;
 }
 
+// Gives `file`, if that is what it says, another name. As no file of a reference is ever written in place, what is at
+// that name goes on saying so; and what was on disk is.
+bool link_like(const std::string& file, const std::string& content, const std::string& name) {
+  const UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  std::string found(content.size() + 1, '\0');
+  if (!fd || ::read(fd.get(), found.data(), found.size()) != static_cast<ssize_t>(content.size())) return false;
+  found.resize(content.size());
+  const std::string opened = "/proc/self/fd/" + std::to_string(fd.get());
+  return found == content && ::linkat(AT_FDCWD, opened.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0;
+}
+
 std::string branch_reference(const std::string& branch) { return std::string(kHeads) + branch; }
 std::string pins_of(const SessionId& session) { return "refs/escrow/base/" + session.text() + "/"; }
 constexpr char kResults[] = "refs/sessions/";
@@ -273,23 +284,29 @@ void GitReferences::remove(const std::string& name) {
 }
 
 // As git writes one, by a lock file. libgit2 would wait for the disk three times; nobody else writes these.
-void GitReferences::pin_fresh(const SessionId& session, const ObjectId& commit) {
+void GitReferences::pin(const SessionId& session, const ObjectId& commit, const std::string& like) {
   const std::string path = pool_.git_directory() + "/" + pins_of(session) + commit.hex();
   const fs::path directory = fs::path(path).parent_path();
+  const std::string content = commit.hex() + "\n";
   check_exists(pool_.borrow().get(), commit);
   for (int attempt = 0; !is_pinned(session, commit); ++attempt) {
     std::error_code error;
     fs::create_directories(directory, error);
+    if (!like.empty() && link_like(pool_.git_directory() + "/" + like, content, path)) return;
     try {
-      return put_file(path, path + ".lock", commit.hex() + "\n", 0666);
+      return put_file(path, path + ".lock", content, 0666);
     } catch (const Error&) {
       if (fs::exists(directory, error) || attempt > 4) throw;  // else others swept away what they found empty
     }
   }
 }
 
+void GitReferences::pin_fresh(const SessionId& session, const std::string& branch, const ObjectId& commit) {
+  pin(session, commit, branch_reference(branch));
+}
+
 void GitReferences::pin_base(const SessionId& session, const ObjectId& commit) {
-  pin_fresh(session, commit);
+  pin(session, commit, "");
   const std::string directory = parent_of(pins_of(session) + commit.hex());
   const std::string path = pool_.git_directory() + "/" + directory;
   // Gone when git has packed the pin meanwhile, which is as good.
@@ -302,11 +319,8 @@ bool GitReferences::is_pinned(const SessionId& session, const ObjectId& commit) 
 }
 
 // Only the process that holds a session's directory writes its references: a lock file there is a dead one's.
-void GitReferences::sweep_locks(const SessionId& session) {
-  std::error_code error;
-  fs::remove(pool_.git_directory() + "/" + result_name(session) + ".lock", error);
-  for (const auto& entry : fs::directory_iterator(pool_.git_directory() + "/" + pins_of(session), error))
-    if (entry.path().extension() == ".lock") fs::remove(entry.path(), error);
+void GitReferences::sweep_lock(const SessionId& session) {
+  ::unlink((pool_.git_directory() + "/" + result_name(session) + ".lock").c_str());
 }
 
 std::vector<std::string> GitReferences::names_below(const std::string& directory) const {
@@ -320,22 +334,25 @@ std::vector<std::string> GitReferences::names_below(const std::string& directory
   return names;
 }
 
+// Nobody else writes these, so that they need no lock, and a lock file is a dead process's. The directory goes, too:
+// else every session that ever was would leave one that each listing of the references reads.
 void GitReferences::unpin_base(const SessionId& session) {
-  sweep_locks(session);
-  for (const std::string& name : names_below(pins_of(session))) remove(name);
-  // Else every session that ever was would leave a directory that each listing of the references reads.
-  ::rmdir((pool_.git_directory() + "/" + pins_of(session)).c_str());
+  const std::string directory = pool_.git_directory() + "/" + pins_of(session);
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(directory, error)) ::unlink(entry.path().c_str());
+  ::rmdir(directory.c_str());
+  for (const std::string& packed : names_below(pins_of(session))) remove(packed);
 }
 
 void GitReferences::keep_result(const SessionId& session, const ObjectId& commit) {
-  sweep_locks(session);
+  sweep_lock(session);
   set(result_name(session), commit);
 }
 
 std::optional<ObjectId> GitReferences::result(const SessionId& session) const { return target(result_name(session)); }
 
 void GitReferences::drop_result(const SessionId& session) {
-  sweep_locks(session);
+  sweep_lock(session);
   remove(result_name(session));
 }
 

@@ -30,7 +30,8 @@ class GitReferences final : public session::ReferenceStore {
   bool reflog_has(const std::string& branch, const session::ObjectId& commit) const override;
 
   // Pinning the same commit twice is one pin.
-  void pin_fresh(const session::SessionId& session, const session::ObjectId& commit) override;
+  void pin_fresh(const session::SessionId& session, const std::string& branch,
+                 const session::ObjectId& commit) override;
   void pin_base(const session::SessionId& session, const session::ObjectId& commit) override;
   bool is_pinned(const session::SessionId& session, const session::ObjectId& commit) const override;
   void unpin_base(const session::SessionId& session) override;
@@ -45,7 +46,9 @@ class GitReferences final : public session::ReferenceStore {
   // With a slash at its end.
   std::vector<std::string> names_below(const std::string& directory) const;
   void set(const std::string& name, const session::ObjectId& id);
-  void sweep_locks(const session::SessionId& session);
+  // `like`: a reference that may say the same; "": none.
+  void pin(const session::SessionId& session, const session::ObjectId& commit, const std::string& like);
+  void sweep_lock(const session::SessionId& session);
   void remove(const std::string& name);
   void sync_names_above(std::string directory);
 

@@ -1,10 +1,12 @@
 #include "storage/quarantine.h"
 
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <cassert>
 #include <cerrno>
 #include <filesystem>
+#include <utility>
 
 #include "session/error.h"
 #include "storage/byte_sources.h"
@@ -30,6 +32,22 @@ constexpr int kFastest = 1;
 constexpr std::uint64_t kOwnPackBytes = std::uint64_t{128} << 20;
 // A session's own large blobs are read back only to show what it did.
 constexpr std::uint64_t kLargeBlobsLimitBytes = std::uint64_t{1} << 30;
+
+// Of a session's entries; the others go to a file.
+constexpr std::uint64_t kInMemoryBytes = std::uint64_t{256} << 10;
+
+UniqueFd memory_file() {
+  UniqueFd fd(::memfd_create("escrow-objects", MFD_CLOEXEC));
+  if (!fd) throw system_error(errno, "make a file in memory for the session's objects");
+  return fd;
+}
+
+UniqueFd incoming_file(const std::string& directory) {
+  std::error_code ignored;
+  fs::create_directories(directory, ignored);
+  const std::string path = directory + "/incoming.pack";
+  return open_or_throw(AT_FDCWD, path.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600, "make " + path);
+}
 
 void write_at(int fd, std::string_view bytes, std::uint64_t offset) {
   while (!bytes.empty()) {
@@ -92,8 +110,6 @@ std::optional<GitQuarantine::Stored> GitQuarantine::find(const ObjectId& id) con
   return found->second;
 }
 
-std::shared_ptr<UniqueFd> GitQuarantine::incoming_file() const { return contents_.lock()->incoming; }
-
 // Reading
 
 std::optional<std::pair<ObjectType, std::uint64_t>> GitQuarantine::own_header(const ObjectId& id) const {
@@ -103,8 +119,7 @@ std::optional<std::pair<ObjectType, std::uint64_t>> GitQuarantine::own_header(co
 }
 
 void GitQuarantine::stream_own(const ObjectId& id, const Stored& stored, const BlobCache::Sink& sink) const {
-  const std::shared_ptr<UniqueFd> incoming = incoming_file();
-  const int fd = stored.own_pack ? stored.own_pack->fd() : incoming->get();
+  const int fd = stored.own_pack ? stored.own_pack->fd() : stored.file->get();
   const std::size_t header = encode_entry_header(stored.type, stored.size_bytes).size();
   InflateReader reader(fd, stored.offset + header, "the object " + id.hex(),
                        static_cast<std::size_t>(std::min<std::uint64_t>(stored.length, InflateReader::kBufferBytes)));
@@ -219,29 +234,20 @@ ObjectId GitQuarantine::put_small(ObjectType type, const std::string& content) {
   return id;
 }
 
-std::uint64_t GitQuarantine::reserve(std::uint64_t length, std::shared_ptr<UniqueFd>& file) {
+std::pair<std::shared_ptr<const UniqueFd>, std::uint64_t> GitQuarantine::reserve(std::uint64_t length) {
   auto contents = contents_.lock();
-  if (!contents->incoming) {
-    std::error_code ignored;
-    fs::create_directories(directory_, ignored);
-    const std::string path = directory_ + "/incoming.pack";
-    contents->incoming = std::make_shared<UniqueFd>(
-        open_or_throw(AT_FDCWD, path.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600, "make " + path));
-    contents->end = 0;
-  }
-  file = contents->incoming;
-  const std::uint64_t offset = contents->end;
-  contents->end += length;
-  return offset;
+  const bool fits = contents->in_memory.end + length <= kInMemoryBytes;
+  Entries& entries = fits ? contents->in_memory : contents->on_disk;
+  if (!entries.file) entries.file = std::make_shared<UniqueFd>(fits ? memory_file() : incoming_file(directory_));
+  return {entries.file, std::exchange(entries.end, entries.end + length)};
 }
 
 void GitQuarantine::store(const ObjectId& id, ObjectType type, const std::string& content) {
   const std::string entry = encode_entry_header(type, content.size()) +
                             deflate(kFastest, std::as_bytes(std::span(content.data(), content.size())));
-  std::shared_ptr<UniqueFd> file;
-  const std::uint64_t offset = reserve(entry.size(), file);
+  const auto [file, offset] = reserve(entry.size());
   write_at(file->get(), entry, offset);
-  contents_.lock()->stored.try_emplace(id, Stored{type, content.size(), offset, entry.size(), nullptr});
+  contents_.lock()->stored.try_emplace(id, Stored{type, content.size(), file, offset, entry.size(), nullptr});
 }
 
 std::string GitQuarantine::next_path(const char* kind) {
@@ -262,14 +268,13 @@ void GitQuarantine::store_large(std::shared_ptr<PackWriter> writer, const Object
   const std::uint64_t length = writer->offset() - PackWriter::kFirstEntry;
   if (length >= kOwnPackBytes) {
     contents_.lock()->stored.try_emplace(
-        id, Stored{ObjectType::blob, size_bytes, PackWriter::kFirstEntry, length, std::move(writer)});
+        id, Stored{ObjectType::blob, size_bytes, nullptr, PackWriter::kFirstEntry, length, std::move(writer)});
     return;
   }
-  // Many blobs of middling size must not hold a descriptor each: they join the incoming file.
-  std::shared_ptr<UniqueFd> file;
-  const std::uint64_t offset = reserve(length, file);
+  // Many blobs of middling size must not hold a descriptor each: they join the others.
+  const auto [file, offset] = reserve(length);
   copy_bytes(writer->fd(), PackWriter::kFirstEntry, file->get(), offset, length);
-  contents_.lock()->stored.try_emplace(id, Stored{ObjectType::blob, size_bytes, offset, length, nullptr});
+  contents_.lock()->stored.try_emplace(id, Stored{ObjectType::blob, size_bytes, file, offset, length, nullptr});
 }
 
 // Borrowing: the repository's own file, linked, keeps the object whatever gc does before the session is published.

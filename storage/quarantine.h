@@ -1,11 +1,12 @@
 // A session's own new objects, in its directory, until they are published as packs of the repository.
 //
 // Small objects are appended, deflated, to one growing file in the form of pack entries, with an index in memory; huge
-// blobs get a pack of their own. Publishing copies entries without inflating them. What the repository already had when
-// an object was put is borrowed: its file is linked into <directory>/borrowed, so that no gc can take it away. Packs
-// that were published are listed in <directory>/published; they keep their .keep file until a reference holds their
-// root, and discard() removes those that none came to need. Everything else here is a cache: opening an existing
-// directory empties it, for all of it can be made again from staging. Thread-safety as session::Quarantine says.
+// blobs get a pack of their own. The first small ones stay in memory: most sessions need no file. Publishing copies
+// entries without inflating them. What the repository already had when an object was put is borrowed: its file is
+// linked into <directory>/borrowed, so that no gc can take it away. Packs that were published are listed in
+// <directory>/published; they keep their .keep file until a reference holds their root, and discard() removes those
+// that none came to need. Everything else here is a cache: opening an existing directory empties it, for all of it can
+// be made again from staging. Thread-safety as session::Quarantine says.
 #pragma once
 
 #include <map>
@@ -50,20 +51,25 @@ class GitQuarantine final : public session::Quarantine {
   std::optional<RawObject> read_own(const session::ObjectId& id) const;
 
  private:
+  // Entries one after another.
+  struct Entries {
+    std::shared_ptr<const UniqueFd> file;  // null: there are none yet
+    std::uint64_t end = 0;
+  };
   // Where an entry lies: header at `offset`, `length` with it.
   struct Stored {
     ObjectType type;
     std::uint64_t size_bytes;
+    std::shared_ptr<const UniqueFd> file;  // null: its own pack
     std::uint64_t offset;
     std::uint64_t length;
-    std::shared_ptr<PackWriter> own_pack;  // of a huge blob; null: the incoming file
+    std::shared_ptr<PackWriter> own_pack;  // of a huge blob
   };
   struct Contents {
     std::unordered_map<session::ObjectId, Stored> stored;
     std::unordered_set<session::ObjectId> borrowed;
     std::set<std::string> linked_packs;  // stems
-    std::shared_ptr<UniqueFd> incoming;
-    std::uint64_t end = 0;
+    Entries in_memory, on_disk;
     std::uint64_t next_file = 1;
   };
   // One publish() whose root no reference is known to hold yet: the packs, all with .keep files.
@@ -81,14 +87,14 @@ class GitQuarantine final : public session::Quarantine {
   bool link_borrowed(const ObjectDirectory::Place& place, const session::ObjectId& id);
   void store(const session::ObjectId& id, ObjectType type, const std::string& content);
   void store_large(std::shared_ptr<PackWriter> writer, const session::ObjectId& id, std::uint64_t size_bytes);
-  std::uint64_t reserve(std::uint64_t length, std::shared_ptr<UniqueFd>& file);
+  // Room for an entry of that length, to be written by the caller: in which file, and where.
+  std::pair<std::shared_ptr<const UniqueFd>, std::uint64_t> reserve(std::uint64_t length);
   void store_again(const session::ObjectId& id);
   // The one of `others_` that holds what is not here; null: none does.
   const session::Quarantine* other_with(const session::ObjectId& id) const;
   RawObject read_borrowed(const session::ObjectId& id) const;
   RawObject read_raw(const session::ObjectId& id) const;
   std::optional<Stored> find(const session::ObjectId& id) const;
-  std::shared_ptr<UniqueFd> incoming_file() const;
   void stream_own(const session::ObjectId& id, const Stored& stored, const BlobCache::Sink& sink) const;
   std::string next_path(const char* kind);
 

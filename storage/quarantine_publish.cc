@@ -150,11 +150,11 @@ std::vector<std::string> GitQuarantine::write_packs(const std::vector<ObjectId>&
     stems.push_back(install_pack(stored.own_pack->stem(), objects, true));
   }
   if (small.empty()) return stems;
-  // In the order in which they lie on disk, so that copying reads forward.
-  std::sort(small.begin(), small.end(), [](const auto& a, const auto& b) { return a.second.offset < b.second.offset; });
+  // In the order in which they lie in their files, so that copying reads forward.
+  const auto place = [](const auto& one) { return std::pair(one.second.file->get(), one.second.offset); };
+  std::sort(small.begin(), small.end(), [&](const auto& a, const auto& b) { return place(a) < place(b); });
   PackWriter writer(next_path("tmp_pack_"), static_cast<std::uint32_t>(small.size()));
-  const std::shared_ptr<UniqueFd> incoming = incoming_file();
-  for (const auto& [id, stored] : small) writer.add_copy(id, incoming->get(), stored.offset, stored.length);
+  for (const auto& [id, stored] : small) writer.add_copy(id, stored.file->get(), stored.offset, stored.length);
   writer.finish();
   stems.push_back(install_pack(writer.stem(), objects, false));
   return stems;

@@ -252,13 +252,31 @@ TEST(GitReferences, AFreshPinIsAReferenceLikeAnyOther) {
   const ObjectId base = commits.make("base");
   const SessionId session = SessionId::generate();
   EXPECT_FALSE(commits.references().is_pinned(session, base));
-  commits.references().pin_fresh(session, base);
+  commits.references().pin_fresh(session, "main", base);
   EXPECT_TRUE(commits.references().is_pinned(session, base));
   EXPECT_EQ(commits.repository.git("rev-parse refs/escrow/base/" + session.text() + "/" + base.hex()), base.hex());
   commits.repository.git("pack-refs --all");
   EXPECT_TRUE(commits.references().is_pinned(session, base));
   commits.references().unpin_base(session);
   EXPECT_FALSE(commits.references().is_pinned(session, base));
+}
+
+// Nothing is written, and nothing waited for: the file of the branch is on disk.
+TEST(GitReferences, AFreshPinIsAnotherNameOfTheBranchUntilThatMoves) {
+  Commits commits;
+  const ObjectId base = commits.make("base"), next = commits.make("next", {base});
+  const SessionId first = SessionId::generate(), second = SessionId::generate();
+  ASSERT_TRUE(commits.references().compare_and_swap("main", std::nullopt, base, "first"));
+  commits.references().pin_fresh(first, "main", base);
+  const auto pin = [&](const SessionId& session) { return "refs/escrow/base/" + session.text() + "/" + base.hex(); };
+  EXPECT_EQ(std::filesystem::hard_link_count(commits.repository.path + "/" + pin(first)), 2u);
+  ASSERT_TRUE(commits.references().compare_and_swap("main", base, next, "second"));
+  commits.references().pin_fresh(second, "main", base);
+  for (const SessionId& session : {first, second})
+    EXPECT_EQ(commits.repository.git("rev-parse " + pin(session)), base.hex());
+  commits.repository.git("update-ref refs/heads/main " + base.hex());
+  commits.references().unpin_base(first);
+  EXPECT_EQ(commits.repository.git("for-each-ref --format='%(refname)'"), pin(second) + "\nrefs/heads/main");
 }
 
 TEST(GitReferences, APinIsWrittenOverTheLockFileOfAKilledProcess) {
@@ -268,7 +286,7 @@ TEST(GitReferences, APinIsWrittenOverTheLockFileOfAKilledProcess) {
   const std::string pin = "refs/escrow/base/" + session.text() + "/" + base.hex();
   std::filesystem::create_directories(commits.repository.path + "/refs/escrow/base/" + session.text());
   run("touch " + commits.repository.path + "/" + pin + ".lock");
-  commits.references().pin_fresh(session, base);
+  commits.references().pin_fresh(session, "main", base);
   EXPECT_EQ(commits.repository.git("rev-parse " + pin), base.hex());
   EXPECT_FALSE(std::filesystem::exists(commits.repository.path + "/" + pin + ".lock"));
 }
@@ -277,7 +295,7 @@ TEST(GitReferences, ACommitThatIsNotThereIsNotPinned) {
   Commits commits;
   const SessionId session = SessionId::generate();
   const ObjectId missing = *ObjectId::from_hex("1234567890123456789012345678901234567890");
-  EXPECT_THROW(commits.references().pin_fresh(session, missing), session::Error);
+  EXPECT_THROW(commits.references().pin_fresh(session, "main", missing), session::Error);
   EXPECT_FALSE(commits.references().is_pinned(session, missing));
 }
 

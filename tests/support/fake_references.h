@@ -60,7 +60,7 @@ class FakeReferences final : public session::ReferenceStore {
   bool reflog_has(const std::string& branch, const Id& commit) const override {
     return state_.lock_shared()->reflog.contains({branch, commit});
   }
-  void pin_fresh(const Session& session, const Id& commit) override { pin_base(session, commit); }
+  void pin_fresh(const Session& session, const std::string&, const Id& commit) override { pin_base(session, commit); }
   void pin_base(const Session& session, const Id& commit) override {
     if (!objects_.contains(commit)) throw session::Error(session::Errc::damaged_repository, "pin of a missing commit");
     state_.lock()->pins.emplace(session, commit);
