@@ -196,7 +196,7 @@ class Consolidation {
       if (!written.contains(id)) write_whole(id, writer);
     }
     writer.finish();
-    installed_.push_back(install_pack(writer.stem(), objects_.directory().path(), false));
+    installed_.push_back(install_pack(writer.stem(), objects_.directory().path(), "", false));
   }
 
   void write_whole(const ObjectId& id, PackWriter& writer) const {

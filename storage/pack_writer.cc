@@ -175,16 +175,19 @@ void write_pack_index(const std::string& path, std::vector<PackedEntry> entries,
   if (::fsync(fd.get()) != 0) throw system_error(errno, "sync " + path);
 }
 
-std::string install_pack(const std::string& stem, const std::string& objects_directory, bool link) {
+void write_keep_file(const std::string& path) {
+  const UniqueFd fd = open_or_throw(AT_FDCWD, path.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0644, "make " + path);
+  write_all(fd.get(), kKeepMark, path);
+}
+
+std::string install_pack(const std::string& stem, const std::string& objects_directory, const std::string& keep,
+                         bool link) {
   const std::string directory = objects_directory + "/pack";
   std::error_code ignored;
   std::filesystem::create_directory(directory, ignored);
   std::string installed = directory + "/" + random_name();
-  const std::string keep = installed + ".keep";
-  {
-    const UniqueFd fd = open_or_throw(AT_FDCWD, keep.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0644, "make " + keep);
-    write_all(fd.get(), kKeepMark, keep);
-  }
+  const std::string installed_keep = installed + ".keep";
+  if (keep.empty() || ::link(keep.c_str(), installed_keep.c_str()) != 0) write_keep_file(installed_keep);
   for (const char* extension : {".pack", ".idx"}) {
     const std::string from = stem + extension;
     const std::string to = installed + extension;

@@ -69,8 +69,12 @@ void write_pack_index(const std::string& path, std::vector<PackedEntry> entries,
 
 // Gives `stem`.pack and `stem`.idx names in <objects_directory>/pack that no other pack has, and returns the new stem.
 // A .keep file, which protects the pack from any gc, comes first, and the index, which makes git see the pack, last;
-// then the directory is synced. With `link` the files keep their old names too.
-std::string install_pack(const std::string& stem, const std::string& objects_directory, bool link);
+// then the directory is synced. With `link` the files keep their old names too. `keep`: a file that write_keep_file()
+// made, to be linked; "": the .keep file is one of its own.
+std::string install_pack(const std::string& stem, const std::string& objects_directory, const std::string& keep,
+                         bool link);
+// Refuses to write over one.
+void write_keep_file(const std::string& path);
 // Takes the protection away. Idempotent.
 void release_pack(const std::string& stem) noexcept;
 // Removes the pack, which nobody may need any more. Idempotent.
@@ -78,7 +82,7 @@ void remove_pack(const std::string& stem) noexcept;
 // Derived files of `objects` that name what packs held: they must not outlive one. Git makes them again.
 void remove_derived_files(const std::string& objects) noexcept;
 
-// What a .keep file of ours holds; gc, which runs when nobody publishes, removes those that a crash left.
+// How a .keep file of ours begins; gc, which runs when nobody publishes, removes those that a crash left.
 inline constexpr std::string_view kKeepMark = "escrow is publishing this pack\n";
 
 }  // namespace escrow::storage

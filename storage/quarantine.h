@@ -4,9 +4,9 @@
 // blobs get a pack of their own. The first small ones stay in memory: most sessions need no file. Publishing copies
 // entries without inflating them. What the repository already had when an object was put is borrowed: its file is
 // linked into <directory>/borrowed, so that no gc can take it away. Packs that were published are listed in
-// <directory>/published; they keep their .keep file until a reference holds their root, and discard() removes those
-// that none came to need. Everything else here is a cache: opening an existing directory empties it, for all of it can
-// be made again from staging. Thread-safety as session::Quarantine says.
+// <directory>/published, which under another name is the .keep file of each until a reference holds its root; discard()
+// removes those that none came to need. Everything else here is a cache: opening an existing directory empties it, for
+// all of it can be made again from staging. Thread-safety as session::Quarantine says.
 #pragma once
 
 #include <map>
@@ -79,6 +79,7 @@ class GitQuarantine final : public session::Quarantine {
   };
   class Guard;
   struct Walk;
+  std::string list_path() const { return directory_ + "/published"; }
 
   session::ObjectId put_small(ObjectType type, const std::string& content);
   session::ObjectId put_large(const session::ByteSource& source);
@@ -101,6 +102,7 @@ class GitQuarantine final : public session::Quarantine {
   std::vector<session::ObjectId> collect(const session::ObjectId& root);
   std::vector<std::string> write_packs(const std::vector<session::ObjectId>& wanted);
   bool is_needed_by_others(git_repository* repository, const std::vector<Publication>& publications) const;
+  void begin_list();
   void record_publication(const std::string& stem, const session::ObjectId& root);
   void settle(bool discarding) noexcept;
   void load_publications();
@@ -115,5 +117,8 @@ class GitQuarantine final : public session::Quarantine {
   session::SharedSynchronized<std::vector<const session::Quarantine*>> others_;  // self-locking; theirs, not ours
   mutable BlobCache large_blobs_;                                  // self-locking
 };
+
+// What such a list says: root and name of each pack, in the order in which they were published. Empty: there is none.
+std::vector<std::pair<session::ObjectId, std::string>> read_published(const std::string& path);
 
 }  // namespace escrow::storage

@@ -46,6 +46,7 @@ std::unique_ptr<session::Quarantine::Published> GitQuarantine::publish(const Obj
     const bool here = contents_.lock()->borrowed.contains(id) || store_.directory().is_in(packs, id);
     (here ? copies : own).push_back(id);
   }
+  if (!wanted.empty()) begin_list();
   for (const std::string& stem : write_packs(own)) record_publication(stem, root);
   return std::make_unique<Guard>(*this, std::move(gc_lock), write_packs(copies));
 }
@@ -147,7 +148,7 @@ std::vector<std::string> GitQuarantine::write_packs(const std::vector<ObjectId>&
       continue;
     }
     stored.own_pack->finish();
-    stems.push_back(install_pack(stored.own_pack->stem(), objects, true));
+    stems.push_back(install_pack(stored.own_pack->stem(), objects, list_path(), true));
   }
   if (small.empty()) return stems;
   // In the order in which they lie in their files, so that copying reads forward.
@@ -156,26 +157,27 @@ std::vector<std::string> GitQuarantine::write_packs(const std::vector<ObjectId>&
   PackWriter writer(next_path("tmp_pack_"), static_cast<std::uint32_t>(small.size()));
   for (const auto& [id, stored] : small) writer.add_copy(id, stored.file->get(), stored.offset, stored.length);
   writer.finish();
-  stems.push_back(install_pack(writer.stem(), objects, false));
+  stems.push_back(install_pack(writer.stem(), objects, list_path(), false));
   return stems;
 }
 
-// The list is written after the pack has its name: a crash in between leaves a pack with a .keep file that gc finds.
+void GitQuarantine::begin_list() {
+  std::error_code ignored;
+  fs::create_directories(directory_, ignored);
+  if (!fs::exists(list_path())) write_keep_file(list_path());
+}
+
+// After the pack has its name: a crash in between leaves a pack with a .keep file that gc finds.
 void GitQuarantine::record_publication(const std::string& stem, const ObjectId& root) {
   publications_.lock()->push_back({stem, root});
-  std::ofstream out(directory_ + "/published", std::ios::app);
+  std::ofstream out(list_path(), std::ios::app);
   out << root.hex() << ' ' << fs::path(stem).filename().string() << '\n';
 }
 
 void GitQuarantine::load_publications() {
-  std::ifstream in(directory_ + "/published");
-  std::string hex, name;
   auto publications = publications_.lock();
-  while (in >> hex >> name) {
-    if (const auto root = ObjectId::from_hex(hex)) {
-      publications->push_back({pool_.git_directory() + "/objects/pack/" + name, *root});
-    }
-  }
+  for (const auto& [root, name] : read_published(list_path()))
+    publications->push_back({pool_.git_directory() + "/objects/pack/" + name, root});
 }
 
 // When a reference holds one root, every pack may be needed, because later publications leave out what earlier ones
@@ -197,7 +199,7 @@ void GitQuarantine::settle(bool discarding) noexcept {
       else remove_pack(publication.stem);
     }
     publications->clear();
-    ::unlink((directory_ + "/published").c_str());
+    ::unlink(list_path().c_str());
   } catch (const std::exception&) {
     // The packs keep their .keep files: nothing is lost, and gc tidies up.
   }
@@ -233,6 +235,18 @@ void GitQuarantine::clear_files() {
     std::error_code ignored;
     fs::remove_all(entry.path(), ignored);
   }
+}
+
+// Lines of another kind, as that which makes the list a .keep file, say nothing of packs.
+std::vector<std::pair<ObjectId, std::string>> read_published(const std::string& path) {
+  std::vector<std::pair<ObjectId, std::string>> packs;
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);) {
+    const std::size_t space = std::min(line.find(' '), line.size());
+    if (const auto root = ObjectId::from_hex(line.substr(0, space)); root && space + 1 < line.size())
+      packs.emplace_back(*root, line.substr(space + 1));
+  }
+  return packs;
 }
 
 }  // namespace escrow::storage

@@ -36,8 +36,7 @@ std::set<std::string> undecided_packs(const std::string& sessions) {
   std::set<std::string> names;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(sessions, error)) {
-    std::ifstream in(entry.path() / "objects" / "published");
-    for (std::string root, name; in >> root >> name;) names.insert(name);
+    for (const auto& [root, name] : read_published(entry.path() / "objects" / "published")) names.insert(name);
   }
   return names;
 }

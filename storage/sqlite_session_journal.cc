@@ -42,6 +42,8 @@ struct SqliteSessionJournal::Connection {
   static std::unique_ptr<Connection> open(const std::string& path) {
     Database database(path, {.create = true, .exclusive = true});
     database.execute("PRAGMA synchronous = OFF");
+    // A fresh one has nothing that a rollback journal could bring back.
+    if (database.text("PRAGMA journal_mode") != "wal") database.execute("PRAGMA journal_mode = MEMORY");
     if (database.text("PRAGMA journal_mode = WAL") != "wal")
       throw Error(Errc::input_output, "cannot put the database " + path + " into WAL mode");
     migrate(database, session_schema());
