@@ -42,6 +42,8 @@ class HostedSessions {
   // The store learns which sessions are not to be mounted any more: many at once, now and then, because a service that
   // dies before mounts an open one once more, and finds the others ended. A failure is logged.
   void tidy() noexcept;
+  // Takes the mount away; the session is held until the last request that uses it is answered.
+  void let_go(const session::SessionId& id);
   // Until nobody here holds the session any more, at most 10 s.
   void wait_until_gone(const ServiceRepositories::Entry& repository, const session::SessionId& id);
 
@@ -51,7 +53,6 @@ class HostedSessions {
     std::unique_ptr<SessionHost> host;
   };
   void reap_until_stopped();
-  void let_go(const session::SessionId& id);
 
   storage::ServiceStore& store_;  // constant references, self-locking
   const AllowedRoots& mount_roots_;

@@ -79,10 +79,11 @@ void ServiceSessions::with_files(const Found& found,
   } catch (const session::Denied& denied) {
     refuse_denied(denied);
   } catch (const Error& error) {
+    if (error.code() != Errc::read_only || found.record.options.read_only) throw;
     // The gate closes before the state says so.
     const SessionRecord now = record_of(found);
-    if (error.code() == Errc::read_only && now.state != State::open) refuse_finished(now, "write into");
-    throw;
+    if (now.state != State::open) refuse_finished(now, "write into");
+    refuse_busy(now.id);
   }
 }
 
@@ -118,7 +119,7 @@ ServiceSessions::FilePart ServiceSessions::read_file(const Caller& caller, const
                                                      std::size_t most_bytes) {
   const Found found = see(caller, id);
   const RepoPath path = inside(found, path_text);
-  const SessionRecord record = record_of(found);
+  const SessionRecord record = settled(found);
   if (session::is_final(record.state)) refuse_finished(record, "look into");
   if (side == Side::base || record.state == State::awaiting_approval) {
     try {
@@ -136,7 +137,7 @@ ServiceSessions::FilePart ServiceSessions::read_file(const Caller& caller, const
 
 void ServiceSessions::change_files(const Found& found, const Caller& caller,
                                    const std::function<void(SessionFiles&)>& change) {
-  const SessionRecord record = record_of(found);
+  const SessionRecord record = settled(found);
   if (record.state != State::open) refuse_finished(record, "write into");
   with_files(found, [&](SessionFiles& files, session::Session& session) {
     change(files);

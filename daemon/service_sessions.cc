@@ -23,8 +23,9 @@ namespace {
 
 // Whether the session has the outcome that this ending asks for.
 bool has_outcome(const SessionRecord& record, const ServiceSessions::Ending& ending) {
-  if (record.exit_code != ending.exit_code) return false;
-  if (ending.reason != Reason::success) return record.state == State::rolled_back && record.reason == ending.reason;
+  if (ending.reason != Reason::success) {
+    return record.state == State::rolled_back && record.reason == ending.reason && record.exit_code == ending.exit_code;
+  }
   return record.state != State::rolled_back || record.reason == Reason::rejected || record.reason == Reason::expired;
 }
 
@@ -38,10 +39,6 @@ void add_terms(const storage::ServiceStore::Terms& terms, SessionResource& to) {
   to.lease_ms = terms.lease_ms;
   if (terms.lease_until_ms != 0) to.lease_expires = timestamp(terms.lease_until_ms);
   if (terms.deadline_ms != 0) to.deadline = timestamp(terms.deadline_ms);
-}
-
-[[noreturn]] void refuse_busy(const SessionId& id) {
-  throw Problem(ProblemCode::busy, "another request on session " + id.text() + " is under way; try again");
 }
 
 }  // namespace
@@ -85,6 +82,29 @@ SessionRecord ServiceSessions::record_of(const Found& found) {
   return found.repository.context->sessions().status(found.record.id).record;
 }
 
+SessionRecord ServiceSessions::concluded(const Found& found) {
+  SessionRecord record = record_of(found);
+  if (record.state != State::committing) return record;
+  // One of ours whose commit failed when the branch may have moved already.
+  if (hosts_.find(record.id)) {
+    hosts_.let_go(record.id);
+    hosts_.wait_until_gone(found.repository, record.id);
+  }
+  try {
+    found.repository.context->sessions().attach(record.id);
+  } catch (const session::Error& error) {
+    if (error.code() != session::Errc::wrong_state) throw;  // else it was committed
+  }
+  return record_of(found);
+}
+
+SessionRecord ServiceSessions::settled(const Found& found) {
+  SessionRecord record = record_of(found);
+  if (record.state != State::committing) return record;
+  const Turn turn(*this, record.id);
+  return concluded(found);
+}
+
 SessionResource ServiceSessions::resource(const Found& found, std::string warning) {
   const session::SessionManager::Listed listed = found.repository.context->sessions().status(found.record.id);
   session::ReferenceStore& references = found.repository.context->repository().references();
@@ -110,7 +130,12 @@ SessionResource ServiceSessions::resource(const Found& found, std::string warnin
   return made;
 }
 
+void ServiceSessions::refuse_busy(const SessionId& id) {
+  throw Problem(ProblemCode::busy, "another request on session " + id.text() + " is under way; try again");
+}
+
 void ServiceSessions::refuse_finished(const SessionRecord& record, const std::string& verb) {
+  if (record.state == State::committing) refuse_busy(record.id);
   throw Problem(ProblemCode::session_finished,
                 "cannot " + verb + " session " + record.id.text() + ": it is " + name_of(record.state) + " (" +
                     name_of(record.reason) + ") already",
@@ -191,8 +216,8 @@ SessionResource ServiceSessions::open_new(const Caller& caller, const ServiceRep
 
 SessionResource ServiceSessions::mount(const Caller& caller, const std::string& id, const Mounting& mounting) {
   const Found found = may_end(caller, id);
-  const Turn turn(*this, found.record.id);
-  const SessionRecord record = record_of(found);
+  const Turn turn(*this, found);
+  const SessionRecord record = concluded(found);
   if (record.state != State::open) refuse_finished(record, "mount");
   if (const std::shared_ptr<SessionHost> host = hosts_.find(found.record.id)) {
     const bool is_the_same =
@@ -209,8 +234,8 @@ SessionResource ServiceSessions::mount(const Caller& caller, const std::string& 
 
 SessionResource ServiceSessions::unmount(const Caller& caller, const std::string& id) {
   const Found found = may_end(caller, id);
-  const Turn turn(*this, found.record.id);
-  const SessionRecord record = record_of(found);
+  const Turn turn(*this, found);
+  const SessionRecord record = concluded(found);
   if (record.state != State::open) refuse_finished(record, "unmount");
   if (std::shared_ptr<SessionHost> host = hosts_.find(found.record.id)) {
     host->handle(api::UnmountRequest{}, caller.principal, {});
@@ -288,8 +313,8 @@ void ServiceSessions::end(const Found& found, const Caller& caller, const Ending
 SessionResource ServiceSessions::finish(const Caller& caller, const std::string& id, const Ending& given) {
   const Found found = may_end(caller, id);
   const Turn turn(*this, found);
-  const SessionRecord record = record_of(found);
-  if (record.state != State::open && record.state != State::committing) {
+  const SessionRecord record = concluded(found);
+  if (record.state != State::open) {
     if (!has_outcome(record, given)) refuse_finished(record, "finish");
     return resource(found);
   }
@@ -308,8 +333,8 @@ SessionResource ServiceSessions::finish(const Caller& caller, const std::string&
 SessionResource ServiceSessions::commit(const Caller& caller, const std::string& id, const std::string& given) {
   const Found found = may_end(caller, id);
   const Turn turn(*this, found);
-  const SessionRecord record = record_of(found);
-  if (record.state != State::open && record.state != State::committing) {
+  const SessionRecord record = concluded(found);
+  if (record.state != State::open) {
     if (record.state != State::committed && record.state != State::awaiting_approval) {
       refuse_finished(record, "commit");
     }
@@ -344,7 +369,7 @@ SessionResource ServiceSessions::commit_now(const Found& found, const Caller& ca
 SessionResource ServiceSessions::rollback(const Caller& caller, const std::string& id, bool keep_result) {
   const Found found = may_end(caller, id);
   const Turn turn(*this, found);
-  const SessionRecord record = record_of(found);
+  const SessionRecord record = concluded(found);
   if (session::is_final(record.state)) {
     if (record.state != State::rolled_back) refuse_finished(record, "roll back");
     return resource(found);
@@ -375,7 +400,7 @@ ServiceSessions::Found ServiceSessions::may_review(const Caller& caller, const s
 SessionResource ServiceSessions::approve(const Caller& caller, const std::string& id, session::Approval approval) {
   const Found found = may_review(caller, id);
   const Turn turn(*this, found);
-  const SessionRecord before = record_of(found);
+  const SessionRecord before = concluded(found);
   if (session::is_final(before.state)) {
     const bool is_the_same = before.result && before.result->hex() == approval.result;
     if (before.state != State::committed || !is_the_same) refuse_finished(before, "approve");
@@ -405,7 +430,7 @@ SessionResource ServiceSessions::approve(const Caller& caller, const std::string
 SessionResource ServiceSessions::reject(const Caller& caller, const std::string& id, const std::string& comment) {
   const Found found = may_review(caller, id);
   const Turn turn(*this, found);
-  const SessionRecord before = record_of(found);
+  const SessionRecord before = concluded(found);
   if (session::is_final(before.state)) {
     if (before.state != State::rolled_back || before.reason != Reason::rejected) refuse_finished(before, "reject");
     return resource(found);

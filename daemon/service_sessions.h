@@ -150,7 +150,7 @@ class ServiceSessions {
   // What a session of the caller's is opened with. Throws Problem for what they have no grant to.
   session::SessionOptions options_of(const Caller& caller, const ServiceRepositories::Entry& repository,
                                      const Opening& opening) const;
-  // For somebody who asked for another outcome than the session has.
+  // For somebody who asked for another outcome than the session has; of one that is being committed, busy.
   [[noreturn]] static void refuse_finished(const session::SessionRecord& record, const std::string& verb);
 
   // What was counted, and the sessions in each state over all repositories.
@@ -177,7 +177,13 @@ class ServiceSessions {
   Found see(const Caller& caller, const std::string& id);
   Found may_review(const Caller& caller, const std::string& id);
   Found may_end(const Caller& caller, const std::string& id);
+  [[noreturn]] static void refuse_busy(const session::SessionId& id);
   session::SessionRecord record_of(const Found& found);
+  // With the session's turn. A commit that nobody carries on, because a service was killed, is concluded first, as
+  // recovery does it within a minute.
+  session::SessionRecord concluded(const Found& found);
+  // Without it: Problem{busy} while another request commits the session.
+  session::SessionRecord settled(const Found& found);
   api::SessionResource resource(const Found& found, std::string warning = {});
   api::SessionResource open_new(const Caller& caller, const ServiceRepositories::Entry& repository,
                                 const Opening& opening);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <optional>
 #include <utility>
 
 #include "daemon/service_sessions.h"
@@ -121,7 +122,7 @@ ServiceSessions::AuditPage ServiceSessions::audit(const Caller& caller, const st
 
 ServiceSessions::Changes ServiceSessions::changes(const Caller& caller, const std::string& id) {
   const Found found = see(caller, id);
-  const SessionRecord record = record_of(found);
+  const SessionRecord record = settled(found);
   if (session::is_final(record.state)) refuse_finished(record, "look into");
   if (record.state == State::awaiting_approval) {
     const session::ObjectReader& objects = found.repository.context->repository().objects();
@@ -145,6 +146,10 @@ ServiceSessions::Changes ServiceSessions::changes(const Caller& caller, const st
 
 std::string ServiceSessions::diff(const Caller& caller, const std::string& id, const api::DiffRequest& request) {
   const Found found = see(caller, id);
+  const SessionRecord record = settled(found);
+  if (session::is_final(record.state)) refuse_finished(record, "look into");
+  std::optional<Turn> turn;
+  if (record.state == State::open) turn.emplace(*this, record.id);
   std::string text;
   const auto add = [&](std::string_view part) {
     if (text.size() + part.size() > kMaxDiffBytes) {

@@ -270,7 +270,7 @@ def main():
             print(f"chart: {image}")
         return 1 if result.get("failures") or not context.escrow or "escrow" in result.get("missing", ()) else 0
     finally:
-        with open("/proc/mounts", encoding="utf-8") as file:
+        with open("/proc/mounts", encoding="utf-8", errors="surrogateescape") as file:
             left = [line.split()[1] for line in file if line.split()[1].startswith(work + "/")]
         for mountpoint in left:
             subprocess.run(["umount", "--lazy", mountpoint], check=False)

@@ -236,7 +236,7 @@ def main():
         for system in systems:
             system.stop()
     finally:
-        with open('/proc/self/mounts', encoding='utf-8') as table:
+        with open('/proc/self/mounts', encoding='utf-8', errors='surrogateescape') as table:
             points = [line.split()[1] for line in table if line.split()[1].startswith(directory + '/')]
         for point in points:
             subprocess.run(['umount', '-l', point], check=False)

@@ -125,7 +125,7 @@ class Machine:
         for pid in list(started_below(self.directory)):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        with open('/proc/mounts', encoding='utf-8') as mounts:
+        with open('/proc/mounts', encoding='utf-8', errors='surrogateescape') as mounts:
             for line in reversed(mounts.readlines()):
                 if line.split()[1].startswith(self.directory):
                     subprocess.run(['umount', '-l', line.split()[1]], check=False)
@@ -181,7 +181,7 @@ class Machine:
     def expect_clean(self):
         """Nothing of a run is left but what it committed."""
         expect_equal('containers', self.containers(), [])
-        with open('/proc/mounts', encoding='utf-8') as mounts:
+        with open('/proc/mounts', encoding='utf-8', errors='surrogateescape') as mounts:
             left = [line for line in mounts if line.startswith('escrow:') and self.directory in line]
         expect_equal('mounts', left, [])
         self.git('fsck', '--strict')

@@ -188,7 +188,7 @@ class Campaign:
         if left:
             raise Broken(f'session directories are left: {left}')
         ours = {'escrow:' + session['session'] for session in json.loads(self.run('sessions', '--json').stdout)}
-        with open('/proc/self/mounts', encoding='utf-8') as table:
+        with open('/proc/self/mounts', encoding='utf-8', errors='surrogateescape') as table:
             mounts = [line for line in table if line.split()[0] in ours]
         if mounts:
             raise Broken(f'mounts are left: {mounts}')

@@ -9,14 +9,15 @@ import subprocess
 import threading
 import time
 
-from service import NOBODY, as_user, eventually, exercised, expect, expect_equal, main, read, write
+from description import DESCRIPTION, exercised
+from service import NOBODY, as_user, eventually, expect, expect_equal, main, read, write
 
 
 class Follower:
     """Reads server-sent events on a thread of its own, as the HTML standard parses them."""
 
     def __init__(self, service, target='/v1/events', last_id=None):
-        self.events, self.last_id, self.closed = [], last_id, False
+        self.events, self.last_id, self.closed, self.wrong = [], last_id, False, []
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.connect(service.socket)
         header = f'Last-Event-ID: {last_id}\r\n' if last_id is not None else ''
@@ -46,6 +47,7 @@ class Follower:
         except OSError:
             pass
         self.thread.join(10)
+        expect_equal('what is wrong with the events', self.wrong[:3], [])
 
     def chunks(self):
         while True:
@@ -68,8 +70,9 @@ class Follower:
                         continue
                     self.last_id = event.get('id', self.last_id)
                     if 'data' in event:
-                        self.events.append({'id': int(event['id']), 'type': event['event'],
-                                            **json.loads(event['data'])})
+                        document = json.loads(event['data'])
+                        self.wrong += [wrong for wrong in [DESCRIPTION.check_event(event['event'], document)] if wrong]
+                        self.events.append({'id': int(event['id']), 'type': event['event'], **document})
                     event = {}
         except OSError:
             pass
@@ -165,6 +168,11 @@ def AFollowerMissesNothingOverRestarts(start):
             eventually('the stream ends with the service', lambda: again.closed)
 
 
+def old_move(number):
+    return json.dumps({'time': '2026-01-01T00:00:00Z', 'repository': 'data', 'branch': f'branch-{number}', 'old': None,
+                       'new': None, 'paths': [], 'more_paths': False})
+
+
 def WhatWasDroppedIsSaid(start):
     with start() as service:
         service.open()
@@ -172,7 +180,7 @@ def WhatWasDroppedIsSaid(start):
         database = f'{service.directory}/state/events.db'
         with sqlite3.connect(database) as connection:
             connection.executemany('INSERT INTO event (type, repository, session, issuer, document) VALUES '
-                                   "('branch.updated', 'data', '', '', ?)", [('{"n": %d}' % n,) for n in range(10500)])
+                                   "('branch.updated', 'data', '', '', ?)", [(old_move(n),) for n in range(10500)])
         connection.close()
         service.start()
         session = service.open()['session']

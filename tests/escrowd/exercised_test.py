@@ -6,7 +6,7 @@ usage: exercised_test.py DIRECTORY: what the tests beside this one have noted, a
 import os
 import sys
 
-from service import DESCRIPTION
+from description import DESCRIPTION
 
 
 def main(directory):

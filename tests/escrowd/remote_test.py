@@ -9,7 +9,8 @@ import ssl
 import subprocess
 import time
 
-from service import Answer, DESCRIPTION, JSON, eventually, expect, expect_equal, main, request, write
+from description import DESCRIPTION
+from service import Answer, JSON, eventually, expect, expect_equal, main, request, write
 
 AGENT = 'agent:ci'
 

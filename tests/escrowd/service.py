@@ -1,11 +1,11 @@
 """A real escrowd over a real repository, and clients of it: other users, raw sockets, curl. For the tests beside it.
 
-Every answer to request() is checked against api/openapi.yaml, by jsonschema: its status, content type and document; so
-is every request that was not refused.
+Every answer to request() is checked against api/openapi.yaml (description.py), and every request that was not refused.
 """
 import json
 import os
 import pwd
+import re
 import shutil
 import signal
 import subprocess
@@ -13,11 +13,8 @@ import sys
 import tempfile
 import time
 
-import jsonschema
-import yaml
-
-sys.path.insert(0, f'{os.path.dirname(os.path.abspath(__file__))}/../support')
-from expectations import UnixConnection, eventually, expect, expect_equal, fail  # pylint: disable=wrong-import-position
+from description import DESCRIPTION
+from expectations import UnixConnection, eventually, expect, expect_equal, fail
 
 NOBODY = 65534
 NOBODY_NAME = 'user:' + pwd.getpwuid(NOBODY).pw_name
@@ -44,82 +41,6 @@ class Answer:
         for member in ('type', 'title', 'detail', 'retryable', 'exit_code'):
             expect(member in problem, f'{problem} has no {member}')
         return problem
-
-
-def open_notes(path):
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
-
-
-# Of the answers that were seen, for exercised_test.py.
-NOTES = open_notes(os.environ['ESCROW_EXERCISED']) if 'ESCROW_EXERCISED' in os.environ else None
-
-
-def exercised(line):
-    if NOTES is not None:
-        os.write(NOTES, (line + '\n').encode())
-
-
-class Description:
-    """api/openapi.yaml, its references put in place and `nullable` as JSON Schema has it."""
-
-    def __init__(self):
-        here = os.path.dirname(os.path.abspath(__file__))
-        with open(f'{here}/../../api/openapi.yaml', encoding='utf-8') as file:
-            self.document = yaml.safe_load(file)
-        self.paths = self.resolved(self.document['paths'])
-
-    def resolved(self, node):
-        if isinstance(node, list):
-            return [self.resolved(item) for item in node]
-        if not isinstance(node, dict):
-            return node
-        if '$ref' in node:
-            target = self.document
-            for name in node['$ref'].split('/')[1:]:
-                target = target[name]
-            return self.resolved(target)
-        result = {name: self.resolved(value) for name, value in node.items()}
-        if result.pop('nullable', False):
-            result['type'] = [result['type'], 'null']
-        return result
-
-    def operation(self, method, target):
-        return self.described(method, target)[1]
-
-    def described(self, method, target):
-        """The path as it is described, and the operation."""
-        names = target.split('?')[0].split('/')
-        for path, operations in self.paths.items():
-            pattern = path.split('/')
-            if pattern[-1] == '{path}' and len(names) > len(pattern):
-                pattern += ['{path}'] * (len(names) - len(pattern))
-            if len(pattern) == len(names) and all(p == n or (p.startswith('{') and n) for p, n in zip(pattern, names)):
-                return path, operations.get(method.lower())
-        return None, None
-
-    def check(self, method, target, body, answer):
-        path, operation = self.described(method, target)
-        kind = answer.headers.get('content-type', '').split(';')[0]
-        if operation is None:
-            expect(answer.status in (404, 405), f'{method} {target}: {answer.status}, and it is not described')
-            return
-        responses = operation['responses']
-        response = responses.get(str(answer.status)) or (responses['default'] if answer.status >= 400 else None)
-        expect(response is not None, f'{method} {target}: the status {answer.status} is not described')
-        expect(kind in response['content'], f'{method} {target}: {kind} is not described for {answer.status}')
-        try:
-            if kind.endswith('json'):
-                jsonschema.validate(answer.json, response['content'][kind]['schema'])
-            if answer.status < 300 and body is not None:
-                expect('requestBody' in operation, f'{method} {target}: a body is not described')
-                jsonschema.validate(body, operation['requestBody']['content']['application/json']['schema'])
-        except jsonschema.ValidationError as error:
-            fail(f'{method} {target}, {answer.status}: {error.message} at {list(error.absolute_path)}')
-        exercised(f'{method} {path} {answer.status}')
-
-
-DESCRIPTION = Description()
 
 
 def request(path, method, target, body=None, headers=None, timeout=30):
@@ -186,18 +107,24 @@ class Service:
         self.write_config()
 
     def __enter__(self):
-        self.start()
-        self.post('/v1/repositories', {'name': 'data', 'path': self.repository}).expect(201)
+        try:
+            self.start()
+            self.post('/v1/repositories', {'name': 'data', 'path': self.repository}).expect(201)
+        except BaseException:
+            self.__exit__(*sys.exc_info())
+            raise
         return self
 
     def __exit__(self, kind, value, trace):
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        with open('/proc/self/mounts', encoding='utf-8') as table:
+        with open('/proc/self/mounts', encoding='utf-8', errors='surrogateescape') as table:
             points = [line.split()[1] for line in table if line.split()[1].startswith(self.directory + '/')]
         for point in points:
-            subprocess.run(['umount', '-l', point], check=False)
+            # As mount(8) writes a name: with its odd bytes in octal.
+            point = re.sub(r'\\(\d{3})', lambda match: chr(int(match[1], 8)), point)
+            subprocess.run(['umount', '-l', os.fsencode(point)], check=False)
         if kind not in (None, SystemExit) or (kind is SystemExit and value.code):
             self.show_log()
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -267,7 +194,7 @@ class Service:
             time.sleep(0.01)
 
     def is_mounted(self, point):
-        with open('/proc/self/mounts', encoding='utf-8') as table:
+        with open('/proc/self/mounts', encoding='utf-8', errors='surrogateescape') as table:
             return any(line.split()[1] == point for line in table)
 
     def state(self, session):

@@ -1,0 +1,168 @@
+"""api/openapi.yaml as what answers and requests are held to, by jsonschema. For service.py.
+
+Of an answer everything is to be described: its status, the code of a problem, its headers, its content type, each field
+of its document. Of a request that was not refused its query and its body are.
+"""
+import os
+import sys
+from urllib.parse import parse_qsl
+
+import jsonschema
+import yaml
+
+sys.path.insert(0, f'{os.path.dirname(os.path.abspath(__file__))}/../support')
+from expectations import expect, fail  # pylint: disable=wrong-import-position
+
+# Of HTTP itself.
+PLAIN_HEADERS = {'content-type', 'content-length', 'transfer-encoding', 'connection', 'cache-control'}
+METHODS = {'get', 'put', 'post', 'delete'}
+
+
+def open_notes(path):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+
+
+# Of the answers that were seen, for exercised_test.py.
+NOTES = open_notes(os.environ['ESCROW_EXERCISED']) if 'ESCROW_EXERCISED' in os.environ else None
+
+
+def exercised(line):
+    if NOTES is not None:
+        os.write(NOTES, (line + '\n').encode())
+
+
+def closed(schema):
+    """The schema that refuses what it does not describe. A string beside which its bytes are said is described."""
+    if isinstance(schema, list):
+        return [closed(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if 'allOf' in schema:
+        parts = [part for part in schema['allOf']]
+        schema = {'type': 'object', 'required': [name for part in parts for name in part.get('required', [])],
+                  'properties': {name: value for part in parts for name, value in part['properties'].items()}}
+    result = {name: closed(value) for name, value in schema.items()}
+    if isinstance(result.get('properties'), dict) and 'additionalProperties' not in result:
+        result['additionalProperties'] = False
+        result['patternProperties'] = {'_base64$': {'type': ['string', 'array']}}
+    return result
+
+
+def value_of(text, schema):
+    """What a header or a parameter of a query says."""
+    kind = schema.get('type')
+    if kind == 'integer' and text.isdigit():
+        return int(text)
+    return {'true': True, 'false': False}.get(text, text) if kind == 'boolean' else text
+
+
+class Description:
+    """The document, its references put in place and `nullable` as JSON Schema has it."""
+
+    def __init__(self):
+        here = os.path.dirname(os.path.abspath(__file__))
+        with open(f'{here}/../../api/openapi.yaml', encoding='utf-8') as file:
+            self.document = yaml.safe_load(file)
+        self.paths = self.resolved(self.document['paths'])
+        self.problem = self.resolved(self.document['components']['responses']['Problem'])
+        self.events = closed(self.resolved(self.document['x-events']))
+        self.validators = {}
+
+    def resolved(self, node):
+        if isinstance(node, list):
+            return [self.resolved(item) for item in node]
+        if not isinstance(node, dict):
+            return node
+        if '$ref' in node:
+            target = self.document
+            for name in node['$ref'].split('/')[1:]:
+                target = target[name]
+            return self.resolved(target)
+        result = {name: self.resolved(value) for name, value in node.items()}
+        if result.pop('nullable', False) is True:
+            result['type'] = [result['type'], 'null']
+        return result
+
+    def operations(self):
+        """(method, path, operation) of all that are described."""
+        for path, operations in self.paths.items():
+            for method in sorted(METHODS & operations.keys()):
+                yield method.upper(), path, operations[method]
+
+    def described(self, method, target):
+        """The path as it is described, and the operation."""
+        names = target.split('?')[0].split('/')
+        for path, operations in self.paths.items():
+            pattern = path.split('/')
+            if pattern[-1] == '{path}' and len(names) > len(pattern):
+                pattern += ['{path}'] * (len(names) - len(pattern))
+            if len(pattern) == len(names) and all(p == n or (p.startswith('{') and n) for p, n in zip(pattern, names)):
+                return path, operations.get(method.lower())
+        return None, None
+
+    def check(self, method, target, body, answer):
+        path, operation = self.described(method, target)
+        if operation is None:
+            expect(answer.status in (404, 405), f'{method} {target}: {answer.status}, and it is not described')
+            operation, path = {'responses': {'default': self.problem}}, 'anything'
+        responses = operation['responses']
+        response = responses.get(str(answer.status)) or (responses['default'] if answer.status >= 400 else None)
+        expect(response is not None, f'{method} {target}: the status {answer.status} is not described')
+        kind = answer.headers.get('content-type', '').split(';')[0]
+        expect(kind in response['content'], f'{method} {target}: {kind} is not described for {answer.status}')
+        try:
+            self.check_headers(answer, response.get('headers', {}))
+            if kind.endswith('json'):
+                self.validate(answer.json, response['content'][kind]['schema'], close=True)
+            if answer.status < 300:
+                self.check_request(path, operation, target, body)
+        except jsonschema.ValidationError as error:
+            fail(f'{method} {target}, {answer.status}: {error.message} at {list(error.absolute_path)}')
+        exercised(f'{method} {path} {answer.status}' + (f' {answer.json["code"]}' if answer.status >= 400 else ''))
+
+    def validate(self, instance, schema, close=False):
+        key = id(schema), close
+        if key not in self.validators:
+            self.validators[key] = jsonschema.Draft202012Validator(closed(schema) if close else schema)
+        self.validators[key].validate(instance)
+
+    def check_headers(self, answer, described):
+        known = {name.lower(): header for name, header in described.items()}
+        for name in answer.headers.keys() - PLAIN_HEADERS:
+            expect(name in known, f'the header {name}: {answer.headers[name]} of a {answer.status} is not described')
+            schema = known[name]['schema']
+            self.validate(value_of(answer.headers[name], schema), schema)
+        for name, header in known.items():
+            expect(name in answer.headers or not header.get('required'), f'a {answer.status} has no header {name}')
+        if answer.status >= 400:
+            problem = answer.json
+            for name, is_due in (('retry-after', problem['retryable']), ('allow', answer.status == 405),
+                                 ('www-authenticate', answer.status == 401)):
+                expect_said = f'{name} of {problem}: {answer.headers.get(name)}'
+                expect((name in answer.headers) == is_due, expect_said)
+
+    def check_request(self, path, operation, target, body):
+        given = parse_qsl(target.partition('?')[2], keep_blank_values=True, errors='surrogateescape')
+        parameters = {one['name']: one['schema'] for one in
+                      self.paths[path].get('parameters', []) + operation.get('parameters', []) if one['in'] == 'query'}
+        for name, text in given:
+            expect(name in parameters, f'{target}: "{name}" of the query is not described')
+            self.validate(value_of(text, parameters[name]), parameters[name])
+        if body is not None:
+            expect('requestBody' in operation, f'{target}: a body is not described')
+            self.validate(body, operation['requestBody']['content']['application/json']['schema'])
+
+    def check_event(self, kind, data):
+        """What is wrong with an event of /v1/events, or nothing."""
+        if kind not in self.events:
+            return f'an event {kind} is not described'
+        try:
+            self.validate(data, self.events[kind])
+        except jsonschema.ValidationError as error:
+            return f'the event {kind} {data}: {error.message}'
+        exercised(f'event {kind}')
+        return None
+
+
+DESCRIPTION = Description()
