@@ -14,6 +14,11 @@ std::string line(const Json& json) { return dump(json) + "\n"; }
 
 Json time_json(const std::optional<session::Timestamp>& time) { return time ? Json(to_text(*time)) : Json(nullptr); }
 
+void set_bytes_or_null(Json& json, const char* name, const std::string& bytes) {
+  json[name] = nullptr;
+  if (!bytes.empty()) set_bytes(json, name, bytes);
+}
+
 std::string mode_text(std::uint32_t mode) {
   std::array<char, 16> text;
   std::snprintf(text.data(), text.size(), "%06o", static_cast<unsigned>(mode));
@@ -26,7 +31,7 @@ Json resource_json(const SessionResource& resource) {
   json["external_id"] = resource.external_id.empty() ? Json(nullptr) : Json(resource.external_id);
   json["labels"] = Json::object();
   for (const auto& [name, value] : resource.labels) json["labels"][name] = value;
-  json["warning"] = resource.warning.empty() ? Json(nullptr) : Json(resource.warning);
+  set_bytes_or_null(json, "warning", resource.warning);
   json["lease_ms"] = resource.lease_ms == 0 ? Json(nullptr) : Json(resource.lease_ms);
   json["lease_expires"] = time_json(resource.lease_expires);
   json["deadline"] = time_json(resource.deadline);
@@ -42,12 +47,12 @@ Json run_json(const RunResource& run) {
             {"user", run.user},
             {"uid", run.uid},
             {"gid", run.gid},
-            {"mountpoint", run.mountpoint.empty() ? Json(nullptr) : Json(run.mountpoint)},
             {"timeout_ms", number_or_null(run.timeout_ms)},
             {"memory_bytes", number_or_null(run.memory_bytes)},
             {"confined", run.confined},
             {"network", run.network ? "host" : "none"},
             {"created", to_text(run.created)}};
+  set_bytes_or_null(json, "mountpoint", run.mountpoint);
   set_texts(json, "command", run.command);
   const std::array<const char*, 2> names = {"stdout", "stderr"};
   for (std::size_t at = 0; at < names.size(); ++at) {
@@ -69,7 +74,7 @@ Json repository_json(const RepositoryResource& repository) {
   Json json{{"name", repository.name}};
   set_bytes(json, "path", repository.path);
   set_bytes(json, "default_branch", repository.default_branch);
-  json["error"] = repository.error.empty() ? Json(nullptr) : Json(repository.error);
+  set_bytes_or_null(json, "error", repository.error);
   if (repository.is_made) json["created"] = *repository.is_made;
   return json;
 }
