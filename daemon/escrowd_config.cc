@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 
 #include "api/bearer_token.h"
 #include "api/request_fields.h"
@@ -26,10 +25,12 @@ constexpr std::size_t kMaxConfigBytes = std::size_t{1} << 20;
 
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::string text(kMaxConfigBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (!file.is_open() || file.bad()) {
     throw Error(Errc::bad_request, "cannot read the configuration " + path + ": " + std::strerror(errno));
   }
+  text.resize(static_cast<std::size_t>(file.gcount()));
   if (text.size() > kMaxConfigBytes) throw Error(Errc::bad_request, "the configuration " + path + " is over 1 MiB");
   return text;
 }
