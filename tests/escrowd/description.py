@@ -101,11 +101,17 @@ class Description:
                 return path, operations.get(method.lower())
         return None, None
 
+    def codes_of(self, method, operation):
+        groups = self.document['x-problems']
+        has_json = 'application/json' in operation.get('requestBody', {}).get('content', {})
+        return {*operation.get('x-problems', []), *groups['any'], *(groups['body'] if has_json else []),
+                *(groups['post'] if method == 'POST' else [])}
+
     def check(self, method, target, body, answer):
         path, operation = self.described(method, target)
         if operation is None:
-            expect(answer.status in (404, 405), f'{method} {target}: {answer.status}, and it is not described')
             operation, path = {'responses': {'default': self.problem}}, 'anything'
+            operation['x-problems'] = self.document['x-problems']['no_operation']
         responses = operation['responses']
         response = responses.get(str(answer.status)) or (responses['default'] if answer.status >= 400 else None)
         expect(response is not None, f'{method} {target}: the status {answer.status} is not described')
@@ -113,6 +119,9 @@ class Description:
         expect(kind in response['content'], f'{method} {target}: {kind} is not described for {answer.status}')
         try:
             self.check_headers(answer, response.get('headers', {}))
+            if answer.status >= 400:
+                code = answer.json['code']
+                expect(code in self.codes_of(method, operation), f'{method} {target}: {code} is not described for it')
             if kind.endswith('json'):
                 self.validate(answer.json, response['content'][kind]['schema'], close=True)
             if answer.status < 300:

@@ -5,7 +5,8 @@ import socket
 import threading
 import time
 
-from service import NOBODY, NOBODY_NAME, as_user, eventually, expect, expect_equal, main, request, write
+from description import DESCRIPTION
+from service import NOBODY, NOBODY_NAME, Answer, as_user, eventually, expect, expect_equal, main, request, write
 
 
 def asked(service, method, target, body=None, headers=None):
@@ -35,13 +36,15 @@ def raw(service, data, seconds=10, shut=False):
         except OSError:
             pass
         try:
-            while True:
-                piece = client.recv(65536)
-                if not piece:
-                    return answer
+            while piece := client.recv(65536):
                 answer += piece
         except ConnectionResetError:
-            return answer
+            pass
+    if answer.startswith(b'HTTP/1.1 4'):
+        head, _, body = answer.partition(b'\r\n\r\n')
+        status, *headers = head.decode().split('\r\n')
+        DESCRIPTION.check('RAW', '*', None, Answer(int(status.split()[1]), [one.split(': ') for one in headers], body))
+    return answer
 
 
 def OnlyTheGroupOfTheSocketMayConnect(start):

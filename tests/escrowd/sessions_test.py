@@ -322,6 +322,32 @@ def WhatHappensIsCounted(start):
         expect_equal('posts', counted(posts), 2)
 
 
+def ConflictsAreCounted(start):
+    with start() as service:
+        def counted(line):
+            found = [text for text in service.get('/metrics').body.decode().split('\n') if text.startswith(line)]
+            return float(found[0].split()[-1])
+        conflicts = 'escrow_commits_total{outcome="conflict"}'
+        expect_equal('conflicts', counted(conflicts), 0)
+        for number, approval in enumerate((False, False, True)):
+            session = service.open(require_approval=approval)['session']
+            service.put(f'/v1/sessions/{session}/files/a.txt', b'mine').expect(200)
+            result = None
+            if approval:
+                result = service.finish(session, {'exit_code': 0}).expect(200)['result']
+            other = service.open()['session']
+            service.put(f'/v1/sessions/{other}/files/a.txt', f'theirs {number}'.encode()).expect(200)
+            service.finish(other, {'exit_code': 0}).expect(200)
+            if approval:  # one of each way to commit
+                service.post(f'/v1/sessions/{session}/approve', {'result': result}).expect(409, 'conflict')
+            elif number == 0:
+                service.post(f'/v1/sessions/{session}/commit').expect(409, 'conflict')
+            else:
+                expect_equal('failed', service.finish(session, {'exit_code': 0}).json['state'], 'commit_failed')
+            expect_equal('conflicts', counted(conflicts), number + 1)
+        expect_equal('failed', counted('escrow_sessions{state="commit_failed"}'), 1)
+
+
 def CurlTalksToIt(start):
     with start() as service:
         def curl(*arguments):

@@ -322,11 +322,12 @@ def ACommitThatNobodyCarriesOnIsConcludedFirst(start):
             for file in held:
                 fcntl.lockf(file, fcntl.LOCK_EX)
         service.start()
-        for verb, session in first.items():
-            expect_equal('the state', service.state(session), 'committing')
-            body = {'exit_code': 0} if verb == 'finish' else {'mountpoint': f'{service.mounts}/m'}
-            body = body if verb in ('finish', 'mount') else None
-            ask(service, session, verb, body).expect(409, 'attached_elsewhere')
+        for session in first.values():
+            view = service.get(f'/v1/sessions/{session}').expect(200)
+            expect_equal('the state', view['state'], 'committing')
+            for verb, _, body in plain_cases(service, view, ''):
+                if verb != 'lease':
+                    ask(service, session, verb, body).expect(409, 'attached_elsewhere')
         for file in held:
             file.close()
         for verb, session in first.items():
