@@ -5,6 +5,7 @@
 
 #include "session/error.h"
 #include "session/path_pattern.h"
+#include "session/repo_path.h"
 
 namespace escrow::session {
 namespace {
@@ -273,7 +274,7 @@ std::string AccessPolicy::describe(const Decision& decision) {
   const std::string effect = decision.allowed ? "allow" : "deny";
   const std::string policy = "policy " + std::to_string(decision.policy + 1);
   if (!decision.rule) return policy + ", default: " + effect;
-  return policy + ", rule " + std::to_string(*decision.rule + 1) + ": " + effect + " " + decision.pattern;
+  return policy + ", rule " + std::to_string(*decision.rule + 1) + ": " + effect + " " + quote_path(decision.pattern);
 }
 
 }  // namespace escrow::session

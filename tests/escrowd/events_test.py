@@ -183,7 +183,9 @@ def WhatWasDroppedIsSaid(start):
                                    "('branch.updated', 'data', '', '', ?)", [(old_move(n),) for n in range(10500)])
         connection.close()
         service.start()
-        session = service.open()['session']
+        with Follower(service) as follower:
+            session = service.open()['session']
+            follower.wait_for('session.state', session=session)  # then the oldest have gone
         with Follower(service, last_id=0) as follower:
             follower.wait_for('session.state', session=session)
             gap = follower.events[0]
