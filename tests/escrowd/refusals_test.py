@@ -85,6 +85,7 @@ def WhatIsAskedWronglyIsRefusedByItsName(start):
 def WhileAnotherIsAtItItIsBusy(start):
     with start() as service:
         session, _ = bring(service, 'open')
+        ask(service, session, 'PUT').expect(200)  # the first notes who writes, and would wait for the commit
         with Held(service, 'gc.lock'):
             thread, answers = ask_apart(service, session)
             eventually('it is sealed', lambda: ask(service, session, 'PUT').status == 409)

@@ -299,6 +299,7 @@ def WhatComesBeforeTheStateSaysSoIsBusyToo(start):
     """The commit has sealed the session, and is still open: its objects are on their way."""
     with start() as service:
         session, view = bring(service, 'open')
+        ask(service, session, 'PUT').expect(200)  # the first notes who writes, and would wait for the commit
         with Held(service, 'gc.lock'):
             thread, answers = ask_apart(service, session)
             eventually('it is sealed', lambda: ask(service, session, 'PUT').status == 409)
