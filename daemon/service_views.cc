@@ -148,8 +148,8 @@ std::string ServiceSessions::diff(const Caller& caller, const std::string& id, c
   const Found found = see(caller, id);
   const SessionRecord record = settled(found);
   if (session::is_final(record.state)) refuse_finished(record, "look into");
-  std::optional<Turn> turn;
-  if (record.state == State::open) turn.emplace(*this, record.id);
+  // It would wait for the commit, whatever that takes, and then find nothing.
+  if (record.state == State::open && busy_.lock()->contains(record.id)) refuse_busy(record.id);
   std::string text;
   const auto add = [&](std::string_view part) {
     if (text.size() + part.size() > kMaxDiffBytes) {
