@@ -51,6 +51,7 @@ Caller caller_of(const EscrowdConfig& config, const api::HttpRequest& request) {
   Caller caller{.principal = request.principal, .uid = request.uid, .gid = request.gid};
   if (caller.principal.empty()) {
     caller.principal = principal_of(caller.uid);
+    caller.groups = request.groups;
   } else {
     find_account(caller);
   }

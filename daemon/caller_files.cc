@@ -72,6 +72,7 @@ CommandSpec::Identity identity_of(const Caller& caller) {
     throw Problem(ProblemCode::forbidden,
                   "this service does not run as root, so it can read directories for its own user only");
   }
+  if (caller.groups) return {.uid = caller.uid, .gid = caller.gid, .groups = *caller.groups};
   return daemon::identity_of(caller.uid, caller.gid)
       .value_or(CommandSpec::Identity{.uid = caller.uid, .gid = caller.gid, .groups = {}});
 }

@@ -136,15 +136,15 @@ def request(path, method, target, body=None, headers=None, timeout=30):
         connection.close()
 
 
-def as_user(uid, action):
-    """What `action` returns (as JSON) when another user does it, in a process of its own."""
+def as_user(uid, action, groups=None):
+    """What `action` returns (as JSON) when another user does it, in a process of its own, in its group or in these."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         status = 1
         try:
             os.close(reader)
-            os.setgroups([uid])
+            os.setgroups([uid] if groups is None else groups)
             os.setgid(uid)
             os.setuid(uid)
             os.write(writer, json.dumps(action()).encode())

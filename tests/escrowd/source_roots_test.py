@@ -4,6 +4,7 @@ the configuration lets callers name it and they could read it themselves. Asked 
 """
 import ctypes
 import fcntl
+import grp
 import os
 import pwd
 import shutil
@@ -136,6 +137,26 @@ def NobodyImportsWhatTheyCouldNotRead(start):
         owners = {os.stat(os.path.join(at, name)).st_uid for at, _, names in os.walk(service.repository)
                   for name in names}
         expect_equal('whose the files of the repository are', owners, {0})
+
+
+# As the kernel judges that process: what the user database says of its user is no matter.
+def APeerReadsWithTheGroupsOfItsProcess(start):
+    group = grp.getgrnam('daemon').gr_gid
+    expect(pwd.getpwuid(NOBODY).pw_name not in grp.getgrgid(group).gr_mem, 'nobody is a member of daemon')
+    with started(start) as service:
+        make_tree(at_source(service, '/data'), a='a')
+        os.chown(at_source(service, '/data/a'), 0, group)
+        os.chmod(at_source(service, '/data/a'), 0o640)
+        many = list(range(100_000, 100_300))
+        for groups, status in (([NOBODY], 403), ([NOBODY, group], 201), ([], 403), ([group], 201), (many, 403),
+                               (many + [group], 201)):
+            got, answer = asked(service, 'POST', IMPORTS, {'source': at_source(service, '/data')}, groups=groups)
+            expect_equal(f'in {len(groups)} groups up to {groups[-1:]}', (got, answer.get('code')),
+                         (status, 'forbidden' if status == 403 else None))
+        # The group that its files have (egid).
+        os.chown(at_source(service, '/data/a'), 0, NOBODY)
+        expect_equal('its first group', asked(service, 'POST', IMPORTS, {'source': at_source(service, '/data')},
+                                              groups=[])[0], 201)
 
 
 def ATokenReadsAsTheUserThatItNames(start):
