@@ -17,8 +17,6 @@ bool has(const std::vector<std::string>& principals, const std::string& principa
   return std::find(principals.begin(), principals.end(), principal) != principals.end();
 }
 
-constexpr unsigned kOverflowId = 65534;  // "nobody" wherever nobody has changed it (user_namespaces(7))
-
 // The user and group that files of a principal belong to.
 void find_account(Caller& caller) {
   static constexpr std::string_view kUser = "user:";

@@ -14,6 +14,8 @@
 
 namespace escrow::daemon {
 
+inline constexpr unsigned kOverflowId = 65534;  // "nobody" wherever nobody has changed it (user_namespaces(7))
+
 struct Caller {
   std::string principal;  // "user:NAME"
   unsigned uid = api::kNobodysId, gid = api::kNobodysId;

@@ -8,7 +8,7 @@
 // What lies below a root by a hard link, or by mistake, is no more theirs than before. The root itself is the
 // administrator's word: whether the caller could have come that far by themselves is not asked. Not thread-safe: made
 // and used by one thread, which goes on as itself but for the opening. Throws api::Problem{forbidden}, {invalid_value},
-// {body_too_large}, Error{unavailable}, and what directory_walk.h throws.
+// {body_too_large}, and what directory_walk.h throws.
 // Sources: unix(7), setfsuid(2), setfsgid(2), credentials(7), openat2(2).
 #pragma once
 
@@ -26,6 +26,9 @@ namespace escrow::daemon {
 
 class CallerFiles {
  public:
+  // Empty, or what keeps this process from reading as other users, and what to do: a sentence without its end.
+  static std::string why_only_own();
+
   // `path` is a root or below one; `field` is the request's, for messages.
   CallerFiles(const AllowedRoots& roots, const Caller& caller, const std::string& path, const std::string& field);
 

@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "api/service_manager.h"
+#include "daemon/caller_files.h"
 #include "daemon/exit_status.h"
 #include "daemon/idempotency.h"
 #include "daemon/repository_upkeep.h"
@@ -80,6 +81,14 @@ api::HttpServer::Options server_options(const EscrowdConfig& config, int given_s
   return options;
 }
 
+// Of what is configured and cannot be had.
+void warn_of(const EscrowdConfig& config, session::Log& log) {
+  if (config.source_roots.empty()) return;
+  if (const std::string why = CallerFiles::why_only_own(); !why.empty()) {
+    log.write(session::LogLevel::warning, "source_roots: " + why);
+  }
+}
+
 }  // namespace
 
 Escrowd::Escrowd(const EscrowdConfig& config)
@@ -97,6 +106,7 @@ Escrowd::Escrowd(const EscrowdConfig& config)
       hosts_(store_, mount_roots_, *log_),
       sessions_(config_, repositories_, hosts_, store_, metrics_, clock_),
       runs_(config_, repositories_, sessions_, store_, clock_) {
+  warn_of(config_, *log_);
   allow_many_descriptors();
   forget_old_requests();
   runs_.forget_unborn();
@@ -145,7 +155,10 @@ int run_escrowd(int argc, char** argv) {
     int exit_status = kExitSuccess;
     const std::optional<EscrowdInvocation> invocation = parse_escrowd_arguments(argc, argv, exit_status);
     if (!invocation) return exit_status;
-    if (invocation->check_only) return kExitSuccess;
+    if (invocation->check_only) {
+      warn_of(invocation->config, *make_log(false));
+      return kExitSuccess;
+    }
     Escrowd service(invocation->config);
     service.run();
     return kExitSuccess;

@@ -171,7 +171,7 @@ class Service:
         self.socket = f'{self.directory}/escrowd.sock'
         self.repositories, self.mounts = f'{self.directory}/repositories', f'{self.directory}/mounts'
         self.repository = f'{self.repositories}/data.git'
-        self.process = None
+        self.process, self.before = None, []  # what escrowd is started with
         os.mkdir(self.repositories)
         os.mkdir(self.mounts)
         os.makedirs(f'{self.directory}/in/dir/sub')
@@ -212,8 +212,8 @@ class Service:
 
     def start(self):
         with open(f'{self.directory}/log', 'ab') as log:
-            self.process = subprocess.Popen([self.escrowd_binary, '--config', self.config_path], stderr=log,
-                                            stdin=subprocess.DEVNULL)
+            self.process = subprocess.Popen([*self.before, self.escrowd_binary, '--config', self.config_path],
+                                            stderr=log, stdin=subprocess.DEVNULL)
         def answers():
             if self.process.poll() is not None:
                 self.show_log()
