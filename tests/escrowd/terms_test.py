@@ -107,10 +107,18 @@ def TermsOfAnOlderServiceAreKept(start):
     with start() as service:
         leased, point = service.open_mounted(io={'opens': 'daemon', 'data': 'cached'}, lease_ms=600_000)
         plain, plain_point = service.open_mounted('plain')
+        key = {'Idempotency-Key': 'k'}
+        opened = service.post('/v1/sessions', {'repository': 'data'}, headers=key).expect(201)['session']
+        started = run(service, shell('true'), headers=key)
         service.stop()
         with sqlite3.connect(f'{service.directory}/state/escrowd.db') as database:
             options = dict(database.execute('SELECT session, mount_options FROM terms').fetchall())
-            expect_equal('what is stored', options, {leased: 'opens=daemon,io=cached', plain: ''})
+            expect_equal('what is stored', {name: options[name] for name in (leased, plain)},
+                         {leased: 'opens=daemon,io=cached', plain: ''})
+            # As if it had been killed before it kept the answers.
+            database.execute('UPDATE request SET status = NULL')
+            for name, old_key in ((opened, 'k'), (started, 'run k')):
+                database.execute('UPDATE session SET request_key = ? WHERE id = ?', (old_key, name))
             database.executescript('''
               ALTER TABLE terms ADD COLUMN opens TEXT NOT NULL DEFAULT '';
               ALTER TABLE terms ADD COLUMN data TEXT NOT NULL DEFAULT '';
@@ -124,6 +132,8 @@ def TermsOfAnOlderServiceAreKept(start):
                      ('daemon', 600_000, point))
         view = service.get(f'/v1/sessions/{plain}').expect(200)
         expect_equal('the plain one', (view['io']['opens'], view['mountpoint']), ('none', plain_point))
+        again = service.post('/v1/sessions', {'repository': 'data'}, headers=key).expect(201)['session']
+        expect_equal('what the keys had opened', (again, run(service, shell('true'), headers=key)), (opened, started))
 
 
 def TermsOfARunHoldUntilItsEnd(start):
