@@ -18,10 +18,10 @@
 #include "daemon/caller_files.h"
 #include "daemon/exit_status.h"
 #include "daemon/idempotency.h"
-#include "daemon/repository_upkeep.h"
 #include "daemon/service_routes.h"
 #include "daemon/service_run_routes.h"
 #include "daemon/spdlog_log.h"
+#include "daemon/upkeep_process.h"
 #include "session/error.h"
 
 namespace escrow::daemon {
@@ -117,7 +117,7 @@ Escrowd::Escrowd(const EscrowdConfig& config)
   long_verbs_ = std::make_unique<LongVerbs>([this](api::Call& call) { return accepted(config_, sessions_, call); });
   add_service_routes(router_, {.config = config_, .repositories = repositories_, .sessions = sessions_,
                                .store = store_, .clock = clock_, .events = *events_, .long_verbs = *long_verbs_,
-                               .source_roots = source_roots_});
+                               .source_roots = source_roots_, .stopping = stopping_});
   add_run_routes(router_, {.config = config_, .runs = runs_, .store = store_, .clock = clock_});
   router_.observe([this](const std::string& method, const std::string& route, unsigned status, double seconds) {
     metrics_.add_request(method, route, status, seconds);
@@ -130,7 +130,10 @@ Escrowd::Escrowd(const EscrowdConfig& config)
       [this](const api::HttpRequest& request) { return router_.answer(request); }, *log_);
 }
 
-Escrowd::~Escrowd() { api::tell_service_manager("STOPPING=1"); }
+Escrowd::~Escrowd() {
+  api::tell_service_manager("STOPPING=1");
+  stopping_.begin(std::chrono::milliseconds(config_.stop_grace_ms));
+}
 
 void Escrowd::run() {
   api::tell_service_manager("READY=1");
@@ -151,7 +154,7 @@ void Escrowd::forget_old_requests() { store_.forget_requests(clock_.now().second
 int run_escrowd(int argc, char** argv) {
   try {
     if (argc == 2 && std::strcmp(argv[1], kRunHostArgument) == 0) return run_host();
-    if (argc == 3 && std::strcmp(argv[1], kVerifyArgument) == 0) return run_verify(argv[2]);
+    if (argc == 3 && (argv[1] == kGcVerb || argv[1] == kVerifyVerb)) return run_upkeep(argv[1], argv[2]);
     int exit_status = kExitSuccess;
     const std::optional<EscrowdInvocation> invocation = parse_escrowd_arguments(argc, argv, exit_status);
     if (!invocation) return exit_status;

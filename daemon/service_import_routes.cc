@@ -5,6 +5,7 @@
 
 #include "api/resources.h"
 #include "daemon/archive_import.h"
+#include "daemon/breakable_quarantine.h"
 #include "daemon/caller_files.h"
 #include "daemon/idempotency.h"
 #include "daemon/service_requests.h"
@@ -26,7 +27,8 @@ HttpReply import(const ServiceParts& parts, Call& call) {
   const std::uint64_t most_bytes = parts.config.max_content_bytes;
   std::optional<CallerFiles> files;  // opened before there is a session
   if (!importing.source.empty()) files.emplace(parts.source_roots, caller, importing.source, "source");
-  const auto read = [&](session::Quarantine& quarantine, const std::string& repository) {
+  const auto read = [&](session::Quarantine& own, const std::string& repository) {
+    BreakableQuarantine quarantine(own, parts.stopping);
     return files ? files->read(quarantine, repository, most_bytes)
                  : import_archive(quarantine, *call.request.content, most_bytes);
   };

@@ -5,8 +5,8 @@
 #include "api/problem.h"
 #include "api/resources.h"
 #include "daemon/idempotency.h"
-#include "daemon/repository_upkeep.h"
 #include "daemon/service_requests.h"
+#include "daemon/upkeep_process.h"
 
 namespace escrow::daemon {
 
@@ -45,11 +45,11 @@ api::Router::Handler for_operators(const ServiceParts& parts, const std::string&
 }
 
 HttpReply gc(const ServiceParts& parts, Call& call) {
-  return ok(api::to_json(collect_garbage(*parts.repositories.find(call.parameters[0]).context)));
+  return ok(upkeep_apart(kGcVerb, parts.repositories.find(call.parameters[0]).path, parts.stopping));
 }
 
 HttpReply check(const ServiceParts& parts, Call& call) {
-  return ok(verify_apart(parts.repositories.find(call.parameters[0]).path));
+  return ok(upkeep_apart(kVerifyVerb, parts.repositories.find(call.parameters[0]).path, parts.stopping));
 }
 
 }  // namespace

@@ -141,7 +141,7 @@ def HowARunThereIsMountedAndWhoseItIsIsAsHere(start):
 
 
 def options_of_mount(point):
-    with open('/proc/self/mounts', encoding='utf-8') as table:
+    with open('/proc/self/mounts', encoding='utf-8', errors='surrogateescape') as table:
         return [set(line.split()[3].split(',')) for line in table if line.split()[1] == point]
 
 

@@ -322,7 +322,7 @@ def ARunWhoseHostIsKilledIsRolledBack(start):
             os.kill(host if what == 'escrow-host' else victims[0], how)
             expect_equal(f'{what} is killed', outcome(awaited(service, name))[:2], ('rolled_back', reason))
             eventually('the command is ended', lambda: not processes(lambda _, words, __: b'65432.5' in words))
-            with open('/proc/self/mounts', encoding='utf-8') as table:
+            with open('/proc/self/mounts', encoding='utf-8', errors='surrogateescape') as table:
                 expect(f'escrow:{name}' not in table.read(), 'the mount is still there')
         expect_equal('the branch', service.git('rev-list', '--count', 'main'), '1')
 

@@ -194,7 +194,7 @@ class Service:
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        with open('/proc/self/mounts', encoding='utf-8') as table:
+        with open('/proc/self/mounts', encoding='utf-8', errors='surrogateescape') as table:
             points = [line.split()[1] for line in table if line.split()[1].startswith(self.directory + '/')]
         for point in points:
             subprocess.run(['umount', '-l', point], check=False)
@@ -267,7 +267,7 @@ class Service:
             time.sleep(0.01)
 
     def is_mounted(self, point):
-        with open('/proc/self/mounts', encoding='utf-8') as table:
+        with open('/proc/self/mounts', encoding='utf-8', errors='surrogateescape') as table:
             return any(line.split()[1] == point for line in table)
 
     def state(self, session):
