@@ -84,6 +84,19 @@ def ASessionIsMountedAnotherWayLater(start):
             service.stop()
             service.start()
             view = service.get(f'/v1/sessions/{session}').expect(200)
+        # As it is mounted already it is the same request; in another way it is to be unmounted first.
+        def again(**fields):
+            return service.post(f'/v1/sessions/{session}/mount', {'mountpoint': point, **fields})
+        wanted = {'io': {'opens': 'none', 'data': 'cached', 'io_uring': 'auto'}, 'mount_options': ['nodiratime'],
+                  'xattr': 'user'}
+        flags = options_of_mount(point)
+        again(**wanted).expect(200)
+        for other in ({'mount_options': ['noexec']}, {**wanted, 'io': {'opens': 'daemon', 'data': 'cached'}},
+                      {**wanted, 'xattr': 'off'}, {**wanted, 'mount_options': ['nodiratime', 'noexec']}):
+            problem = again(**other).expect(409, 'wrong_state')
+            expect('unmount it there first' in problem['detail'], problem)
+        again().expect(200)
+        expect_equal('how it is mounted', (options_of_mount(point), again().json['io']['opens']), (flags, 'none'))
         problem = mount(io={'opens': 'none', 'data': 'passthrough'}).expect(400, 'invalid_value')
         expect_equal('the field', problem['field'], 'io')
         # What was refused has changed nothing.
