@@ -33,6 +33,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kTidyEvery{2'000};
 constexpr int kTidiesToRecovery = 30;
+constexpr Places::Number kMostLongVerbs{.all = 64, .of_one = 48};
 
 FileDescriptor take_signals() {
   sigset_t set;
@@ -114,7 +115,8 @@ Escrowd::Escrowd(const EscrowdConfig& config)
   hosts_.take_up(repositories_);
   events_ = std::make_unique<ServiceEvents>(event_log_, repositories_, clock_, *log_);
   leases_ = std::make_unique<ServiceLeases>(store_, sessions_, clock_, *log_);
-  long_verbs_ = std::make_unique<LongVerbs>([this](api::Call& call) { return accepted(config_, sessions_, call); });
+  long_verbs_ = std::make_unique<LongVerbs>(
+      config_, kMostLongVerbs, [this](api::Call& call) { return accepted(config_, sessions_, call); });
   add_service_routes(router_, {.config = config_, .repositories = repositories_, .sessions = sessions_,
                                .store = store_, .clock = clock_, .events = *events_, .long_verbs = *long_verbs_,
                                .source_roots = source_roots_, .stopping = stopping_});

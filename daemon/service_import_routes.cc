@@ -18,8 +18,8 @@ using api::HttpResponse;
 
 namespace {
 
-// At once. Half of the threads that answer requests, each of which waits some moments for what it has begun.
-constexpr unsigned kMaxImports = 8;
+// Half of the threads that answer requests, each of which waits some moments for what it has begun.
+constexpr Places::Number kMaxImports{.all = 8, .of_one = 6};
 
 HttpReply import(const ServiceParts& parts, Call& call) {
   const Importing importing = read_importing(call);
@@ -44,7 +44,7 @@ void add_import_routes(api::Router& router, const ServiceParts& parts) {
     const api::Router::Handler bound = [parts, handler](Call& call) { return handler(parts, call); };
     router.add("POST", pattern,
                parts.long_verbs.apart(
-                   idempotent(parts.store, parts.clock, parts.config, at_most(kMaxImports, bound))));
+                   idempotent(parts.store, parts.clock, parts.config, at_most(kMaxImports, parts.config, bound))));
   };
   post_long("/v1/repositories/{repository}/imports", import);
 }

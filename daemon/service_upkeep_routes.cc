@@ -18,7 +18,7 @@ using api::ProblemCode;
 
 namespace {
 
-constexpr unsigned kMaxAtOnce = 2;  // of each kind: they read whole repositories
+constexpr Places::Number kMaxAtOnce{.all = 2, .of_one = 2};  // of each kind: they read whole repositories
 
 HttpReply ok(std::string body) {
   return HttpResponse{.status = 200, .content_type = "application/json", .body = std::move(body), .headers = {}};
@@ -63,7 +63,7 @@ void add_upkeep_routes(api::Router& router, const ServiceParts& parts) {
     router.add("POST", pattern,
                parts.long_verbs.apart(
                    idempotent(parts.store, parts.clock, parts.config,
-                              for_operators(parts, verb, at_most(kMaxAtOnce, bound(handler))))));
+                              for_operators(parts, verb, at_most(kMaxAtOnce, parts.config, bound(handler))))));
   };
   get("/v1/repositories/{repository}/audit", audit);
   post_long("/v1/repositories/{repository}/gc", "clean up", gc);

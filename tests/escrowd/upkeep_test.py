@@ -12,7 +12,7 @@ import threading
 import time
 
 from imports_test import IMPORTS, archive, entry, send
-from service import eventually, expect, expect_equal, fail, main, write
+from service import NOBODY, as_user, eventually, expect, expect_equal, fail, main, write
 
 GC, VERIFY = '/v1/repositories/data/gc', '/v1/repositories/data/verify'
 ROUTE = '/v1/repositories/{repository}/imports'
@@ -157,8 +157,19 @@ def WhatTakesLongNeedNotBeWaitedFor(start):
 
 def LongRequestsLeaveTheOthersTheirThreads(start):
     with started(start) as service:
-        bodies = [make_hole(service, f'large-{number}', 300) for number in range(8)]
-        importing = [Asking(service, IMPORTS, body) for body in bodies]
+        by_nobody, importing_too = [], []
+        bodies = [make_hole(service, f'large-{number}', 400) for number in range(8)]
+        # One principal leaves some places to the others.
+        importing = [Asking(service, IMPORTS, body) for body in bodies[:6]]
+        eventually('six are under way', lambda: len(imports_under_way(service)) == 6, 60)
+        problem = service.post(IMPORTS, bodies[6]).expect(503, 'unavailable')
+        expect(problem['retryable'] and 'as one may have at once are under way for user:root (6)' in problem['detail'],
+               problem)
+        for body in bodies[6:]:
+            def ask(body=body):
+                by_nobody.append(as_user(NOBODY, lambda: service.post(IMPORTS, body, timeout=100).status))
+            importing_too.append(threading.Thread(target=ask))
+            importing_too[-1].start()
         def under_way():
             return len(imports_under_way(service))
         eventually('eight are under way', lambda: under_way() == 8, 60)
@@ -181,6 +192,9 @@ def LongRequestsLeaveTheOthersTheirThreads(start):
         for one in importing:
             one.join()
             expect_equal('the import', one.answer.expect(201)['state'], 'committed')
+        for one in importing_too:
+            one.join()
+        expect_equal('those of nobody', by_nobody, [201, 201])
         # What was answered late is counted as what was answered at once.
         line = f'escrow_http_requests_total{{method="POST",route="{ROUTE}",status="201"}} 8\n'
         expect(line in service.get('/metrics').body.decode(), 'the imports are not counted')
