@@ -27,7 +27,9 @@ struct HttpRequest {
   std::string body;
   std::shared_ptr<const ReceivedBody> content;  // of a PUT or a tar archive, instead of the body
   std::string principal;  // whose token came with it, over TCP; empty: the peer is local, and the next two name it
-  unsigned uid = kNobodysId, gid = kNobodysId;  // told by the kernel (SO_PEERCRED, unix(7))
+  // Told by the kernel, of the process that connected (SO_PEERCRED, SO_PEERGROUPS, unix(7)); of nobody over TCP.
+  unsigned uid = kNobodysId, gid = kNobodysId;
+  std::vector<unsigned> groups;
 };
 
 // Without its parameters: "text/plain" of "text/plain; charset=utf-8".

@@ -142,6 +142,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     if (::getsockopt(socket_.native_handle(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return;
     uid_ = peer.uid;
     gid_ = peer.gid;
+    take_groups();
     await_request();
   }
 
@@ -160,6 +161,13 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
 
  private:
   enum class Phase { reading, handling, writing, streaming };
+
+  void take_groups() {
+    socklen_t size = 0;  // without room the kernel says how much they take
+    ::getsockopt(socket_.native_handle(), SOL_SOCKET, SO_PEERGROUPS, nullptr, &size);
+    groups_.resize(size / sizeof groups_.front());
+    if (::getsockopt(socket_.native_handle(), SOL_SOCKET, SO_PEERGROUPS, groups_.data(), &size) != 0) groups_.clear();
+  }
 
   // One that was accepted, and then closed without a word, would have been better off waiting for the next server.
   bool is_asking() { return !was_answered_ || buffer_.size() > 0 || socket_.has_bytes(); }
@@ -343,7 +351,8 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
                         .content = std::move(content),
                         .principal = principal_,
                         .uid = uid_,
-                        .gid = gid_};
+                        .gid = gid_,
+                        .groups = groups_};
     asio::post(server_.workers, [self = shared_from_this(), request = std::move(request)]() mutable {
       Impl& server = self->server_;
       HttpReply reply = server.handler(request);
@@ -541,7 +550,8 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   bool keep_alive_ = false;
   bool knows_chunks_ = true;  // HTTP/1.1
   std::uint64_t body_limit_ = 0;
-  unsigned uid_ = kNobodysId, gid_ = kNobodysId;  // of a local peer
+  unsigned uid_ = kNobodysId, gid_ = kNobodysId;  // of a local peer, as the next
+  std::vector<unsigned> groups_;
   std::string principal_;                        // of a remote one, by its last request's token
 };
 

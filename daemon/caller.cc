@@ -17,8 +17,6 @@ bool has(const std::vector<std::string>& principals, const std::string& principa
   return std::find(principals.begin(), principals.end(), principal) != principals.end();
 }
 
-constexpr unsigned kOverflowId = 65534;  // "nobody" wherever nobody has changed it (user_namespaces(7))
-
 // The user and group that files of a principal belong to.
 void find_account(Caller& caller) {
   static constexpr std::string_view kUser = "user:";
@@ -51,6 +49,7 @@ Caller caller_of(const EscrowdConfig& config, const api::HttpRequest& request) {
   Caller caller{.principal = request.principal, .uid = request.uid, .gid = request.gid};
   if (caller.principal.empty()) {
     caller.principal = principal_of(caller.uid);
+    caller.groups = request.groups;
   } else {
     find_account(caller);
   }

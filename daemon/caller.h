@@ -3,8 +3,10 @@
 // Plain values; constant.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "api/http_message.h"
 #include "daemon/escrowd_config.h"
@@ -12,9 +14,12 @@
 
 namespace escrow::daemon {
 
+inline constexpr unsigned kOverflowId = 65534;  // "nobody" wherever nobody has changed it (user_namespaces(7))
+
 struct Caller {
   std::string principal;  // "user:NAME"
   unsigned uid = api::kNobodysId, gid = api::kNobodysId;
+  std::optional<std::vector<unsigned>> groups;  // of the process that asks; nullopt: it came over TCP with a token
   bool is_operator = false;
   bool is_reviewer = false;
 

@@ -14,18 +14,17 @@
 #include "api/problem.h"
 #include "daemon/directory_import.h"
 #include "daemon/session_run.h"
-#include "session/error.h"
 
 namespace escrow::daemon {
 
 using api::Problem;
 using api::ProblemCode;
-using session::Errc;
-using session::Error;
 
 namespace {
 
 constexpr std::uint64_t kMaxEntries = 4'000'000;  // as of archives
+constexpr const char* kOnlyOwn = "this service can read directories for its own user only, because it lacks the "
+                                 "capabilities CAP_SETUID and CAP_SETGID; run it as root with both";
 
 // This thread's rights on files are a user's, as long as this lives. The C library would change those of all threads.
 class RightsOfUser {
@@ -34,8 +33,7 @@ class RightsOfUser {
       : groups_(groups_of_process()), has_groups_(set_groups(user.groups)) {
     if (has_groups_ && set_ids(user.uid, user.gid)) return;
     restore();
-    throw Error(Errc::unavailable, "the service may not read files as another user, for which it needs the "
-                                   "capabilities CAP_SETUID and CAP_SETGID; nothing was changed");
+    throw Problem(ProblemCode::forbidden, std::string(kOnlyOwn) + "; or send an archive; nothing was changed");
   }
   ~RightsOfUser() { restore(); }
   RightsOfUser(const RightsOfUser&) = delete;
@@ -68,10 +66,7 @@ class RightsOfUser {
 };
 
 CommandSpec::Identity identity_of(const Caller& caller) {
-  if (::geteuid() != 0 && caller.uid != ::geteuid()) {
-    throw Problem(ProblemCode::forbidden,
-                  "this service does not run as root, so it can read directories for its own user only");
-  }
+  if (caller.groups) return {.uid = caller.uid, .gid = caller.gid, .groups = *caller.groups};
   return daemon::identity_of(caller.uid, caller.gid)
       .value_or(CommandSpec::Identity{.uid = caller.uid, .gid = caller.gid, .groups = {}});
 }
@@ -102,6 +97,15 @@ class BoundedImport final : public DirectoryVisitor {
 };
 
 }  // namespace
+
+std::string CallerFiles::why_only_own() {
+  try {
+    const RightsOfUser rights({.uid = kOverflowId, .gid = kOverflowId, .groups = {kOverflowId}});
+    return {};
+  } catch (const Problem&) {
+    return kOnlyOwn;
+  }
+}
 
 CallerFiles::CallerFiles(const AllowedRoots& roots, const Caller& caller, const std::string& path,
                          const std::string& field)

@@ -1,13 +1,15 @@
 // What a caller of escrowd may read of this machine: the directories below the configuration's source_roots, as far as
 // they could read them themselves.
 //
-// The service may read everything, its callers may not, so each file is opened with the rights of the caller's user
-// (their groups are those of the user database, as those of a command that runs as them; not those of the process):
-// what lies below a root by a hard link, or by mistake, is no more theirs than before. The root itself is the
+// The service may read everything, its callers may not, so each file is opened with the rights of the caller: user,
+// group and further groups of the process that connected, as the kernel has them, so that one that has given a group up
+// cannot use it here, and one that was given one can. A token proves no process: its user has the groups of the user
+// database. Capabilities are not asked about: who is root, or the service's own user, reads what the service reads.
+// What lies below a root by a hard link, or by mistake, is no more theirs than before. The root itself is the
 // administrator's word: whether the caller could have come that far by themselves is not asked. Not thread-safe: made
 // and used by one thread, which goes on as itself but for the opening. Throws api::Problem{forbidden}, {invalid_value},
-// {body_too_large}, Error{unavailable}, and what directory_walk.h throws.
-// Sources: setfsuid(2), setfsgid(2), credentials(7), openat2(2).
+// {body_too_large}, and what directory_walk.h throws.
+// Sources: unix(7), setfsuid(2), setfsgid(2), credentials(7), openat2(2).
 #pragma once
 
 #include <cstdint>
@@ -24,6 +26,9 @@ namespace escrow::daemon {
 
 class CallerFiles {
  public:
+  // Empty, or what keeps this process from reading as other users, and what to do: a sentence without its end.
+  static std::string why_only_own();
+
   // `path` is a root or below one; `field` is the request's, for messages.
   CallerFiles(const AllowedRoots& roots, const Caller& caller, const std::string& path, const std::string& field);
 

@@ -15,12 +15,13 @@
 #include <cstring>
 
 #include "api/service_manager.h"
+#include "daemon/caller_files.h"
 #include "daemon/exit_status.h"
 #include "daemon/idempotency.h"
-#include "daemon/repository_upkeep.h"
 #include "daemon/service_routes.h"
 #include "daemon/service_run_routes.h"
 #include "daemon/spdlog_log.h"
+#include "daemon/upkeep_process.h"
 #include "session/error.h"
 
 namespace escrow::daemon {
@@ -32,6 +33,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kTidyEvery{2'000};
 constexpr int kTidiesToRecovery = 30;
+constexpr Places::Number kMostLongVerbs{.all = 64, .of_one = 48};
 
 FileDescriptor take_signals() {
   sigset_t set;
@@ -80,6 +82,14 @@ api::HttpServer::Options server_options(const EscrowdConfig& config, int given_s
   return options;
 }
 
+// Of what is configured and cannot be had.
+void warn_of(const EscrowdConfig& config, session::Log& log) {
+  if (config.source_roots.empty()) return;
+  if (const std::string why = CallerFiles::why_only_own(); !why.empty()) {
+    log.write(session::LogLevel::warning, "source_roots: " + why);
+  }
+}
+
 }  // namespace
 
 Escrowd::Escrowd(const EscrowdConfig& config)
@@ -97,6 +107,7 @@ Escrowd::Escrowd(const EscrowdConfig& config)
       hosts_(store_, mount_roots_, *log_),
       sessions_(config_, repositories_, hosts_, store_, metrics_, clock_),
       runs_(config_, repositories_, sessions_, store_, clock_) {
+  warn_of(config_, *log_);
   allow_many_descriptors();
   forget_old_requests();
   runs_.forget_unborn();
@@ -104,10 +115,11 @@ Escrowd::Escrowd(const EscrowdConfig& config)
   hosts_.take_up(repositories_);
   events_ = std::make_unique<ServiceEvents>(event_log_, repositories_, clock_, *log_);
   leases_ = std::make_unique<ServiceLeases>(store_, sessions_, clock_, *log_);
-  long_verbs_ = std::make_unique<LongVerbs>([this](api::Call& call) { return accepted(config_, sessions_, call); });
+  long_verbs_ = std::make_unique<LongVerbs>(
+      config_, kMostLongVerbs, [this](api::Call& call) { return accepted(config_, sessions_, call); });
   add_service_routes(router_, {.config = config_, .repositories = repositories_, .sessions = sessions_,
                                .store = store_, .clock = clock_, .events = *events_, .long_verbs = *long_verbs_,
-                               .source_roots = source_roots_});
+                               .source_roots = source_roots_, .stopping = stopping_});
   add_run_routes(router_, {.config = config_, .runs = runs_, .store = store_, .clock = clock_});
   router_.observe([this](const std::string& method, const std::string& route, unsigned status, double seconds) {
     metrics_.add_request(method, route, status, seconds);
@@ -120,7 +132,10 @@ Escrowd::Escrowd(const EscrowdConfig& config)
       [this](const api::HttpRequest& request) { return router_.answer(request); }, *log_);
 }
 
-Escrowd::~Escrowd() { api::tell_service_manager("STOPPING=1"); }
+Escrowd::~Escrowd() {
+  api::tell_service_manager("STOPPING=1");
+  stopping_.begin(std::chrono::milliseconds(config_.stop_grace_ms));
+}
 
 void Escrowd::run() {
   api::tell_service_manager("READY=1");
@@ -141,11 +156,14 @@ void Escrowd::forget_old_requests() { store_.forget_requests(clock_.now().second
 int run_escrowd(int argc, char** argv) {
   try {
     if (argc == 2 && std::strcmp(argv[1], kRunHostArgument) == 0) return run_host();
-    if (argc == 3 && std::strcmp(argv[1], kVerifyArgument) == 0) return run_verify(argv[2]);
+    if (argc == 3 && (argv[1] == kGcVerb || argv[1] == kVerifyVerb)) return run_upkeep(argv[1], argv[2]);
     int exit_status = kExitSuccess;
     const std::optional<EscrowdInvocation> invocation = parse_escrowd_arguments(argc, argv, exit_status);
     if (!invocation) return exit_status;
-    if (invocation->check_only) return kExitSuccess;
+    if (invocation->check_only) {
+      warn_of(invocation->config, *make_log(false));
+      return kExitSuccess;
+    }
     Escrowd service(invocation->config);
     service.run();
     return kExitSuccess;

@@ -16,6 +16,7 @@
 #include "daemon/service_repositories.h"
 #include "daemon/service_runs.h"
 #include "daemon/service_sessions.h"
+#include "daemon/stopping.h"
 #include "daemon/volume_plugin.h"
 #include "session/clock.h"
 #include "session/log.h"
@@ -28,7 +29,8 @@ class Escrowd {
  public:
   // Serves from here on; takes up the sessions that a service before this one had mounted. Throws Error.
   explicit Escrowd(const EscrowdConfig& config);
-  // Drains: requests under way are answered, mounts are taken away, sessions stay open and detached. Runs go on.
+  // Drains: requests under way are answered, gc, verify and imports only for as long as the configuration's
+  // stop_grace_ms; mounts are taken away, sessions stay open and detached. Runs go on.
   ~Escrowd();
 
   // Until SIGTERM or SIGINT; keeps the repositories tidy meanwhile.
@@ -46,6 +48,7 @@ class Escrowd {
   storage::ServiceStore store_;
   storage::EventLog event_log_;
   session::SystemClock clock_;
+  Stopping stopping_;
   ServiceRepositories repositories_;
   HostedSessions hosts_;
   api::Metrics metrics_;

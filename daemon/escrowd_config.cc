@@ -73,6 +73,7 @@ EscrowdConfig read_config(const std::string& path) {
   config.max_connections = fields.number("max_connections", 1, 1'000'000).value_or(config.max_connections);
   config.idle_timeout_ms = fields.number("idle_timeout_ms", 1, 86'400'000).value_or(config.idle_timeout_ms);
   config.request_timeout_ms = fields.number("request_timeout_ms", 1, 86'400'000).value_or(config.request_timeout_ms);
+  config.stop_grace_ms = fields.number("stop_grace_ms", 0, 86'400'000).value_or(config.stop_grace_ms);
   config.volume_plugin = volume_plugin_of(fields);
   config.verbose = fields.flag("verbose").value_or(false);
   fields.refuse_others();

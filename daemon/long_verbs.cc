@@ -9,6 +9,7 @@
 
 #include "api/json_document.h"
 #include "api/problem.h"
+#include "daemon/caller.h"
 
 namespace escrow::daemon {
 
@@ -21,7 +22,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr unsigned kMaxWait_s = 3600;
-constexpr unsigned kMaxRunning = 64;
 // Most verbs are done by then: their answer need not wait for the next poll.
 constexpr auto kSoon = std::chrono::milliseconds(300);
 
@@ -108,11 +108,6 @@ struct LongVerbs::Verb {
   std::condition_variable changed;  // with `state`
 };
 
-LongVerbs::~LongVerbs() {
-  auto running = running_.lock();
-  ended_.wait(running.lock(), [&] { return *running == 0; });
-}
-
 api::Router::Handler LongVerbs::waiting(api::Router::Handler handler) {
   return [this, handler = std::move(handler)](Call& call) -> HttpReply {
     const std::optional<unsigned> wait = wait_of(call.request.prefer);
@@ -131,14 +126,7 @@ api::Router::Handler LongVerbs::apart(api::Router::Handler handler) {
 
 HttpReply LongVerbs::run(const api::Router::Handler& handler, const std::shared_ptr<Verb>& verb,
                          const Look& look) {
-  {
-    auto running = running_.lock();
-    if (*running >= kMaxRunning) {
-      throw api::Problem(api::ProblemCode::unavailable, "too many requests go on by themselves; try again");
-    }
-    ++*running;
-  }
-  const auto work = [this, verb, handler] {
+  const auto work = [verb, handler, place = places_.take(caller_of(config_, verb->request).principal)] {
     std::optional<HttpResponse> response;
     try {
       response = std::get<HttpResponse>(handler(verb->call));
@@ -147,16 +135,8 @@ HttpReply LongVerbs::run(const api::Router::Handler& handler, const std::shared_
     }
     verb->state.lock()->answer = std::move(response);
     verb->changed.notify_all();
-    auto running = running_.lock();
-    --*running;
-    ended_.notify_all();
   };
-  try {
-    std::thread(work).detach();
-  } catch (...) {
-    --*running_.lock();
-    throw;
-  }
+  std::thread(work).detach();
   api::Poll poll = [verb, look](bool is_last) -> std::optional<HttpResponse> {
     std::optional<HttpResponse> response;
     {
@@ -181,23 +161,9 @@ HttpReply LongVerbs::run(const api::Router::Handler& handler, const std::shared_
   return poll;
 }
 
-api::Router::Handler at_most(unsigned requests, api::Router::Handler handler) {
-  struct Turn {
-    session::Synchronized<unsigned>& running;
-    ~Turn() { --*running.lock(); }
-  };
-  const auto running = std::make_shared<session::Synchronized<unsigned>>();
-  return [requests, running, handler = std::move(handler)](Call& call) -> HttpReply {
-    {
-      auto held = running->lock();
-      if (*held >= requests) {
-        throw api::Problem(api::ProblemCode::unavailable, "the service does as many of these at once as it may (" +
-                                                              std::to_string(requests) +
-                                                              "); try again; nothing was changed");
-      }
-      ++*held;
-    }
-    const Turn turn{*running};
+api::Router::Handler at_most(Places::Number requests, const EscrowdConfig& config, api::Router::Handler handler) {
+  return [places = std::make_shared<Places>(requests), &config, handler = std::move(handler)](Call& call) -> HttpReply {
+    const std::shared_ptr<void> place = places->take(caller_of(config, call.request).principal);
     if (call.on_begin) call.on_begin();
     return handler(call);
   };

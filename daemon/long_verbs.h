@@ -6,13 +6,13 @@
 // Thread-safe. Destroying it waits for the verbs under way.
 #pragma once
 
-#include <condition_variable>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "api/router.h"
-#include "session/synchronized.h"
+#include "daemon/escrowd_config.h"
+#include "daemon/places.h"
 
 namespace escrow::daemon {
 
@@ -20,8 +20,9 @@ class LongVerbs {
  public:
   // What a client that does not wait is shown: the session of the request.
   using Look = std::function<api::HttpResponse(api::Call& call)>;
-  explicit LongVerbs(Look look) : look_(std::move(look)) {}
-  ~LongVerbs();
+  // `most`: with a thread of their own. The configuration must outlive this.
+  LongVerbs(const EscrowdConfig& config, Places::Number most, Look look)
+      : config_(config), look_(std::move(look)), places_(most) {}
 
   // `handler` answers with a response, at once or after long. This must outlive the results.
   // With a thread of its own for clients that have a preference.
@@ -34,13 +35,13 @@ class LongVerbs {
   struct Verb;
   api::HttpReply run(const api::Router::Handler& handler, const std::shared_ptr<Verb>& verb, const Look& look);
 
+  const EscrowdConfig& config_;  // constant, as the next
   const Look look_;
-  session::Synchronized<unsigned> running_;
-  std::condition_variable ended_;  // with running_
+  Places places_;  // self-locking
 };
 
 // What takes long (Call's on_begin), for that many requests at once; Problem{unavailable} for more. `handler` answers
-// with a response.
-api::Router::Handler at_most(unsigned requests, api::Router::Handler handler);
+// with a response. The configuration must outlive the result.
+api::Router::Handler at_most(Places::Number requests, const EscrowdConfig& config, api::Router::Handler handler);
 
 }  // namespace escrow::daemon

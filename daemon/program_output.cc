@@ -40,12 +40,15 @@ bool take_some(int descriptor, std::string& into) {
   return true;
 }
 
-void take_all(Pipe& out, Pipe& err, ProgramOutput& output) {
+void take_all(Pipe& out, Pipe& err, ProgramOutput& output, pid_t program, int until) {
   while (out.read_end || err.read_end) {
-    pollfd both[2] = {{out.read_end.get(), POLLIN, 0}, {err.read_end.get(), POLLIN, 0}};
-    if (::poll(both, 2, -1) < 0) continue;
-    if (both[0].revents != 0 && !take_some(out.read_end.get(), output.out)) out.read_end.reset();
-    if (both[1].revents != 0 && !take_some(err.read_end.get(), output.err)) err.read_end.reset();
+    pollfd all[3] = {{out.read_end.get(), POLLIN, 0}, {err.read_end.get(), POLLIN, 0}, {until, POLLIN, 0}};
+    if (::poll(all, 3, -1) < 0) continue;
+    if (all[0].revents != 0 && !take_some(out.read_end.get(), output.out)) out.read_end.reset();
+    if (all[1].revents != 0 && !take_some(err.read_end.get(), output.err)) err.read_end.reset();
+    if (all[2].revents == 0) continue;
+    ::kill(program, SIGKILL);
+    until = -1;
   }
 }
 
@@ -88,7 +91,7 @@ std::string ProgramOutput::complaint() const {
   return first;
 }
 
-ProgramOutput run_program(const std::vector<std::string>& arguments) {
+ProgramOutput run_program(const std::vector<std::string>& arguments, int until) {
   std::vector<char*> words;
   for (const std::string& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));
   words.push_back(nullptr);
@@ -104,7 +107,7 @@ ProgramOutput run_program(const std::vector<std::string>& arguments) {
   out.write_end.reset();
   err.write_end.reset();
   ProgramOutput output;
-  take_all(out, err, output);
+  take_all(out, err, output, pid, until);
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
   output.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);

@@ -1,7 +1,8 @@
 // Runs another program to its end and takes what it says.
 //
-// Thread-safe. Standard input is /dev/null; signals are as a program expects them. What goes beyond 1 MiB on either
-// output is read and dropped. Throws Error{unavailable} when no process can be made. Source: posix_spawn(3).
+// Thread-safe; a thread stays until the program has ended. Standard input is /dev/null; signals are as a program
+// expects them. What goes beyond 1 MiB on either output is read and dropped. Throws Error{unavailable} when no process
+// can be made. Source: posix_spawn(3).
 #pragma once
 
 #include <string>
@@ -17,7 +18,8 @@ struct ProgramOutput {
   std::string complaint() const;
 };
 
-// The first argument is looked for in PATH.
-ProgramOutput run_program(const std::vector<std::string>& arguments);
+// The first argument is looked for in PATH. When the descriptor `until` becomes readable the program is killed; -1:
+// there is none.
+ProgramOutput run_program(const std::vector<std::string>& arguments, int until = -1);
 
 }  // namespace escrow::daemon

@@ -2,17 +2,9 @@
 
 #include <utility>
 
-#include "daemon/exit_status.h"
-#include "daemon/program_output.h"
-#include "daemon/text_output.h"
-#include "session/error.h"
-
 namespace escrow::daemon {
 
 namespace {
-
-// Of findings, before they are escaped for JSON: a path of the worst bytes takes eight times as much there.
-constexpr std::size_t kMostSaid_bytes = 64 * 1024;
 
 // Whose records are older than escrow.auditRetention.
 std::uint64_t forget_old_sessions(RepositoryContext& context) {
@@ -51,37 +43,6 @@ std::vector<api::Finding> verify(const storage::Repository& repository,
     findings.push_back({.where = std::move(problem.where), .what = std::move(problem.what)});
   }
   return findings;
-}
-
-int run_verify(const std::string& path) {
-  GlobalOptions options;
-  options.repository = path;
-  RepositoryContext context(options);
-  std::vector<api::Finding> findings = verify(context.repository(), {});
-  // As much as the other side reads.
-  std::size_t bytes = 0, kept = 0;
-  while (kept < findings.size() && bytes < kMostSaid_bytes) {
-    bytes += findings[kept].where.size() + findings[kept].what.size();
-    ++kept;
-  }
-  if (const std::size_t more = findings.size() - kept; more != 0) {
-    findings.resize(kept);
-    findings.push_back({.where = "repository", .what = "has " + std::to_string(more) + " further problems"});
-  }
-  print(api::to_json(findings));
-  return kExitSuccess;
-}
-
-std::string verify_apart(const std::string& repository) {
-  ProgramOutput said = run_program({"/proc/self/exe", kVerifyArgument, repository});
-  if (said.status != 0) {
-    const std::string complaint = said.complaint();
-    const std::string why =
-        complaint.empty() ? "its process ended with status " + std::to_string(said.status) : complaint;
-    throw session::Error(session::Errc::unavailable,
-                         "the repository could not be verified: " + why + "; nothing was changed, try again");
-  }
-  return std::move(said.out);
 }
 
 bool AuditFilter::accepts(const session::SessionRecord& record, const session::Timestamp& now) const {

@@ -23,15 +23,6 @@ api::GcResource collect_garbage(RepositoryContext& context);
 std::vector<api::Finding> verify(const storage::Repository& repository,
                                  const std::function<void(std::uint64_t, std::uint64_t)>& progress);
 
-// The argument that makes of escrowd's own program one that verifies the repository named by the next: nothing for
-// people to type.
-inline constexpr const char* kVerifyArgument = "verify";
-// The whole of that process; the findings come on standard output, as api::to_json has them.
-int run_verify(const std::string& repository);
-// Starts it and returns what it found, in JSON: what this process has in its caches must not hide what the disk has
-// lost. Throws Error{unavailable} when it could not.
-std::string verify_apart(const std::string& repository);
-
 // Which of the sessions that have ended or await approval; what is empty does not filter.
 struct AuditFilter {
   std::optional<session::SessionId> session;

@@ -91,9 +91,8 @@ Importing read_importing(api::Call& call) {
   api::HttpRequest opening;
   opening.content_type = "application/json";
   opening.body = terms.text();
-  // Among the keys of openings, which have no space.
-  const std::string& key = call.request.idempotency_key;
-  if (!key.empty()) opening.idempotency_key = call.request.target + " " + key;
+  opening.target = call.request.target;
+  opening.idempotency_key = call.request.idempotency_key;
   importing.opening = read_opening(opening);
   return importing;
 }

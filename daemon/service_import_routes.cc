@@ -5,6 +5,7 @@
 
 #include "api/resources.h"
 #include "daemon/archive_import.h"
+#include "daemon/breakable_quarantine.h"
 #include "daemon/caller_files.h"
 #include "daemon/idempotency.h"
 #include "daemon/service_requests.h"
@@ -17,8 +18,8 @@ using api::HttpResponse;
 
 namespace {
 
-// At once. Half of the threads that answer requests, each of which waits some moments for what it has begun.
-constexpr unsigned kMaxImports = 8;
+// Half of the threads that answer requests, each of which waits some moments for what it has begun.
+constexpr Places::Number kMaxImports{.all = 8, .of_one = 6};
 
 HttpReply import(const ServiceParts& parts, Call& call) {
   const Importing importing = read_importing(call);
@@ -26,7 +27,8 @@ HttpReply import(const ServiceParts& parts, Call& call) {
   const std::uint64_t most_bytes = parts.config.max_content_bytes;
   std::optional<CallerFiles> files;  // opened before there is a session
   if (!importing.source.empty()) files.emplace(parts.source_roots, caller, importing.source, "source");
-  const auto read = [&](session::Quarantine& quarantine, const std::string& repository) {
+  const auto read = [&](session::Quarantine& own, const std::string& repository) {
+    BreakableQuarantine quarantine(own, parts.stopping);
     return files ? files->read(quarantine, repository, most_bytes)
                  : import_archive(quarantine, *call.request.content, most_bytes);
   };
@@ -42,7 +44,7 @@ void add_import_routes(api::Router& router, const ServiceParts& parts) {
     const api::Router::Handler bound = [parts, handler](Call& call) { return handler(parts, call); };
     router.add("POST", pattern,
                parts.long_verbs.apart(
-                   idempotent(parts.store, parts.clock, parts.config, at_most(kMaxImports, bound))));
+                   idempotent(parts.store, parts.clock, parts.config, at_most(kMaxImports, parts.config, bound))));
   };
   post_long("/v1/repositories/{repository}/imports", import);
 }

@@ -59,7 +59,8 @@ ServiceRepositories::Entry ServiceRepositories::open(const std::string& name, co
 
 std::vector<ServiceRepositories::Entry> ServiceRepositories::list() {
   std::vector<Entry> entries;
-  for (const auto& [name, entry] : *entries_.lock()) entries.push_back(entry);
+  const auto held = entries_.lock();
+  for (const auto& [name, entry] : *held) entries.push_back(entry);
   return entries;
 }
 

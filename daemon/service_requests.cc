@@ -83,7 +83,8 @@ std::map<std::string, std::string> labels_of(RequestFields& fields) {
 // What a session and a run are opened with alike.
 ServiceSessions::Opening opening_of(RequestFields& fields, const api::HttpRequest& request) {
   ServiceSessions::Opening opening;
-  opening.request_key = request.idempotency_key;
+  // What opens a session is also another route's: each has its own keys.
+  if (!request.idempotency_key.empty()) opening.request_key = request.target + " " + request.idempotency_key;
   opening.repository = fields.required_text("repository");
   session::SessionOptions& options = opening.options;
   options.branch = short_text(fields, "branch", kMaxPath);

@@ -7,6 +7,7 @@
 #include "daemon/service_events.h"
 #include "daemon/service_repositories.h"
 #include "daemon/service_sessions.h"
+#include "daemon/stopping.h"
 #include "session/clock.h"
 #include "storage/service_store.h"
 
@@ -21,6 +22,7 @@ struct ServiceParts {
   ServiceEvents& events;
   LongVerbs& long_verbs;
   const AllowedRoots& source_roots;
+  const Stopping& stopping;
 };
 
 // 202 with the session that the request is about, for whoever does not wait for the verb.

@@ -34,8 +34,6 @@ namespace {
 constexpr std::chrono::seconds kPatience{10};  // for a host to notice that its service has gone
 constexpr std::chrono::milliseconds kPause{10};
 constexpr std::string_view kUserPrefix = "user:";
-// Keys are of visible characters, so no request for a session has one like this.
-constexpr const char* kKeyPrefix = "run ";
 
 bool has(const std::vector<std::string>& principals, const std::string& principal) {
   return std::find(principals.begin(), principals.end(), principal) != principals.end();
@@ -222,7 +220,7 @@ void ServiceRuns::admit(const Run& run, const ServiceSessions::Opening& opening)
                       .repository = run.repository,
                       .owner = run.owner,
                       .external_id = opening.external_id,
-                      .request_key = opening.request_key.empty() ? "" : kKeyPrefix + opening.request_key,
+                      .request_key = opening.request_key,
                       .message = opening.message,
                       .mountpoint = {},
                       .labels = opening.labels});
@@ -239,7 +237,7 @@ void ServiceRuns::admit(const Run& run, const ServiceSessions::Opening& opening)
 // notice.
 std::optional<api::RunResource> ServiceRuns::find_started(const Caller& caller, const std::string& request_key) {
   if (request_key.empty()) return std::nullopt;
-  const auto before = facts_.session_by_request(caller.principal, kKeyPrefix + request_key);
+  const auto before = facts_.session_by_request(caller.principal, request_key);
   if (!before) return std::nullopt;
   const std::optional<Run> run = store_.find(before->id);
   const std::string output = directory_of(before->id) + "/" + kOutputNames[0];

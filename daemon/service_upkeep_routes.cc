@@ -5,8 +5,8 @@
 #include "api/problem.h"
 #include "api/resources.h"
 #include "daemon/idempotency.h"
-#include "daemon/repository_upkeep.h"
 #include "daemon/service_requests.h"
+#include "daemon/upkeep_process.h"
 
 namespace escrow::daemon {
 
@@ -18,7 +18,7 @@ using api::ProblemCode;
 
 namespace {
 
-constexpr unsigned kMaxAtOnce = 2;  // of each kind: they read whole repositories
+constexpr Places::Number kMaxAtOnce{.all = 2, .of_one = 2};  // of each kind: they read whole repositories
 
 HttpReply ok(std::string body) {
   return HttpResponse{.status = 200, .content_type = "application/json", .body = std::move(body), .headers = {}};
@@ -45,11 +45,11 @@ api::Router::Handler for_operators(const ServiceParts& parts, const std::string&
 }
 
 HttpReply gc(const ServiceParts& parts, Call& call) {
-  return ok(api::to_json(collect_garbage(*parts.repositories.find(call.parameters[0]).context)));
+  return ok(upkeep_apart(kGcVerb, parts.repositories.find(call.parameters[0]).path, parts.stopping));
 }
 
 HttpReply check(const ServiceParts& parts, Call& call) {
-  return ok(verify_apart(parts.repositories.find(call.parameters[0]).path));
+  return ok(upkeep_apart(kVerifyVerb, parts.repositories.find(call.parameters[0]).path, parts.stopping));
 }
 
 }  // namespace
@@ -63,7 +63,7 @@ void add_upkeep_routes(api::Router& router, const ServiceParts& parts) {
     router.add("POST", pattern,
                parts.long_verbs.apart(
                    idempotent(parts.store, parts.clock, parts.config,
-                              for_operators(parts, verb, at_most(kMaxAtOnce, bound(handler))))));
+                              for_operators(parts, verb, at_most(kMaxAtOnce, parts.config, bound(handler))))));
   };
   get("/v1/repositories/{repository}/audit", audit);
   post_long("/v1/repositories/{repository}/gc", "clean up", gc);

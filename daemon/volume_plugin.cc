@@ -65,7 +65,7 @@ VolumePlugin::VolumePlugin(const EscrowdConfig& config, ServiceRepositories& rep
       sessions_(config, repositories, sessions, facts, store_, log),
       watch_(config.volume_plugin->runtimes, store_, log),
       stopping_(false),
-      long_verbs_([](api::Call&) { return answer(200, api::volume_done_json()); }) {
+      long_verbs_(config, {.all = 64, .of_one = 64}, [](api::Call&) { return answer(200, api::volume_done_json()); }) {
   forget_unused();
   add_routes();
   watcher_ = std::thread([this] { watch_until_stopped(); });

@@ -2,16 +2,20 @@
 # Builds Escrow and its tests with ThreadSanitizer (preset tsan) and runs those that use threads. Too long for
 # deploy/test.sh: run it after a change of locks or threads. Fails on any report, also one of a child process.
 #
-# usage: deploy/tsan.sh [FOLDER...]     (default: session storage fuse api daemon model mount)
+# usage: deploy/tsan.sh [FOLDER...]     (default: session storage fuse api daemon model mount escrowd)
+#
+# Of escrowd's tests those labelled not_under_tsan are left out: none of its processes has only one thread there, so
+# that none can make the user namespace of a confined run, and memory is no measure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folders=("$@")
-[ $# -gt 0 ] || folders=(session storage fuse api daemon model mount)
+[ $# -gt 0 ] || folders=(session storage fuse api daemon model mount escrowd)
 
 deploy/setup.sh
 cmake --preset tsan -Wno-dev >/dev/null
 targets=()
 for folder in "${folders[@]}"; do targets+=("tests/$folder/all"); done
+[[ " ${folders[*]} " != *" escrowd "* ]] || targets+=(escrow escrowd)
 cmake --build --preset tsan --parallel "$(nproc)" --target "${targets[@]}"
 
 # Where children write too, some of them as other users: an exit status alone would not say what a child met.
@@ -27,7 +31,7 @@ status=0
 for folder in "${folders[@]}"; do
   printf '\n== tests/%s under ThreadSanitizer\n' "$folder"
   "${run[@]}" ctest --test-dir "build/tsan/tests/$folder" --output-on-failure --no-tests=error --timeout 600 --quiet \
-    --output-log "$reports/ctest.log" || { status=1; cat "$reports/ctest.log"; }
+    --label-exclude not_under_tsan --output-log "$reports/ctest.log" || { status=1; cat "$reports/ctest.log"; }
   tail -n 4 "$reports/ctest.log"
 done
 for report in "$reports"/report.*; do

@@ -17,6 +17,7 @@
 #include <optional>
 #include <thread>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "fuse/io_uring.h"
@@ -178,7 +179,11 @@ void Mount::Impl::start_threads() {
     // The first request is INIT: answering it starts the threads of io_uring.
     const SignalsBlocked signals_blocked;
     const std::unique_ptr<std::byte[]> buffer(new std::byte[kRequest_bytes]);
-    if (const auto bytes = next_request(buffer.get())) answer_request(buffer.get(), *bytes);
+    const auto bytes = next_request(buffer.get());
+    // One mount after the other: libfuse asks for the node of each CPU, which libnuma keeps without a lock of its own.
+    static session::Synchronized<std::monostate> making_rings;
+    const auto alone = making_rings.lock();
+    if (bytes) answer_request(buffer.get(), *bytes);
   }
   add_thread();
 }

@@ -4,7 +4,6 @@
 #include <bit>
 
 #include "session/error.h"
-#include "session/path_pattern.h"
 #include "session/repo_path.h"
 
 namespace escrow::session {
@@ -30,7 +29,7 @@ std::vector<std::string> components_of(std::string_view glob) {
   throw Error(Errc::bad_request, "the pattern \"" + pattern + "\" " + why);
 }
 
-// Whether every '[' has its ']', as glob_match() reads them.
+// Whether every '[' has its ']', as a Glob reads them.
 bool has_closed_classes(std::string_view glob) {
   for (std::size_t i = 0; i < glob.size(); ++i) {
     if (glob[i] == '\\') {
@@ -44,6 +43,10 @@ bool has_closed_classes(std::string_view glob) {
     }
   }
   return true;
+}
+
+bool matches_component(const std::string& pattern, std::string_view name) {
+  return has_wildcard(pattern) ? glob_match(pattern, name) : pattern == name;
 }
 
 bool ends_escaping(std::string_view glob) {
@@ -126,13 +129,13 @@ void AccessPolicy::add(const std::string& text, const PolicyRule& rule, std::siz
   }
   pattern.anchored = glob.find('/') != std::string_view::npos;
   if (glob.front() == '/') glob.remove_prefix(1);
-  pattern.glob = glob;
+  if (has_wildcard(glob)) pattern.glob.emplace(glob);
   if (pattern.anchored) pattern.components = components_of(glob);
 
   const auto at = static_cast<std::uint32_t>(patterns_.size());
   if (text == "/" || text == "**") root_.push_back(at);
   if (!has_wildcard(glob)) {
-    (pattern.anchored ? whole_paths_ : names_)[pattern.glob].push_back(at);
+    (pattern.anchored ? whole_paths_ : names_)[std::string(glob)].push_back(at);
   } else if (!pattern.anchored && glob.starts_with("*.") && !has_wildcard(glob.substr(1)) && glob.rfind('.') == 1) {
     endings_[std::string(glob.substr(1))].push_back(at);
   } else if (const std::size_t slash = glob.substr(0, glob.find_first_of("*?[\\")).rfind('/');
@@ -155,7 +158,7 @@ void AccessPolicy::visit_own_matches(std::string_view path, bool is_directory, V
   const auto consider = [&](std::uint32_t number, bool matches) {
     const Pattern& pattern = patterns_[number];
     if (pattern.directories_only && !is_directory) return;
-    if (matches || glob_match(pattern.glob, pattern.anchored ? path : name)) visit(number, pattern);
+    if (matches || pattern.glob->match(pattern.anchored ? path : name)) visit(number, pattern);
   };
   const auto consider_all = [&](const Index& index, std::string_view key, bool matches) {
     if (index.empty()) return;
@@ -218,7 +221,7 @@ bool AccessPolicy::may_match_below(const Pattern& pattern, std::string_view path
     if (at == pattern.components.size()) return false;
     if (pattern.components[at] == "**") return true;
     const std::size_t slash = std::min(path.find('/'), path.size());
-    if (!glob_match(pattern.components[at], path.substr(0, slash))) return false;
+    if (!matches_component(pattern.components[at], path.substr(0, slash))) return false;
     path.remove_prefix(std::min(slash + 1, path.size()));
   }
   return at < pattern.components.size();

@@ -17,6 +17,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "session/glob.h"
+
 namespace escrow::session {
 
 enum class Action : std::uint8_t { read, list, write, create, remove, rename, metadata };
@@ -108,7 +110,8 @@ class AccessPolicy {
 
  private:
   struct Pattern {
-    std::string glob, text;
+    std::string text;
+    std::optional<Glob> glob;  // nullopt: without wildcards, so that its index finds it
     std::size_t policy = 0, rule = 0;
     bool allows = false;
     Actions actions;

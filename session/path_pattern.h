@@ -1,11 +1,13 @@
-// gitignore-style patterns over repository paths (gitignore(5)): `*` and `?` within a component, `**` across,
-// `[...]` classes, a leading `/` or an inner `/` anchors, a trailing `/` matches directories only, `!` re-includes.
-// The last pattern that matches decides. A plain value; thread-safe for reading.
+// gitignore-style patterns over repository paths (gitignore(5)): globs (glob.h) of which a leading `/` or an inner `/`
+// anchors, a trailing `/` matches directories only, `!` re-includes. The last pattern that matches decides. A plain
+// value; thread-safe for reading.
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "session/glob.h"
 
 namespace escrow::session {
 
@@ -21,13 +23,10 @@ class PathPatterns {
 
  private:
   struct Pattern {
-    std::string glob;
+    Glob glob;
     bool anchored = false, directories_only = false, negated = false;
   };
   std::vector<Pattern> patterns_;
 };
-
-// git's wildmatch with WM_PATHNAME (wildmatch.c).
-bool glob_match(std::string_view glob, std::string_view text);
 
 }  // namespace escrow::session

@@ -110,10 +110,13 @@ struct GitQuarantine::Walk {
 
 std::vector<ObjectId> GitQuarantine::collect(const ObjectId& root) {
   Walk walk{*this, {}, {}, {}, {}};
-  for (const Publication& publication : *publications_.lock()) {
-    // A pack that has lost its .keep may be taken away at any moment: it does not count.
-    if (::access((publication.stem + ".keep").c_str(), F_OK) != 0) continue;
-    walk.published.push_back(std::make_shared<const PackFile>(publication.stem));
+  {
+    const auto publications = publications_.lock();
+    for (const Publication& publication : *publications) {
+      // A pack that has lost its .keep may be taken away at any moment: it does not count.
+      if (::access((publication.stem + ".keep").c_str(), F_OK) != 0) continue;
+      walk.published.push_back(std::make_shared<const PackFile>(publication.stem));
+    }
   }
   if (walk.claim(root)) walk.pending.push_back({root, std::nullopt});
   while (!walk.pending.empty()) {

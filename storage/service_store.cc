@@ -19,7 +19,7 @@ using session::SessionId;
 namespace {
 
 // Lists of names and values are joined with a NUL after each.
-constexpr std::array<const char*, 2> kMigrations = {R"(
+constexpr std::array<const char*, 3> kMigrations = {R"(
   CREATE TABLE repository (
     name TEXT PRIMARY KEY NOT NULL, path BLOB NOT NULL UNIQUE, registered_by TEXT NOT NULL
   ) WITHOUT ROWID;
@@ -49,6 +49,12 @@ constexpr std::array<const char*, 2> kMigrations = {R"(
                                         ',');
   ALTER TABLE terms DROP COLUMN opens;
   ALTER TABLE terms DROP COLUMN data;
+)",
+                                                     R"(
+  UPDATE session SET request_key = CASE
+    WHEN request_key LIKE 'run %' THEN '/v1/runs ' || substr(request_key, length('run ') + 1)
+    ELSE '/v1/sessions ' || request_key END
+  WHERE request_key IS NOT NULL AND request_key NOT LIKE '/v1/repositories/% %';
 )"};
 
 constexpr std::int32_t kServiceId = 0x65736364;  // "escd"
@@ -180,7 +186,7 @@ struct ServiceStore::Connection {
   Statement forget_keys{database,
                         "UPDATE session SET request_key = NULL WHERE request_key IS NOT NULL AND EXISTS "
                         "(SELECT 1 FROM request WHERE principal = session.owner AND created_s < ? AND "
-                        "session.request_key IN (key, substr(route, length('POST ') + 1) || ' ' || key))"};
+                        "session.request_key = substr(route, length('POST ') + 1) || ' ' || key)"};
   Statement forget_requests{database, "DELETE FROM request WHERE created_s < ?"};
 };
 

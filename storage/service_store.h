@@ -39,7 +39,7 @@ class ServiceStore {
     std::string repository;
     std::string owner;        // the principal that opened it
     std::string external_id;  // unique for the owner; empty: none
-    std::string request_key;  // the Idempotency-Key it was opened with; unique for the owner; empty: none
+    std::string request_key;  // of the request that opened it: "TARGET KEY"; unique for the owner; empty: none
     std::string message;      // of the commit, unless the request for it says otherwise
     std::string mountpoint;   // where it is to be mounted as long as it is open; empty: nowhere
     std::map<std::string, std::string> labels;

@@ -144,6 +144,14 @@ def bare_mutexes(sources):
                 yield path, number, f"{match.group(0)} outside session/synchronized.h: use Synchronized<T>"
 
 
+def loops_under_locks(sources):
+    """What a loop goes through is not reached through a lock that is let go of before its first turn."""
+    pattern = re.compile(r"\bfor \([^;{]*? : [^;{)]*\block(_shared)?\(\)")
+    for path, text in sources.having(".h", ".cc"):
+        for number, _ in lines_matching(pattern, without_comments(text)):
+            yield path, number, "the lock is let go of before the first turn: give the guard a name, before the loop"
+
+
 def file_lengths(sources):
     """No file is longer than MAX_LINES lines."""
     for path, text in sources.having(".h", ".cc", ".py", ".sh", "CMakeLists.txt", ".cmake"):
@@ -251,6 +259,7 @@ RULES = {
     "LayersIncludeOnlyWhatTheyMay": layers,
     "ForeignLibrariesStayInTheirFolder": foreign_libraries,
     "MutexesAreSynchronized": bare_mutexes,
+    "LoopsHoldTheirLocks": loops_under_locks,
     "FilesAreShort": file_lengths,
     "LinesAreShort": line_lengths,
     "NothingIsLeftUnfinished": unfinished_work,

@@ -5,6 +5,7 @@ import errno
 import os
 import subprocess
 import tempfile
+import time
 
 from holes_test import descriptors
 from service import eventually, expect, expect_equal, fail, main, read, write
@@ -91,6 +92,30 @@ def AWriteToAMountOnAFullDiskFailsInTheCall(start):
         os.unlink(f'{point}/large')
         expect_equal('with room', service.finish(session, {'exit_code': 0}).expect(200)['state'], 'committed')
         expect_equal('the content', service.git('show', 'main:before'), 'before')
+
+
+def WhatIsOverdueOnAFullDiskIsTriedNowAndThenAndNotGivenUp(start):
+    with tempfile.NamedTemporaryFile() as log, small_disk(24) as disk, start() as service:
+        service.stop()
+        os.unlink(f'{service.directory}/log')
+        os.symlink(log.name, f'{service.directory}/log')
+        service.start()
+        session, point = service.open_mounted(keep_on_failure=True, lease_ms=2000)
+        with open(f'{point}/new', 'w', encoding='ascii') as file:
+            file.write('new')
+            file.flush()
+            os.fsync(file.fileno())
+        fill(disk)
+        def tried():
+            return read(log.name).count('is overdue and could not be rolled back')
+        eventually('it is tried', lambda: tried() > 0)
+        time.sleep(6)
+        print(f'tried {tried()} times')
+        expect(2 <= tried() <= 5, f'tried {tried()} times in 6 s')
+        expect_equal('the state meanwhile', service.state(session), 'open')
+        make_room(disk)
+        eventually('it is rolled back', lambda: service.state(session) == 'rolled_back', 20)
+        expect_equal('what is kept', service.git('show', f'refs/sessions/{session}:new'), 'new')
 
 
 def AServiceThatCannotStartOnAFullDiskSaysSo(start):

@@ -9,12 +9,12 @@ from description import DESCRIPTION
 from service import NOBODY, NOBODY_NAME, Answer, as_user, eventually, expect, expect_equal, main, request, write
 
 
-def asked(service, method, target, body=None, headers=None):
+def asked(service, method, target, body=None, headers=None, groups=None):
     """(status, document) that the user nobody gets."""
     def ask():
         answer = request(service.socket, method, target, body, headers)
         return answer.status, answer.json
-    return as_user(NOBODY, ask)
+    return as_user(NOBODY, ask, groups)
 
 
 def refused(service, method, target, status, code, body=None):

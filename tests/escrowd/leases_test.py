@@ -64,6 +64,23 @@ def LeasesAndDeadlinesHoldOverRestarts(start):
         expect_equal('renewed', service.state(renewed), 'open')
 
 
+def AnExpiryThatTakesLongHoldsNobodyElseUp(start):
+    with start() as service:
+        terms = {'keep_on_failure': True, 'lease_ms': 1500}
+        slow = [service.open_mounted(f'slow-{number}', **terms) for number in range(2)]
+        for _, point in slow:
+            with open(f'{point}/large', 'wb') as file:
+                file.truncate(20 << 30)
+        quick = [service.open(**terms)['session'] for _ in range(4)]
+        for session in quick:
+            service.put(f'/v1/sessions/{session}/files/new', b'new').expect(201)
+        for session in quick:
+            expect_equal('the outcome', ended(service, session), ('rolled_back', 'lease_expired'))
+            expect_equal('what is kept', service.git('show', f'refs/sessions/{session}:new'), 'new')
+        expect_equal('the slow ones', [service.state(session) for session, _ in slow], ['open', 'open'])
+        service.stop(signal.SIGKILL)  # it would wait for them
+
+
 def ATimedOutSessionIsRolledBackWhateverComesLater(start):
     with start() as service:
         session, point = service.open_mounted(timeout_ms=1000)

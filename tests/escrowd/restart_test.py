@@ -130,11 +130,18 @@ def AKeyIsHeldToItsBodyOverAKillAndForgottenAfterADay(start):
         service.start()
         nightly = imported().expect(201)['session']
         expect_equal('the import again', imported().expect(201)['session'], nightly)
+        def started():
+            return service.post('/v1/runs', {'repository': 'data', 'command': ['true']},
+                                headers={'Idempotency-Key': 'k'}).expect(201)['run']
+        ran = started()
+        expect_equal('the run again', started(), ran)
+        service.get(f'/v1/runs/{ran}/wait').expect(200)
         service.stop()
         change_requests(service, 'created_s = created_s - 86500')
         service.start()
         expect(imported().expect(201)['session'] != nightly, 'the key of the import is not forgotten')
         expect(opened().expect(201)['session'] != first, 'the key is not forgotten')
+        expect(started() != ran, 'the key of the run is not forgotten')
 
 
 def RequestsUnderWayAreAnsweredBeforeTheEnd(start):

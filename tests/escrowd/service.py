@@ -57,15 +57,15 @@ def request(path, method, target, body=None, headers=None, timeout=30):
         connection.close()
 
 
-def as_user(uid, action):
-    """What `action` returns (as JSON) when another user does it, in a process of its own."""
+def as_user(uid, action, groups=None):
+    """What `action` returns (as JSON) when another user does it, in a process of its own, in its group or in these."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         status = 1
         try:
             os.close(reader)
-            os.setgroups([uid])
+            os.setgroups([uid] if groups is None else groups)
             os.setgid(uid)
             os.setuid(uid)
             os.write(writer, json.dumps(action()).encode())
@@ -92,7 +92,7 @@ class Service:
         self.socket = f'{self.directory}/escrowd.sock'
         self.repositories, self.mounts = f'{self.directory}/repositories', f'{self.directory}/mounts'
         self.repository = f'{self.repositories}/data.git'
-        self.process = None
+        self.process, self.before = None, []  # what escrowd is started with
         os.mkdir(self.repositories)
         os.mkdir(self.mounts)
         os.makedirs(f'{self.directory}/in/dir/sub')
@@ -139,8 +139,8 @@ class Service:
 
     def start(self):
         with open(f'{self.directory}/log', 'ab') as log:
-            self.process = subprocess.Popen([self.escrowd_binary, '--config', self.config_path], stderr=log,
-                                            stdin=subprocess.DEVNULL)
+            self.process = subprocess.Popen([*self.before, self.escrowd_binary, '--config', self.config_path],
+                                            stderr=log, stdin=subprocess.DEVNULL)
         def answers():
             if self.process.poll() is not None:
                 self.show_log()

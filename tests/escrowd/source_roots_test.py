@@ -4,6 +4,7 @@ the configuration lets callers name it and they could read it themselves. Asked 
 """
 import ctypes
 import fcntl
+import grp
 import os
 import pwd
 import shutil
@@ -15,7 +16,7 @@ import time
 from holes_test import asked
 from imports_test import IMPORTS, is_unchanged, make_odd_directory, omitted, send, until_it_is_imported
 from remote_test import Remote, make_token
-from service import NOBODY, NOBODY_NAME, expect, expect_equal, fail, main, write
+from service import NOBODY, NOBODY_NAME, expect, expect_equal, fail, main, read, write
 
 
 def at_source(service, name=''):
@@ -136,6 +137,53 @@ def NobodyImportsWhatTheyCouldNotRead(start):
         owners = {os.stat(os.path.join(at, name)).st_uid for at, _, names in os.walk(service.repository)
                   for name in names}
         expect_equal('whose the files of the repository are', owners, {0})
+
+
+# As the kernel judges that process: what the user database says of its user is no matter.
+def APeerReadsWithTheGroupsOfItsProcess(start):
+    group = grp.getgrnam('daemon').gr_gid
+    expect(pwd.getpwuid(NOBODY).pw_name not in grp.getgrgid(group).gr_mem, 'nobody is a member of daemon')
+    with started(start) as service:
+        make_tree(at_source(service, '/data'), a='a')
+        os.chown(at_source(service, '/data/a'), 0, group)
+        os.chmod(at_source(service, '/data/a'), 0o640)
+        many = list(range(100_000, 100_300))
+        for groups, status in (([NOBODY], 403), ([NOBODY, group], 201), ([], 403), ([group], 201), (many, 403),
+                               (many + [group], 201)):
+            got, answer = asked(service, 'POST', IMPORTS, {'source': at_source(service, '/data')}, groups=groups)
+            expect_equal(f'in {len(groups)} groups up to {groups[-1:]}', (got, answer.get('code')),
+                         (status, 'forbidden' if status == 403 else None))
+        # The group that its files have (egid).
+        os.chown(at_source(service, '/data/a'), 0, NOBODY)
+        expect_equal('its first group', asked(service, 'POST', IMPORTS, {'source': at_source(service, '/data')},
+                                              groups=[])[0], 201)
+
+
+def AServiceThatCannotReadAsOthersSaysSoAndServesItsOwn(start):
+    with started(start) as service:
+        make_tree(at_source(service, '/data'), a='a')
+        check = [service.escrowd_binary, '--config', service.config_path, '--check-config']
+        def checked(*before):
+            result = subprocess.run([*before, *check], capture_output=True, text=True, check=True, timeout=60)
+            return result.stderr
+        expect_equal('what is said of one that can', checked(), '')
+        for capabilities in ('-setuid', '-setgid', '-setuid,-setgid'):
+            without = ['setpriv', '--bounding-set', capabilities]
+            said = checked(*without)
+            expect('source_roots' in said and 'CAP_SETUID and CAP_SETGID' in said, f'{capabilities}: {said!r}')
+            service.stop()
+            service.before = without
+            service.start()
+            expect('CAP_SETUID and CAP_SETGID' in read(f'{service.directory}/log'), 'nothing is said at the start')
+            problem = refused(service, at_source(service, '/data'), 403, 'forbidden', capabilities)
+            expect(not problem['retryable'] and 'run it as root with both; or send an archive' in problem['detail'],
+                   problem)
+            imported(service, '/data')
+            os.truncate(f'{service.directory}/log', 0)
+        service.stop()
+        service.config['source_roots'] = []
+        service.write_config()
+        expect_equal('where nothing is to be read', checked(*without), '')
 
 
 def ATokenReadsAsTheUserThatItNames(start):

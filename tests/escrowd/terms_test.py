@@ -84,6 +84,19 @@ def ASessionIsMountedAnotherWayLater(start):
             service.stop()
             service.start()
             view = service.get(f'/v1/sessions/{session}').expect(200)
+        # As it is mounted already it is the same request; in another way it is to be unmounted first.
+        def again(**fields):
+            return service.post(f'/v1/sessions/{session}/mount', {'mountpoint': point, **fields})
+        wanted = {'io': {'opens': 'none', 'data': 'cached', 'io_uring': 'auto'}, 'mount_options': ['nodiratime'],
+                  'xattr': 'user'}
+        flags = options_of_mount(point)
+        again(**wanted).expect(200)
+        for other in ({'mount_options': ['noexec']}, {**wanted, 'io': {'opens': 'daemon', 'data': 'cached'}},
+                      {**wanted, 'xattr': 'off'}, {**wanted, 'mount_options': ['nodiratime', 'noexec']}):
+            problem = again(**other).expect(409, 'wrong_state')
+            expect('unmount it there first' in problem['detail'], problem)
+        again().expect(200)
+        expect_equal('how it is mounted', (options_of_mount(point), again().json['io']['opens']), (flags, 'none'))
         problem = mount(io={'opens': 'none', 'data': 'passthrough'}).expect(400, 'invalid_value')
         expect_equal('the field', problem['field'], 'io')
         # What was refused has changed nothing.
@@ -107,10 +120,18 @@ def TermsOfAnOlderServiceAreKept(start):
     with start() as service:
         leased, point = service.open_mounted(io={'opens': 'daemon', 'data': 'cached'}, lease_ms=600_000)
         plain, plain_point = service.open_mounted('plain')
+        key = {'Idempotency-Key': 'k'}
+        opened = service.post('/v1/sessions', {'repository': 'data'}, headers=key).expect(201)['session']
+        started = run(service, shell('true'), headers=key)
         service.stop()
         with sqlite3.connect(f'{service.directory}/state/escrowd.db') as database:
             options = dict(database.execute('SELECT session, mount_options FROM terms').fetchall())
-            expect_equal('what is stored', options, {leased: 'opens=daemon,io=cached', plain: ''})
+            expect_equal('what is stored', {name: options[name] for name in (leased, plain)},
+                         {leased: 'opens=daemon,io=cached', plain: ''})
+            # As if it had been killed before it kept the answers.
+            database.execute('UPDATE request SET status = NULL')
+            for name, old_key in ((opened, 'k'), (started, 'run k')):
+                database.execute('UPDATE session SET request_key = ? WHERE id = ?', (old_key, name))
             database.executescript('''
               ALTER TABLE terms ADD COLUMN opens TEXT NOT NULL DEFAULT '';
               ALTER TABLE terms ADD COLUMN data TEXT NOT NULL DEFAULT '';
@@ -124,6 +145,8 @@ def TermsOfAnOlderServiceAreKept(start):
                      ('daemon', 600_000, point))
         view = service.get(f'/v1/sessions/{plain}').expect(200)
         expect_equal('the plain one', (view['io']['opens'], view['mountpoint']), ('none', plain_point))
+        again = service.post('/v1/sessions', {'repository': 'data'}, headers=key).expect(201)['session']
+        expect_equal('what the keys had opened', (again, run(service, shell('true'), headers=key)), (opened, started))
 
 
 def TermsOfARunHoldUntilItsEnd(start):

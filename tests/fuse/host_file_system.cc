@@ -90,7 +90,8 @@ HostFileSystem::HostFileSystem(const std::string& root) {
 }
 
 HostFileSystem::~HostFileSystem() {
-  for (const auto& [node, number] : state_.lock()->descriptors) ::close(number);
+  const auto state = state_.lock();
+  for (const auto& [node, number] : state->descriptors) ::close(number);
 }
 
 int HostFileSystem::descriptor(NodeId node) const {
@@ -323,7 +324,8 @@ void HostFileSystem::release(NodeId node) {
 
 std::vector<NodeId> HostFileSystem::files() {
   std::vector<NodeId> result;
-  for (const auto& [node, count] : state_.lock()->retained) result.push_back(node);
+  const auto state = state_.lock();
+  for (const auto& [node, count] : state->retained) result.push_back(node);
   return result;
 }
 

@@ -48,7 +48,8 @@ TEST_F(Denials, AreCountedByKindAndTracedWithWhoAndWhy) {
   EXPECT_EQ(rows[0], (DenialCount{"open", "file 1", "policy 1, rule 1", 2, {100, 5}, {200, 0}}));
   EXPECT_EQ(rows[1].count, 1u);
   std::uint64_t lines = 0;
-  for (const TracedDenial& line : *traced.lock()) {
+  const auto all = traced.lock();
+  for (const TracedDenial& line : *all) {
     EXPECT_EQ(line.denial.action, "read");
     lines += line.count;
   }
@@ -78,7 +79,8 @@ TEST_F(Denials, AStormIsBoundedAndLosesNoCount) {
   EXPECT_EQ(total(), std::uint64_t{kStorm});
   EXPECT_EQ(world.catalog.denials(id).size(), kMaxDenials + 1);
   std::uint64_t lines = 0, counted = 0;
-  for (const TracedDenial& line : *traced.lock()) {
+  const auto all = traced.lock();
+  for (const TracedDenial& line : *all) {
     lines += 1;
     counted += line.count;
   }

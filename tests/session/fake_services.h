@@ -52,7 +52,8 @@ class FakeDirectories final : public session::SessionDirectories {
   }
   std::vector<Id> list() const override {
     std::vector<Id> ids;
-    for (const auto& [id, contents] : *state_.lock_shared()) ids.push_back(id);
+    const auto state = state_.lock_shared();
+    for (const auto& [id, contents] : *state) ids.push_back(id);
     return ids;
   }
   std::string path_of(const Id& id) const override { return "/fake/" + id.text(); }

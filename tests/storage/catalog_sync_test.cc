@@ -1,0 +1,111 @@
+// When the catalog waits for the disk, counted where SQLite asks for it: this program's fdatasync() and sqlite3_exec()
+// stand before those of the libraries (dlsym(3), RTLD_NEXT).
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <string_view>
+
+#include "session/error.h"
+#include "storage/sqlite_session_catalog.h"
+#include "tests/support/sample_record.h"
+#include "tests/support/temporary_directory.h"
+
+namespace {
+
+std::atomic<int> syncs = 0;
+std::atomic<bool> refuses_to_be_synced = false;  // once
+
+}  // namespace
+
+extern "C" int fdatasync(int descriptor) {
+  ++syncs;
+  return static_cast<int>(::syscall(SYS_fdatasync, descriptor));
+}
+
+extern "C" int sqlite3_exec(sqlite3* database, const char* sql, int (*callback)(void*, int, char**, char**),
+                            void* first, char** message) {
+  if (std::string_view(sql) == "PRAGMA synchronous = FULL" && refuses_to_be_synced.exchange(false)) return SQLITE_NOMEM;
+  static const auto next = reinterpret_cast<decltype(&sqlite3_exec)>(::dlsym(RTLD_NEXT, "sqlite3_exec"));
+  return next(database, sql, callback, first, message);
+}
+
+namespace escrow::storage {
+namespace {
+
+using session::Error;
+using session::SessionRecord;
+using session::State;
+
+class CatalogSync : public testing::Test {
+ protected:
+  CatalogSync() { refuses_to_be_synced = false; }
+
+  static void note(SqliteSessionCatalog& catalog, SessionRecord& record, const std::string& mountpoint) {
+    record.mountpoint = mountpoint;
+    catalog.note(record, "host", "mounted");
+  }
+  // Of a write that is to be on disk when it returns.
+  static int syncs_of_a_transition(SqliteSessionCatalog& catalog) {
+    SessionRecord record = support::sample_record(session::SessionId::generate());
+    catalog.insert(record);
+    const int before = syncs;
+    record.state = State::rolled_back;
+    catalog.transition(State::open, record, "who", "why");
+    return syncs - before;
+  }
+
+  support::TemporaryDirectory directory_;
+  const std::string path_ = directory_.path() + "/catalog.db";
+  SessionRecord record_ = support::sample_record(session::SessionId::generate());
+};
+
+TEST_F(CatalogSync, ANoteDoesNotWaitForTheDiskAndWhatFollowsDoes) {
+  SqliteSessionCatalog catalog(path_);
+  catalog.insert(record_);
+  const int before = syncs;
+  for (int turn = 0; turn < 20; ++turn) note(catalog, record_, "/mnt/" + std::to_string(turn));
+  EXPECT_EQ(syncs, before);
+  EXPECT_GT(syncs_of_a_transition(catalog), 0);
+}
+
+TEST_F(CatalogSync, ARefusedNoteLeavesOtherWritesTheirSync) {
+  SqliteSessionCatalog catalog(path_);
+  EXPECT_THROW(note(catalog, record_, "/mnt"), Error);
+  EXPECT_GT(syncs_of_a_transition(catalog), 0);
+}
+
+TEST_F(CatalogSync, WhereItCannotBeTurnedOnAgainTheDatabaseIsOpenedAnew) {
+  SqliteSessionCatalog catalog(path_);
+  catalog.insert(record_);
+  for (const char* mountpoint : {"/mnt/one", "/mnt/two"}) {
+    refuses_to_be_synced = true;
+    note(catalog, record_, mountpoint);
+    EXPECT_FALSE(refuses_to_be_synced);
+    EXPECT_EQ(catalog.find(record_.id)->mountpoint, mountpoint);
+    EXPECT_GT(syncs_of_a_transition(catalog), 0);
+  }
+  EXPECT_EQ(catalog.history(record_.id).size(), 3u);
+}
+
+TEST_F(CatalogSync, WhatWasNotedIsThereWhenTheProcessIsKilled) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    SqliteSessionCatalog catalog(path_);
+    catalog.insert(record_);
+    note(catalog, record_, "/mnt/noted");
+    ::kill(::getpid(), SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(SqliteSessionCatalog(path_).find(record_.id)->mountpoint, "/mnt/noted");
+}
+
+}  // namespace
+}  // namespace escrow::storage
