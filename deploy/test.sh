@@ -43,5 +43,5 @@ step "What this machine allows, and so what the tests use"
 build/dev/daemon/escrow doctor || true
 
 step "Tests"
-# One more at a time than there are processors: many tests wait more than they compute.
-ctest --test-dir build/dev --output-on-failure --no-tests=error --parallel "$((jobs + 1))" --timeout 600
+# Two more at a time than there are processors: many tests wait more than they compute.
+ctest --test-dir build/dev --output-on-failure --no-tests=error --parallel "$((jobs + 2))" --timeout 600
