@@ -302,6 +302,7 @@ void ServiceSessions::end(const Found& found, const Caller& caller, const Ending
     }
     return;
   }
+  if (ending.reason == Reason::success || keep) host->record_if_room_is_short();
   warning = host->seal_and_unmount();
   if (ending.reason == Reason::success) {
     host->finish_commit(request);

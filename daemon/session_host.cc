@@ -1,6 +1,7 @@
 #include "daemon/session_host.h"
 
 #include <sys/eventfd.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -28,6 +29,8 @@ namespace {
 
 // How long a mount that was unmounted may take to end.
 constexpr std::chrono::milliseconds kPatience{1000};
+// More than what waits in memory to be recorded ever needs.
+constexpr std::uint64_t kPlenty_bytes = std::uint64_t{64} << 20;
 
 template <typename... Cases>
 struct Overloaded : Cases... {
@@ -115,6 +118,16 @@ struct SessionHost::Impl {
     session->gate().move_to(WriteGate::Position::draining);
     if (mount->is_mounted()) mount->flush(session->overlay().held_files());
     session->gate().move_to(WriteGate::Position::sealed);
+  }
+
+  // What was written in the last moments is in memory only. When it goes with the mount, and there is no room to commit
+  // it or to record it, it would be lost, and a commit after that be without it.
+  void record_if_room_is_short() {
+    struct statvfs disk {};
+    const bool is_known = ::statvfs(session->directory().c_str(), &disk) == 0;
+    if (is_known && std::uint64_t{disk.f_bavail} * disk.f_frsize >= kPlenty_bytes) return;
+    if (mount->is_mounted()) mount->flush(session->overlay().held_files());
+    session->overlay().flush(false);
   }
 
   // Unmounts, or detaches and says who still holds it.
@@ -213,6 +226,7 @@ struct SessionHost::Impl {
   api::Answer unmount() {
     refuse_while_run_owns("unmount");
     Held held = verbs.lock();
+    if (!held->ended) record_if_room_is_short();
     if (!held->ended && !mount->try_unmount()) {
       const std::string holders = holders_of(options.mount.mountpoint);
       throw Error(Errc::busy, "cannot unmount " + options.mount.mountpoint + ": it is in use" +
@@ -228,6 +242,7 @@ struct SessionHost::Impl {
     refuse_while_run_owns("finish");
     Held held = verbs.lock();
     if (held->ended) return late_finish_answer(session->record(), request);
+    if (request.reason == session::Reason::success || request.keep_result) record_if_room_is_short();
     std::string warning = seal_and_unmount(held);
     api::Answer answer = finish_session(*session, request, who, std::move(warning));
     end(held);
@@ -323,6 +338,11 @@ bool SessionHost::has_ended() const { return impl_->verbs.lock()->ended; }
 bool SessionHost::is_mounted() const { return impl_->mount->is_mounted(); }
 
 std::string SessionHost::seal_and_unmount() { return impl_->seal_and_unmount(impl_->verbs.lock()); }
+
+void SessionHost::record_if_room_is_short() {
+  const Impl::Held held = impl_->verbs.lock();
+  impl_->record_if_room_is_short();
+}
 
 session::CommitOutcome SessionHost::finish_commit(const session::CommitRequest& request) {
   Impl::Held held = impl_->verbs.lock();

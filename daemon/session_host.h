@@ -48,6 +48,9 @@ class SessionHost {
   bool has_ended() const;  // committed, rolled back, or sealed for a reviewer
   bool is_mounted() const;
 
+  // Before a session whose work is to be kept is taken away. Throws Error{no_space}: nothing has changed.
+  void record_if_room_is_short();
+
   // No byte reaches the session after this returns: new changes are refused, what the kernel holds dirty is written
   // back, then the mount is taken away (detached when something still holds it). Returns a sentence naming the
   // holders, or nothing. Idempotent.

@@ -74,6 +74,19 @@ def AFullDiskIsSaidAndNothingIsLost(start):
         service.escrow('verify')
 
 
+def WhatIsOnlyInMemoryStaysThereUntilThereIsRoom(start):
+    with small_disk(24) as disk, start() as service:
+        session, point = service.open_mounted()
+        fill(disk)
+        write(f'{point}/late', 'late\n')
+        for verb, body in (('finish', {'exit_code': 0}), ('unmount', {}), ('finish', {'exit_code': 0})):
+            service.post(f'/v1/sessions/{session}/{verb}', body).expect(507, 'no_space')
+            expect_equal('what the mount shows', read(f'{point}/late'), 'late\n')
+        make_room(disk)
+        service.finish(session, {'exit_code': 0}).expect(200)
+        expect_equal('what is committed', service.git('show', 'main:late'), 'late')
+
+
 def AWriteToAMountOnAFullDiskFailsInTheCall(start):
     with small_disk(24) as disk, start() as service:
         session, point = service.open_mounted()
