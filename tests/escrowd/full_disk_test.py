@@ -77,14 +77,15 @@ def AFullDiskIsSaidAndNothingIsLost(start):
 def WhatIsOnlyInMemoryStaysThereUntilThereIsRoom(start):
     with small_disk(24) as disk, start() as service:
         session, point = service.open_mounted()
+        write(f'{point}/early', 'early\n')
         fill(disk)
-        write(f'{point}/late', 'late\n')
+        os.rename(f'{point}/early', f'{point}/late')  # no file would be made any more
         for verb, body in (('finish', {'exit_code': 0}), ('unmount', {}), ('finish', {'exit_code': 0})):
             service.post(f'/v1/sessions/{session}/{verb}', body).expect(507, 'no_space')
-            expect_equal('what the mount shows', read(f'{point}/late'), 'late\n')
+            expect_equal('what the mount shows', read(f'{point}/late'), 'early\n')
         make_room(disk)
         service.finish(session, {'exit_code': 0}).expect(200)
-        expect_equal('what is committed', service.git('show', 'main:late'), 'late')
+        expect_equal('what is committed', service.git('ls-tree', '--name-only', 'main'), 'a.txt\ndir\nlate')
 
 
 def AWriteToAMountOnAFullDiskFailsInTheCall(start):
