@@ -22,7 +22,8 @@ cmake --build --preset tsan --parallel "$(nproc)" --target "${targets[@]}"
 reports=$(mktemp -d "${TMPDIR:-/tmp}/escrow-tsan.XXXXXX")
 trap 'rm -rf "$reports"' EXIT
 chmod 1777 "$reports"
-export REQUIRE_FUSE=${REQUIRE_FUSE:-1} TSAN_OPTIONS="second_deadlock_stack=1 log_path=$reports/report"
+export REQUIRE_FUSE=${REQUIRE_FUSE:-1}
+export TSAN_OPTIONS="second_deadlock_stack=1 log_path=$reports/report suppressions=$PWD/tests/tsan.supp"
 
 # ThreadSanitizer of older compilers cannot live with the address randomisation of newer kernels.
 run=()
