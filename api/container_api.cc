@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
+#include <ctime>
 #include <sstream>
 #include <utility>
 
@@ -44,6 +46,33 @@ std::string text_of(const Json& json, const std::string& name) {
   return found == json.end() ? std::string() : text_of(*found);
 }
 
+std::optional<int> number_of(const Json& json, const std::string& name) {
+  const auto found = json.find(name);
+  return found == json.end() || !found->is_number_integer() ? std::nullopt : std::optional(found->get<int>());
+}
+
+// Of RFC 3339, as Go writes it; 0: it is none, or of the year 1, which stands for never.
+std::int64_t time_ns(const std::string& text) {
+  std::tm date{};
+  int length = 0;
+  const int fields = std::sscanf(text.c_str(), "%4d-%2d-%2dT%2d:%2d:%2d%n", &date.tm_year, &date.tm_mon, &date.tm_mday,
+                                 &date.tm_hour, &date.tm_min, &date.tm_sec, &length);
+  if (fields != 6 || date.tm_year < 1970) return 0;
+  date.tm_year -= 1900;
+  date.tm_mon -= 1;
+  std::int64_t time = static_cast<std::int64_t>(::timegm(&date)) * kNanoseconds;
+  const char* rest = text.c_str() + length;
+  if (*rest == '.') {
+    std::int64_t unit = kNanoseconds;
+    for (++rest; *rest >= '0' && *rest <= '9'; ++rest) time += (*rest - '0') * (unit /= 10);
+  }
+  int hours = 0, minutes = 0;
+  if ((*rest == '+' || *rest == '-') && std::sscanf(rest + 1, "%2d:%2d", &hours, &minutes) == 2) {
+    time -= (*rest == '+' ? 1 : -1) * (hours * 3600 + minutes * 60) * kNanoseconds;
+  }
+  return time;
+}
+
 bool flag_of(const Json& json, const std::string& name) {
   const auto found = json.find(name);
   return found != json.end() && found->is_boolean() && found->get<bool>();
@@ -60,19 +89,6 @@ ContainerApi::Event event_of(const Json& json) {
   if (time != json.end() && time->is_number_integer()) event.time_ns = time->get<std::int64_t>();
   for (const auto& [name, value] : object_of(actor, "Attributes").items()) event.attributes[name] = text_of(value);
   return event;
-}
-
-// As a runtime writes it: "9", "SIGKILL" or "KILL"; 0: none of them.
-int signal_number(std::string_view text) {
-  int number = 0;
-  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (failed == std::errc() && end == text.data() + text.size()) return number;
-  if (text.starts_with("SIG")) text.remove_prefix(3);
-  for (number = 1; number < NSIG; ++number) {
-    const char* name = ::sigabbrev_np(number);
-    if (name != nullptr && text == name) return number;
-  }
-  return 0;
 }
 
 // The slashes of an image's name are those of the path.
@@ -141,6 +157,12 @@ std::vector<ContainerApi::Event> ContainerApi::events_since(std::int64_t since_n
 
 void ContainerApi::ping() { impl_->get(impl_->events, "/_ping"); }
 
+bool ContainerApi::keeps_containers() {
+  if (impl_->is_podman()) return false;  // it has no server to restart, and its events are in a file
+  const auto body = impl_->get(impl_->events, "/info");
+  return body && flag_of(parse_object(*body), "LiveRestoreEnabled");
+}
+
 bool ContainerApi::tells_of_mounts() { return !impl_->is_podman(); }
 
 std::optional<ContainerApi::Container> ContainerApi::container(const std::string& id) {
@@ -152,14 +174,33 @@ std::optional<ContainerApi::Container> ContainerApi::container(const std::string
   // Podman 4.3 has no sign of a stop to rely on. Of 100 stops that a container trapped it recorded 5, and its state
   // "stopping" was there to be read in 82, before who cleans up replaces it. A second event "cleanup" comes after each,
   // but not when the program that stops it is killed after the signal, and not with --rm.
+  const std::string status = text_of(state, "Status");
+  const bool has_ended = status == "exited" || status == "dead" || status == "stopped";
   Container container{.is_running = flag_of(state, "Running"),
+                      .process = static_cast<pid_t>(number_of(state, "Pid").value_or(0)),
+                      .started_ns = time_ns(text_of(state, "StartedAt")),
+                      .exit_code = {},
+                      .ran_out_of_memory = flag_of(state, "OOMKilled"),
                       .volumes = {},
                       .stop_signal = stop_signal,
                       .hides_stops = impl_->is_podman() && stop_signal != SIGKILL};
+  if (has_ended) container.exit_code = number_of(state, "ExitCode");
   for (const Json& mount : get_array(json, "Mounts")) {
     if (mount.is_object() && text_of(mount, "Type") == "volume") container.volumes.push_back(text_of(mount, "Name"));
   }
   return container;
+}
+
+int signal_number(std::string_view text) {
+  int number = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (failed == std::errc() && end == text.data() + text.size()) return number;
+  if (text.starts_with("SIG")) text.remove_prefix(3);
+  for (number = 1; number < NSIG; ++number) {
+    const char* name = ::sigabbrev_np(number);
+    if (name != nullptr && text == name) return number;
+  }
+  return 0;
 }
 
 std::string ContainerApi::image_digest(const std::string& name) {

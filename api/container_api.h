@@ -6,12 +6,15 @@
 // Sources: Docker Engine API v1.41; podman-system-service(1).
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace escrow::api {
@@ -40,12 +43,18 @@ class ContainerApi {
 
   struct Container {
     bool is_running = false;
+    pid_t process = 0;                // its first, while it runs
+    std::int64_t started_ns = 0;      // the last time, since the epoch; 0: never
+    std::optional<int> exit_code;     // of that time, once it has ended
+    bool ran_out_of_memory = false;
     std::vector<std::string> volumes;  // names
     int stop_signal = 0;       // that it asks to be stopped with; 0: the runtime's own
     bool hides_stops = false;  // nobody is told when it is stopped, and it can make of that what it likes
   };
   // nullopt: there is no such container. Podman answers when nobody works on it, be it that they wait for us.
   std::optional<Container> container(const std::string& id);
+  // Whether containers outlive a restart of the runtime, so that an end that nobody was told of is the container's own.
+  bool keeps_containers();
   // "name@sha256:..." of the manifest where the image came from a registry, else of its id. Empty: it is gone.
   std::string image_digest(const std::string& name);
 
@@ -53,5 +62,8 @@ class ContainerApi {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// As a runtime writes a signal: "9", "SIGKILL" or "KILL"; 0: none of them.
+int signal_number(std::string_view text);
 
 }  // namespace escrow::api

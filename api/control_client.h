@@ -1,7 +1,13 @@
 // Asks the host process of a session, over its control socket. One request at a time; not thread-safe.
+//
+// An answer may take as long as it takes, while the host is there: one that has said nothing for a while is pinged.
 #pragma once
 
+#include <sys/types.h>
+
+#include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -14,15 +20,35 @@ class ControlClient {
   // Throws Error{unavailable} when nobody listens there.
   explicit ControlClient(const std::string& directory);
   ~ControlClient();
-  ControlClient(ControlClient&& other) noexcept : socket_(std::exchange(other.socket_, -1)) {}
+  ControlClient(ControlClient&& other) noexcept
+      : directory_(std::move(other.directory_)), who_(std::move(other.who_)), socket_(std::exchange(other.socket_, -1)),
+        is_silent_(other.is_silent_) {}
   ControlClient& operator=(ControlClient&&) = delete;
 
+  // Whom the requests are made for; without: this process's user, as the host sees it.
+  void speak_for(const std::string& who) { who_ = who; }
+
   // Parts that precede the answer go to `on_part`. Throws the Error that the host answers, Error{unavailable} when it
-  // goes away without an answer.
-  Answer ask(const Request& request, const std::function<void(const DiffPart&)>& on_part = {});
+  // goes away without an answer, or does not answer a ping either. `can_answer`, where it is given, saves waiting for
+  // that: it says whether that process is able to answer anything.
+  Answer ask(const Request& request, const std::function<void(const DiffPart&)>& on_part = {},
+             const std::function<bool(pid_t host)>& can_answer = {});
+
+  // A look at a host that others need not wait for: nullopt when it does not answer within `patience`, or an error.
+  std::optional<Answer> ask_within(const Request& request, std::chrono::milliseconds patience) noexcept;
+
+  // After ask() has thrown: because the host answers nothing at all.
+  bool is_silent() const { return is_silent_; }
+  // The process that listens; 0: it is in another pid namespace.
+  pid_t host() const;
 
  private:
+  [[noreturn]] void give_up();
+  bool answers_ping() const;
+
+  std::string directory_, who_;
   int socket_ = -1;
+  bool is_silent_ = false;
 };
 
 }  // namespace escrow::api

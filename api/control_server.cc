@@ -30,9 +30,11 @@ namespace {
 constexpr std::chrono::milliseconds kRequestPatience = 10s;  // for one whole request to arrive
 constexpr std::chrono::milliseconds kIdlePatience = 60s;     // between requests on one connection
 constexpr std::chrono::milliseconds kAnswerPatience = 5s;    // for a client to take some of its answer
-constexpr std::size_t kMaxConnections = 32;
+constexpr std::size_t kMaxConnections = 128;
 
-ErrorAnswer error_answer(Errc code, const std::string& message) { return {.code = code, .message = message}; }
+ErrorAnswer error_answer(Errc code, const std::string& message) {
+  return {.code = code, .message = message, .denial = {}};
+}
 
 Descriptor listen_on(const std::string& directory) {
   const ControlAddress at(directory);
@@ -73,18 +75,19 @@ struct ControlServer::Impl {
   }
 
   ~Impl() {
-    signal_wake();
-    acceptor.join();
-    std::list<Connection> ending;
     {
       auto held = connections.lock();
       held->stopping = true;
       // No further request is read; an answer under way is still sent.
       for (Connection& connection : held->all) shutdown(connection.socket.get(), SHUT_RD);
     }
+    std::list<Connection> ending;
     while (take_one(ending)) {
     }
+    // Those that wait for it are told by the acceptor that somebody is here.
     for (Connection& connection : ending) connection.thread.join();
+    signal_wake();
+    acceptor.join();
     unlink((directory + "/control.sock").c_str());
   }
 
@@ -133,9 +136,10 @@ struct ControlServer::Impl {
 
   void start(Descriptor accepted) {
     auto held = connections.lock();
-    if (held->all.size() >= kMaxConnections) {
-      const ErrorAnswer full = error_answer(Errc::unavailable, "the session's host has too many clients; try again");
-      send_line(accepted.get(), encode(full), 100ms);
+    if (held->stopping || held->all.size() >= kMaxConnections) {
+      const char* const why = held->stopping ? "the session's host is about to end; try again"
+                                             : "the session's host has too many clients; try again";
+      send_line(accepted.get(), encode(error_answer(Errc::unavailable, why)), 100ms);
       return;
     }
     Connection& connection = held->all.emplace_back();
@@ -167,12 +171,16 @@ struct ControlServer::Impl {
       send_line(socket, encode(error_answer(Errc::not_permitted, "the session belongs to another user")), 1s);
       return;
     }
-    const Peer peer{.uid = credentials.uid, .gid = credentials.gid, .pid = credentials.pid};
+    const Peer peer{.uid = credentials.uid, .gid = credentials.gid, .pid = credentials.pid, .speaks_for = {}};
     LineReader reader(socket, kMaxRequestBytes);
     bool first = true;
     while (std::optional<std::string> line = reader.next(first ? kRequestPatience : kIdlePatience)) {
       first = false;
-      const std::optional<Answer> given = answer(*line, peer, socket);
+      if (*line == kPing) {
+        if (!send_line(socket, kPong, kAnswerPatience)) return;
+        continue;
+      }
+      const std::optional<Answer> given = answer(*line, peer, socket, reader.take_descriptor());
       if (!given || !send_line(socket, encode(*given), kAnswerPatience)) return;
     }
     if (reader.end() == LineReader::End::too_long) {
@@ -181,7 +189,7 @@ struct ControlServer::Impl {
   }
 
   // The catch site of the control socket. nullopt: the client took no more of a long answer.
-  std::optional<Answer> answer(const std::string& line, const Peer& peer, int socket) {
+  std::optional<Answer> answer(const std::string& line, Peer peer, int socket, const Descriptor& beside) {
     bool gone = false;
     const SendPart send_part = [&](const Answer& part) {
       if (gone || !send_line(socket, encode(part), kAnswerPatience)) {
@@ -190,7 +198,13 @@ struct ControlServer::Impl {
       }
     };
     try {
-      return handler(decode_request(line), peer, send_part);
+      Asked asked = decode_asked(line);
+      peer.speaks_for = std::move(asked.who);
+      if (auto* const write = std::get_if<WriteFileRequest>(&asked.request)) write->content = beside.get();
+      return handler(asked.request, peer, send_part);
+    } catch (const session::Denied& denied) {
+      if (gone) return std::nullopt;
+      return ErrorAnswer{.code = denied.code(), .message = denied.what(), .denial = denied.denial()};
     } catch (const Error& error) {
       if (gone) return std::nullopt;
       log.write(LogLevel::debug, std::string("control request refused: ") + error.what());

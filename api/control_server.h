@@ -24,6 +24,7 @@ struct Peer {
   uid_t uid;
   gid_t gid;
   pid_t pid;
+  std::string speaks_for;  // the principal that the request is made for; empty: the peer's own user
 };
 
 class ControlServer {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <array>
@@ -73,18 +74,68 @@ Descriptor make_socket() {
   return made;
 }
 
-bool send_line(int socket, std::string_view line, Milliseconds patience) {
+namespace {
+
+// One descriptor beside a message (unix(7), cmsg(3)).
+union OneDescriptor {
+  char bytes[CMSG_SPACE(sizeof(int))];
+  cmsghdr align;
+};
+
+ssize_t send_some(int socket, std::string_view bytes, int& descriptor) {
+  iovec part{const_cast<char*>(bytes.data()), bytes.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  OneDescriptor beside{};
+  if (descriptor >= 0) {
+    message.msg_control = beside.bytes;
+    message.msg_controllen = sizeof beside.bytes;
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+  }
+  const ssize_t sent = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent > 0) descriptor = -1;
+  return sent;
+}
+
+}  // namespace
+
+bool send_line(int socket, std::string_view line, Milliseconds patience, int descriptor) {
   std::string framed(line);
   framed += '\n';
   std::string_view left = framed;
   while (!left.empty()) {
     // The deadline moves with what the peer takes: a long answer may take long, a stalled peer may not.
     if (!wait_for(socket, POLLOUT, patience, std::chrono::steady_clock::now() + patience)) return false;
-    const ssize_t sent = send(socket, left.data(), left.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t sent = send_some(socket, left, descriptor);
     if (sent < 0 && errno != EINTR && errno != EAGAIN) return false;
     if (sent > 0) left.remove_prefix(static_cast<std::size_t>(sent));
   }
   return true;
+}
+
+// At most one descriptor is kept; of a peer that sends more the kernel closes the rest.
+ssize_t LineReader::receive(std::span<char> into) {
+  iovec part{into.data(), into.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  OneDescriptor beside{};
+  message.msg_control = beside.bytes;
+  message.msg_controllen = sizeof beside.bytes;
+  const ssize_t count = recvmsg(socket_, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (count < 0) return count;
+  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
+    int received = -1;
+    std::memcpy(&received, CMSG_DATA(header), sizeof received);
+    descriptor_ = Descriptor(received);
+  }
+  return count;
 }
 
 std::optional<std::string> LineReader::next(Milliseconds patience) {
@@ -107,7 +158,7 @@ std::optional<std::string> LineReader::next(Milliseconds patience) {
       return std::nullopt;
     }
     std::array<char, 65536> buffer;
-    const ssize_t count = recv(socket_, buffer.data(), buffer.size(), MSG_DONTWAIT);
+    const ssize_t count = receive(buffer);
     if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (count <= 0) {
       end_ = End::closed;

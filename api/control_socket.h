@@ -2,13 +2,16 @@
 // Only for the .cc files of api/.
 #pragma once
 
+#include <sys/types.h>
 #include <sys/un.h>
 
 #include <chrono>
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace escrow::api {
 
@@ -38,8 +41,13 @@ struct ControlAddress {
 
 Descriptor make_socket();
 
-// Sends `line` and a newline. False when the peer is gone or takes nothing for `patience` (zero: for ever).
-bool send_line(int socket, std::string_view line, std::chrono::milliseconds patience);
+// A line that a host answers at once, whatever else it is doing: with kPong or, where it does not know it, with an
+// error.
+inline constexpr std::string_view kPing = R"({"request":"ping"})", kPong = R"({"answer":"pong"})";
+
+// Sends `line` and a newline, with a descriptor beside it (-1: none). False when the peer is gone or takes nothing for
+// `patience` (zero: for ever).
+bool send_line(int socket, std::string_view line, std::chrono::milliseconds patience, int descriptor = -1);
 
 // Reads lines of at most `limit` bytes from one socket.
 class LineReader {
@@ -50,11 +58,16 @@ class LineReader {
   // The next line without its newline, or why there is none. A whole line has `patience` to arrive (zero: for ever).
   std::optional<std::string> next(std::chrono::milliseconds patience);
   End end() const noexcept { return end_; }
+  // The last descriptor that came since this was asked for; none: what came had none beside it.
+  Descriptor take_descriptor() noexcept { return std::move(descriptor_); }
 
  private:
+  ssize_t receive(std::span<char> into);
+
   int socket_;
   std::size_t limit_;
   std::string pending_;
+  Descriptor descriptor_;
   End end_ = End::closed;
 };
 

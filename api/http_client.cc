@@ -216,6 +216,7 @@ struct HttpClient::Impl {
     });
     io.restart();
     server.patience ? io.run_for(*server.patience) : io.run();
+    has_timed_out = !is_done;
     if (!is_done) {
       socket->close(unread);
       io.restart();
@@ -234,16 +235,20 @@ struct HttpClient::Impl {
     if (!token.empty()) header.set(http::field::authorization, "Bearer " + token);
   }
 
-  // Connects first; a connection that an exchange has left in some other state than it found is not used again.
+  // Connects first; a connection that an exchange has left in some other state than it found is not used again. The
+  // server may have closed the kept one meanwhile (it was restarted): what may be asked twice then is, over a new one.
   template <typename Exchange>
-  Answer over_connection(const Exchange& exchange) {
+  Answer over_connection(const Exchange& exchange, bool may_ask_again) {
+    const bool is_kept = socket.has_value();
     if (!socket) connect();
     Response response;
+    has_timed_out = false;
     try {
       response = tls ? exchange(*tls) : exchange(*socket);
     } catch (...) {
       disconnect();
-      throw;
+      if (!is_kept || !may_ask_again || has_timed_out) throw;
+      return over_connection(exchange, false);
     }
     if (!response.keep_alive()) disconnect();
     const auto type = response[http::field::content_type], software = response[http::field::server];
@@ -260,6 +265,7 @@ struct HttpClient::Impl {
   ssl::context context{ssl::context::tls_client};
   std::optional<Socket> socket;
   std::optional<ssl::stream<Socket&>> tls;
+  bool has_timed_out = false;  // the last exchange
 };
 
 HttpClient::HttpClient(const std::string& host, const std::string& token) : HttpClient(host, token, Server()) {}
@@ -274,7 +280,7 @@ HttpClient::Answer HttpClient::ask(const std::string& method, const std::string&
   if (!json.empty()) request.set(http::field::content_type, "application/json");
   request.body() = json;
   request.prepare_payload();
-  return impl_->over_connection([&](auto& stream) { return impl_->exchange(stream, request); });
+  return impl_->over_connection([&](auto& stream) { return impl_->exchange(stream, request); }, method == "GET");
 }
 
 HttpClient::Answer HttpClient::upload(const std::string& target, const std::string& content_type,
@@ -296,7 +302,7 @@ HttpClient::Answer HttpClient::upload(const std::string& target, const std::stri
     Response response = upload.answer(failed);
     impl_->check(failed, "get an answer from");
     return response;
-  });
+  }, false);
 }
 
 std::string percent_encoded(const std::string& bytes) {

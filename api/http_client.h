@@ -1,7 +1,7 @@
 // Asks an escrowd, or another server, over HTTP/1.1: on a Unix socket, or over TLS with a bearer token.
 //
-// One connection, kept while the server keeps it. Not thread-safe; waits as long as the server works, or is told to.
-// Throws
+// One connection, kept while the server keeps it; a GET over one that the server has closed meanwhile is asked again
+// over a new one. Not thread-safe; waits as long as the server works, or is told to. Throws
 // Error{bad_request} for a host that cannot be one, Error{unavailable} naming the host when it cannot be reached, its
 // certificate is not trusted, or it goes away before it has answered. Certificates are checked against the system's
 // authorities, or those of $SSL_CERT_FILE (OpenSSL). Sources: RFC 9110, RFC 9112, RFC 6750.

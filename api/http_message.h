@@ -10,26 +10,23 @@
 #include <variant>
 #include <vector>
 
+#include "api/local_peer.h"
 #include "api/received_body.h"
 
 namespace escrow::api {
-
-// No process has it (credentials(7)).
-inline constexpr unsigned kNobodysId = static_cast<unsigned>(-1);
 
 // What a request's content type may be to be kept in a file as the body of a PUT is.
 inline constexpr std::string_view kTarType = "application/x-tar";
 
 struct HttpRequest {
   std::string method;
-  std::string target;  // as it came: path and query, percent-encoded
-  std::string content_type, idempotency_key, last_event_id, prefer;
+  std::string target;  // path and query, percent-encoded; or "*"
+  std::string content_type, last_event_id, prefer;
+  std::optional<std::string> idempotency_key;  // nullopt: it has none, which is not an empty one
   std::string body;
   std::shared_ptr<const ReceivedBody> content;  // of a PUT or a tar archive, instead of the body
-  std::string principal;  // whose token came with it, over TCP; empty: the peer is local, and the next two name it
-  // Told by the kernel, of the process that connected (SO_PEERCRED, SO_PEERGROUPS, unix(7)); of nobody over TCP.
-  unsigned uid = kNobodysId, gid = kNobodysId;
-  std::vector<unsigned> groups;
+  std::string principal;  // whose token came with it, over TCP; empty: the peer is local, and the next names it
+  LocalPeer peer;         // of nobody over TCP
 };
 
 // Without its parameters: "text/plain" of "text/plain; charset=utf-8".

@@ -39,7 +39,9 @@ class HttpServer {
     std::string content_directory = "/tmp";
     std::uint64_t max_content_bytes = std::uint64_t{1} << 30;
     std::size_t max_header_bytes = 16 * 1024;
-    std::size_t max_connections = 2048;  // on the socket, and as many over TCP
+    // On the socket, and as many over TCP. When another one comes, the oldest of those that say nothing is closed, of
+    // whoever has the most of them.
+    std::size_t max_connections = 2048;
     std::chrono::milliseconds idle_timeout{60'000};     // between requests
     std::chrono::milliseconds request_timeout{30'000};  // from a request's first byte to its last, and for an answer
     unsigned threads = 16;
@@ -54,8 +56,9 @@ class HttpServer {
   // removes the socket if it made it.
   ~HttpServer();
 
+  struct Impl;  // of its .cc files alone
+
  private:
-  struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -1,6 +1,7 @@
 #include "api/listening.h"
 
 #include <grp.h>
+#include <netinet/in.h>
 #include <openssl/ssl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -166,6 +167,21 @@ ssl::context tls_context(const std::string& certificate, const std::string& key)
   }
   check(failed, "the key " + key + " with the certificate " + certificate);
   return context;
+}
+
+std::string remote_network_of(int socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (::getpeername(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return {};
+  if (address.ss_family == AF_INET) {
+    const auto& ipv4 = reinterpret_cast<const sockaddr_in&>(address).sin_addr;
+    return {reinterpret_cast<const char*>(&ipv4), sizeof ipv4};
+  }
+  const auto& ipv6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+  static constexpr std::size_t kNetwork = 8, kMapped = 12;  // of IPv6, and where a mapped IPv4 address begins
+  const auto* bytes = reinterpret_cast<const char*>(&ipv6);
+  if (IN6_IS_ADDR_V4MAPPED(&ipv6)) return {bytes + kMapped, sizeof ipv6 - kMapped};
+  return {bytes, kNetwork};
 }
 
 void check_tls_files(const std::string& certificate, const std::string& key) { tls_context(certificate, key); }

@@ -19,6 +19,9 @@ Acceptor listen_on_unix(boost::asio::io_context& io, const std::string& path, co
 Acceptor listen_on_given(boost::asio::io_context& io, int socket, const std::string& path, const std::string& group);
 // `address` is a numeric ADDRESS:PORT, IPv6 in brackets.
 Acceptor listen_on_tcp(boost::asio::io_context& io, const std::string& address);
+// Of a connected TCP socket: who may have many of them. Its IPv4 address, or the first half of its IPv6 address, which
+// is what one customer has.
+std::string remote_network_of(int socket);
 // TLS 1.2 or later, with a certificate (or chain) and its key in PEM files.
 boost::asio::ssl::context tls_context(const std::string& certificate, const std::string& key);
 

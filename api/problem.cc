@@ -54,7 +54,9 @@ const ProblemKind& kind_of(ProblemCode code) {
       {"busy", 409, true, 1, "In use"},
       {"idempotency_in_flight", 409, true, 1, "The first request with this key is not answered yet"},
       {"body_too_large", 413, false, 2, "The body is too large"},
+      {"target_too_long", 414, false, 2, "The target is too long"},
       {"unsupported_media_type", 415, false, 2, "The body is of another type"},
+      {"expectation_failed", 417, false, 2, "The expectation is not known"},
       {"idempotency_key_reused", 422, false, 2, "The key was used for another request"},
       {"result_too_large", 422, false, 1, "The answer would be too large"},
       {"unsupported_repository", 422, false, 125, "The repository cannot be used"},
@@ -62,8 +64,10 @@ const ProblemKind& kind_of(ProblemCode code) {
       {"internal", 500, false, 125, "Escrow failed"},
       {"damaged_repository", 500, false, 125, "The repository or its state is damaged"},
       {"newer_state", 500, false, 125, "The state was written by a later version"},
+      {"not_implemented", 501, false, 2, "Not known to this server"},
       {"branch_moved", 503, true, 1, "The branch moved too often"},
       {"unavailable", 503, true, 125, "Not possible at the moment"},
+      {"version_not_supported", 505, false, 2, "Another version of HTTP"},
       {"no_space", 507, true, 125, "The disk is full"},
   };
   static_assert(sizeof kKinds / sizeof *kKinds == static_cast<std::size_t>(kLastProblem) + 1);

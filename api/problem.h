@@ -37,7 +37,9 @@ enum class ProblemCode {
   busy,
   idempotency_in_flight,
   body_too_large,
+  target_too_long,
   unsupported_media_type,
+  expectation_failed,
   idempotency_key_reused,
   result_too_large,
   unsupported_repository,
@@ -45,8 +47,10 @@ enum class ProblemCode {
   internal,
   damaged_repository,
   newer_state,
+  not_implemented,
   branch_moved,
   unavailable,
+  version_not_supported,
   no_space,
 };
 inline constexpr ProblemCode kLastProblem = ProblemCode::no_space;

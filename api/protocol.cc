@@ -79,8 +79,130 @@ Json request_json(const Request& request) {
                           set_bytes(json, "trigger_id", it.trigger_id);
                           return json;
                         },
+                        [](const ChangesRequest&) {
+                          return Json{{"request", "changes"}};
+                        },
+                        [](const ReadFileRequest& it) {
+                          Json json{{"request", "read_file"}, {"offset", it.offset}, {"most_bytes", it.most_bytes}};
+                          set_bytes(json, "path", it.path);
+                          return json;
+                        },
+                        [](const WriteFileRequest& it) {
+                          Json json{{"request", "write_file"}};
+                          if (it.executable) json["executable"] = *it.executable;
+                          set_bytes(json, "path", it.path);
+                          return json;
+                        },
+                        [](const RemoveFileRequest& it) {
+                          Json json{{"request", "remove_file"}};
+                          set_bytes(json, "path", it.path);
+                          return json;
+                        },
+                        [](const TrafficRequest&) {
+                          return Json{{"request", "traffic"}};
+                        },
                     },
                     request);
+}
+
+// ---- Answers whose form is nobody else's.
+
+Json tree_entry_json(const std::optional<session::TreeEntry>& entry, const std::optional<std::uint64_t>& size) {
+  if (!entry) return nullptr;
+  Json json{{"mode", static_cast<std::uint32_t>(entry->mode)}, {"id", entry->id.hex()}};
+  if (size) json["size"] = *size;
+  return json;
+}
+
+std::optional<session::TreeEntry> tree_entry_from(const Json& json, std::optional<std::uint64_t>& size) {
+  if (!json.is_object()) return std::nullopt;
+  const std::optional<session::ObjectId> id = get_id(json, "id");
+  if (!id) throw Error(Errc::bad_request, "the answer has an entry without an id");
+  if (json.contains("size")) size = get_count(json, "size");
+  return session::TreeEntry{.name = {}, .mode = static_cast<session::GitMode>(get_count(json, "mode")), .id = *id};
+}
+
+Json changes_answer_json(const ChangesAnswer& it) {
+  Json json{{"answer", "changes"}, {"changes", Json::array()}, {"omitted", omissions_json(it.omitted)}};
+  for (const auto& [change, size_before, size_after] : it.changes) {
+    Json entry{{"did", static_cast<int>(change.did)},
+               {"before", tree_entry_json(change.before, size_before)},
+               {"after", tree_entry_json(change.after, size_after)}};
+    set_bytes(entry, "path", change.path);
+    json["changes"].push_back(std::move(entry));
+  }
+  return json;
+}
+
+ChangesAnswer changes_from(const Json& json) {
+  ChangesAnswer answer{.changes = {}, .omitted = omissions_from(get_array(json, "omitted"))};
+  for (const Json& entry : get_array(json, "changes")) {
+    if (!entry.is_object()) throw Error(Errc::bad_request, "the answer's \"changes\" are something else than changes");
+    ChangeResource one{.change = {.path = get_bytes(entry, "path"),
+                                  .did = static_cast<session::Did>(get_count(entry, "did")),
+                                  .before = {},
+                                  .after = {}},
+                       .size_before = {},
+                       .size_after = {}};
+    one.change.before = tree_entry_from(entry.value("before", Json()), one.size_before);
+    one.change.after = tree_entry_from(entry.value("after", Json()), one.size_after);
+    answer.changes.push_back(std::move(one));
+  }
+  return answer;
+}
+
+Json traffic_json(const TrafficAnswer& it) {
+  Json json{{"answer", "traffic"},
+            {"staged_bytes", it.staged_bytes},
+            {"cache_hits", it.cache_hits},
+            {"cache_misses", it.cache_misses},
+            {"operations", Json::array()}};
+  for (const TrafficAnswer::Operation& one : it.operations) {
+    json["operations"].push_back(
+        Json{{"name", one.name}, {"count", one.count}, {"within", one.within}, {"seconds", one.seconds}});
+  }
+  return json;
+}
+
+TrafficAnswer traffic_from(const Json& json) {
+  TrafficAnswer answer{.operations = {},
+                       .staged_bytes = get_count(json, "staged_bytes"),
+                       .cache_hits = get_count(json, "cache_hits"),
+                       .cache_misses = get_count(json, "cache_misses")};
+  for (const Json& entry : get_array(json, "operations")) {
+    TrafficAnswer::Operation one{.name = get_bytes(entry, "name"), .count = get_count(entry, "count"), .within = {}};
+    for (const Json& count : get_array(entry, "within")) {
+      if (!count.is_number_unsigned()) throw Error(Errc::bad_request, "the answer counts in something else");
+      one.within.push_back(count.get<std::uint64_t>());
+    }
+    const Json seconds = entry.value("seconds", Json());
+    if (seconds.is_number()) one.seconds = seconds.get<double>();
+    answer.operations.push_back(std::move(one));
+  }
+  return answer;
+}
+
+Json error_json(const ErrorAnswer& it) {
+  Json json{{"answer", "error"}, {"code", name_of(it.code)}};
+  set_bytes(json, "message", it.message);
+  if (it.denial) {
+    Json& denial = json["denial"] = Json{{"operation", it.denial->operation}, {"action", it.denial->action}};
+    set_bytes(denial, "path", it.denial->path);
+    set_bytes(denial, "rule", it.denial->rule);
+  }
+  return json;
+}
+
+ErrorAnswer error_from(const Json& json) {
+  const std::optional<Errc> code = errc_from_name(get_bytes(json, "code"));
+  ErrorAnswer answer{.code = code.value_or(Errc::input_output), .message = get_bytes(json, "message"), .denial = {}};
+  if (const auto found = json.find("denial"); found != json.end() && found->is_object()) {
+    answer.denial = session::Denial{.operation = get_bytes(*found, "operation"),
+                                    .action = get_bytes(*found, "action"),
+                                    .path = get_bytes(*found, "path"),
+                                    .rule = get_bytes(*found, "rule")};
+  }
+  return answer;
 }
 
 Json answer_json(const Answer& answer) {
@@ -113,11 +235,18 @@ Json answer_json(const Answer& answer) {
                           set_bytes(json, "mountpoint", it.mountpoint);
                           return json;
                         },
-                        [](const ErrorAnswer& it) {
-                          Json json{{"answer", "error"}, {"code", name_of(it.code)}};
-                          set_bytes(json, "message", it.message);
+                        [](const ChangesAnswer& it) { return changes_answer_json(it); },
+                        [](const FileAnswer& it) {
+                          Json json{{"answer", "file"},
+                                    {"mode", it.mode},
+                                    {"size", it.size_bytes},
+                                    {"version", it.version},
+                                    {"new", it.is_new}};
+                          set_bytes(json, "bytes", it.bytes);
                           return json;
                         },
+                        [](const TrafficAnswer& it) { return traffic_json(it); },
+                        [](const ErrorAnswer& it) { return error_json(it); },
                     },
                     answer);
 }
@@ -145,11 +274,16 @@ const Json& member(const Json& object, const std::string& name) {
 
 }  // namespace
 
-std::string encode(const Request& request) { return dump(request_json(request)); }
+std::string encode(const Request& request, const std::string& who) {
+  Json json = request_json(request);
+  if (!who.empty()) set_bytes(json, "who", who);
+  return dump(json);
+}
 std::string encode(const Answer& answer) { return dump(answer_json(answer)); }
 
-Request decode_request(std::string_view text) {
-  const Json json = parse_object(text);
+namespace {
+
+Request request_from(const Json& json) {
   const std::string kind = get_bytes(json, "request");
   if (kind == "status") return StatusRequest{.with_changes = get_bool(json, "with_changes")};
   if (kind == "commit") return CommitRequest{.message = get_bytes(json, "message")};
@@ -168,7 +302,34 @@ Request decode_request(std::string_view text) {
     }
     return request;
   }
+  if (kind == "changes") return ChangesRequest{};
+  if (kind == "traffic") return TrafficRequest{};
+  if (kind == "remove_file") return RemoveFileRequest{.path = get_bytes(json, "path")};
+  if (kind == "read_file") {
+    return ReadFileRequest{.path = get_bytes(json, "path"),
+                           .offset = get_count(json, "offset"),
+                           .most_bytes = get_count(json, "most_bytes")};
+  }
+  if (kind == "write_file") {
+    WriteFileRequest request{.path = get_bytes(json, "path"), .executable = {}};
+    if (json.contains("executable")) request.executable = get_bool(json, "executable");
+    return request;
+  }
   throw Error(Errc::bad_request, "the session's host does not know the request \"" + kind + "\"");
+}
+
+}  // namespace
+
+Request decode_request(std::string_view text) { return request_from(parse_object(text)); }
+
+Asked decode_asked(std::string_view text) {
+  const Json json = parse_object(text);
+  return {.request = request_from(json), .who = get_bytes(json, "who")};
+}
+
+void throw_answered(const ErrorAnswer& error) {
+  if (error.denial) throw session::Denied(*error.denial, error.message);
+  throw Error(error.code, error.message);
 }
 
 Answer decode_answer(std::string_view text) {
@@ -182,10 +343,16 @@ Answer decode_answer(std::string_view text) {
   if (kind == "diff_part") return DiffPart{.text = get_bytes(json, "text")};
   if (kind == "diff") return DiffEnd{.omitted = omissions_from(get_array(json, "omitted"))};
   if (kind == "unmount") return UnmountAnswer{.mountpoint = get_bytes(json, "mountpoint")};
-  if (kind == "error") {
-    const std::optional<Errc> code = errc_from_name(get_bytes(json, "code"));
-    return ErrorAnswer{.code = code.value_or(Errc::input_output), .message = get_bytes(json, "message")};
+  if (kind == "changes") return changes_from(json);
+  if (kind == "traffic") return traffic_from(json);
+  if (kind == "file") {
+    return FileAnswer{.bytes = get_bytes(json, "bytes"),
+                      .mode = static_cast<std::uint32_t>(get_count(json, "mode")),
+                      .size_bytes = get_count(json, "size"),
+                      .version = get_bytes(json, "version"),
+                      .is_new = get_bool(json, "new")};
   }
+  if (kind == "error") return error_from(json);
   throw Error(Errc::bad_request, "the host process answered with something unknown, \"" + kind + "\"");
 }
 

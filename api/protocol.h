@@ -14,11 +14,14 @@
 
 #include "session/error.h"
 #include "session/session.h"
+#include "session/denial.h"
 #include "session/session_record.h"
+#include "session/tree_changes.h"
 
 namespace escrow::api {
 
-// ---- Requests. Who asks is never claimed in a request: the server takes it from the socket.
+// ---- Requests. Whom the peer asks for goes beside the request (encode()): the server believes it, because only the
+// host's own user and root are served.
 struct StatusRequest {
   bool with_changes = false;  // count what a commit would do, which builds the session's tree
 };
@@ -47,11 +50,29 @@ struct FinishRequest {
   bool keep_result = false;  // of a rollback
   std::string image, trigger_id;  // for the audit record; both empty: as the session was opened
 };
+struct ChangesRequest {};
+// ---- Of files: paths from the repository's root. They are refused the same as a program in the mount.
+struct ReadFileRequest {
+  std::string path;
+  std::uint64_t offset = 0, most_bytes = 0;
+};
+struct WriteFileRequest {
+  std::string path;
+  std::optional<bool> executable;  // nullopt: as it is
+  // The content: an open file of the caller's, which goes beside the text (unix(7), SCM_RIGHTS).
+  int content = -1;
+};
+struct RemoveFileRequest {
+  std::string path;
+};
+// The requests that the mount has served since it was made.
+struct TrafficRequest {};
 using Request = std::variant<StatusRequest, CommitRequest, RollbackRequest, DiscardRequest, UpdateRequest, DiffRequest,
-                             UnmountRequest, FinishRequest>;
+                             UnmountRequest, FinishRequest, ChangesRequest, ReadFileRequest, WriteFileRequest,
+                             RemoveFileRequest, TrafficRequest>;
 
 // ---- Answers.
-// How a mount's opens ("none", "daemon") and bytes ("cached", "passthrough") travel, and one sentence why.
+// How a mount's opens ("none", "daemon") and bytes ("cached", "writeback", "passthrough") travel, and one sentence why.
 struct IoView {
   std::string opens, data, reason;
 };
@@ -104,16 +125,52 @@ struct DiffEnd {
 struct UnmountAnswer {
   std::string mountpoint;
 };
+struct ChangeResource {
+  session::PathChange change;
+  std::optional<std::uint64_t> size_before, size_after;  // of blobs
+};
+struct ChangesAnswer {
+  std::vector<ChangeResource> changes;
+  std::vector<session::Omission> omitted;
+};
+// Of a file that was read, and as it is after it was written or was before it was removed.
+struct FileAnswer {
+  std::string bytes;
+  std::uint32_t mode = 0;  // as git has it
+  std::uint64_t size_bytes = 0;
+  std::string version;     // another one: the file was changed
+  bool is_new = false;     // it was written, and not there before
+};
+struct TrafficAnswer {
+  struct Operation {
+    std::string name;
+    std::uint64_t count = 0;
+    std::vector<std::uint64_t> within;  // how many took that long (fuse::kTimeBounds), and longer than all
+    double seconds = 0;                 // all together
+  };
+  std::vector<Operation> operations;
+  std::uint64_t staged_bytes = 0;
+  std::uint64_t cache_hits = 0, cache_misses = 0;  // storage::CacheCounts
+};
 struct ErrorAnswer {
   session::Errc code = session::Errc::input_output;
   std::string message;
+  std::optional<session::Denial> denial;  // what a policy refused
 };
 using Answer = std::variant<SessionView, CommitAnswer, RollbackAnswer, DiscardAnswer, UpdateAnswer, DiffPart, DiffEnd,
-                            UnmountAnswer, ErrorAnswer>;
+                            UnmountAnswer, ChangesAnswer, FileAnswer, TrafficAnswer, ErrorAnswer>;
 
-std::string encode(const Request& request);
+// `who`: the principal that the request is made for; empty: the user at the other end of the socket.
+std::string encode(const Request& request, const std::string& who = {});
 std::string encode(const Answer& answer);
 Request decode_request(std::string_view text);
+struct Asked {
+  Request request;
+  std::string who;
+};
+Asked decode_asked(std::string_view text);
+// Throws the Error that a host answered.
+[[noreturn]] void throw_answered(const ErrorAnswer& error);
 Answer decode_answer(std::string_view text);
 
 // What a program reads with --json: the same documents without the envelope.

@@ -24,6 +24,7 @@ class ReceivedBody final : public session::ByteSource {
   // 0 or the errno.
   int append(std::string_view bytes);
   std::uint64_t size() const override { return size_bytes_; }
+  int descriptor() const noexcept { return descriptor_; }  // for another process, which may only read it
   std::size_t read(std::uint64_t offset, std::span<std::byte> out) const override;
 
  private:

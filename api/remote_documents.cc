@@ -119,7 +119,7 @@ RemoteRun run_from_json(std::string_view text) {
   return {.id = get_bytes(json, "run"),
           .has_ended = get_bytes(json, "state") == "ended",
           .is_truncated = {truncated("stdout"), truncated("stderr")},
-          .session = session_from(*session)};
+          .session = session->is_null() ? std::nullopt : std::optional(session_from(*session))};
 }
 
 RemoteCommits commits_from_json(std::string_view text) {

@@ -33,7 +33,7 @@ struct RemoteRun {
   std::string id;
   bool has_ended = false;
   std::array<bool, 2> is_truncated{};  // stdout, stderr: more was written than is kept
-  RemoteSession session;
+  std::optional<RemoteSession> session;  // nullopt: there is no record of it any more, or none that can be read
 };
 RemoteRun run_from_json(std::string_view text);
 

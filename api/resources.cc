@@ -49,6 +49,7 @@ Json run_json(const RunResource& run) {
             {"gid", run.gid},
             {"timeout_ms", number_or_null(run.timeout_ms)},
             {"memory_bytes", number_or_null(run.memory_bytes)},
+            {"max_processes", number_or_null(run.max_processes)},
             {"confined", run.confined},
             {"network", run.network ? "host" : "none"},
             {"created", to_text(run.created)}};
@@ -60,7 +61,7 @@ Json run_json(const RunResource& run) {
     stream = Json{{"bytes", run.streams[at].bytes}, {"truncated", run.streams[at].is_truncated}};
     if (run.output[at]) set_bytes(stream, "content", *run.output[at]);
   }
-  json["session"] = resource_json(run.session);
+  json["session"] = run.session ? resource_json(*run.session) : Json(nullptr);
   return json;
 }
 

@@ -12,7 +12,6 @@
 
 #include "api/protocol.h"
 #include "session/object_store.h"
-#include "session/tree_changes.h"
 
 namespace escrow::api {
 
@@ -43,23 +42,20 @@ struct RunResource {
   std::string user;
   std::uint32_t uid = 0, gid = 0;
   std::string mountpoint;  // as the command sees it
-  std::optional<std::uint64_t> timeout_ms, memory_bytes;
+  std::optional<std::uint64_t> timeout_ms, memory_bytes, max_processes;
   bool confined = true;
   bool network = false;
   session::Timestamp created;
   std::array<Stream, 2> streams;                     // stdout, stderr
   std::array<std::optional<std::string>, 2> output;  // their last bytes, where they were asked for
-  SessionResource session;
+  // nullopt: its record is forgotten, or cannot be read at the moment.
+  std::optional<SessionResource> session;
 };
 std::string to_json(const RunResource& run);
 std::string to_json(const std::vector<RunResource>& page, const std::string& next);
 // Of runs that were awaited.
 std::string to_json(const std::vector<RunResource>& runs, bool is_done);
 
-struct ChangeResource {
-  session::PathChange change;
-  std::optional<std::uint64_t> size_before, size_after;  // of blobs
-};
 std::string changes_json(const std::vector<ChangeResource>& changes, const std::vector<session::Omission>& omitted);
 
 struct FileResource {

@@ -10,6 +10,8 @@ namespace escrow::api {
 
 namespace {
 
+const std::string kGet = "GET";
+
 int hex_digit(char letter) {
   if (letter >= '0' && letter <= '9') return letter - '0';
   if (letter >= 'a' && letter <= 'f') return letter - 'a' + 10;
@@ -120,13 +122,17 @@ HttpReply Router::dispatch(const HttpRequest& request, std::string& route) const
   const std::size_t question = std::min(target.find('?'), target.size());
   const std::string_view path = target.substr(0, question);
   const auto refuse = [&] { throw Problem(ProblemCode::not_found, "there is no " + std::string(path)); };
+  // Of the server as a whole (RFC 9110, section 9.3.7).
+  if (path == "*") refuse_method(request, "GET, HEAD, PUT, POST, DELETE");
   if (!path.starts_with('/')) refuse();
+  // Answered as a GET; the server leaves the body out.
+  const std::string& method = request.method == "HEAD" ? kGet : request.method;
   const std::vector<std::string> components = split(path);
   std::string allowed;
   for (const Route& candidate : routes_) {
     if (!fits(candidate.components, components)) continue;
-    if (candidate.method != request.method) {
-      allowed += (allowed.empty() ? "" : ", ") + candidate.method;
+    if (candidate.method != method) {
+      allowed += (allowed.empty() ? "" : ", ") + candidate.method + (candidate.method == kGet ? ", HEAD" : "");
       continue;
     }
     route = candidate.pattern;

@@ -1,4 +1,4 @@
 // The service of Escrow.
-#include "daemon/escrowd.h"
+#include "daemon/service/escrowd.h"
 
 int main(int argc, char** argv) { return escrow::daemon::run_escrowd(argc, argv); }

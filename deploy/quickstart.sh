@@ -12,9 +12,14 @@ tree=${1:-/usr/include/linux}
 [ -d "$tree" ] || tree=$PWD/session
 
 step "Installing what is needed and building (preset release)"
-deploy/setup.sh
-cmake --preset release -Wno-dev -DESCROW_TESTS=OFF >/dev/null
-cmake --build --preset release --parallel "$(nproc)" --target escrow
+ESCROW_LIBFUSE=system deploy/setup.sh build run
+build() { cmake --preset release -Wno-dev -DESCROW_TESTS=OFF >/dev/null &&
+  cmake --build --preset release --parallel "$(nproc)" --target "$@"; }
+# Libraries that do not use libfuse are compiled while the newer libfuse is fetched and built.
+deploy/libfuse.sh &
+build escrow_session escrow_storage escrow_api
+wait $!
+build escrow
 PATH=$PWD/build/release/daemon:$PATH
 
 demo=$(mktemp -d "${TMPDIR:-/tmp}/escrow-demo.XXXXXX")

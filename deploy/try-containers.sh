@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The container parts on a fresh Debian 12 (a chroot) with docker from apt: README.md's container quick start, then
-# deploy/docker: the image is built and compose.yaml's own instructions are followed. All of it as written; the base
-# image is made of the fresh system itself, so no registry is asked. Takes several minutes.
+# The container parts on a fresh Debian 12 (a chroot) with docker from apt: the container quick start of
+# deploy/README.md, then deploy/docker: the image is built and compose.yaml's own instructions are followed. All of it
+# as written; the base image is made of the fresh system itself, so no registry is asked. Takes several minutes.
 #
 # usage: sudo deploy/try-containers.sh [BUILD-DIRECTORY]     (default: builds the preset release)
 cd "$(dirname "$0")/.."
@@ -39,10 +39,10 @@ status=\$?; [ \$status -eq ${expected:-0} ] || { echo \"status \$status, expecte
 $script"
 }
 
-step "README.md's container quick start"
+step "deploy/README.md: the container quick start"
 quick=$work/quick
 # Its first block: the volumes of the next need an escrowd.
-sed -n '/^### In a container/,/^```$/p' README.md | sed -n '/^```sh$/,/^```$/p' | sed '/^```/d' >"$quick"
+sed -n '/^## In a container/,/^```$/p' deploy/README.md | sed -n '/^```sh$/,/^```$/p' | sed '/^```/d' >"$quick"
 cp "$work"/cpack/escrow_*.deb "$root/root"
 head -n 1 "$quick" | run /root >"$work/log" 2>&1 || { cat "$work/log"; fail "its first line"; }
 # As the package's unit would, but for what would change the network of this machine.

@@ -18,8 +18,9 @@ session::Timestamp timestamp_of(const timespec& time) {
 
 }  // namespace
 
-double attributes_timeout_s(const session::Attributes& attributes) {
-  return attributes.volatile_bytes ? 0 : kForever_s;
+double attributes_timeout_s(const session::Attributes& attributes, Data data) {
+  if (attributes.volatile_bytes) return 0;
+  return data == Data::writeback && S_ISREG(attributes.mode) ? 1 : kForever_s;
 }
 
 struct stat stat_of(const session::Attributes& attributes) {
@@ -39,11 +40,11 @@ struct stat stat_of(const session::Attributes& attributes) {
   return result;
 }
 
-fuse_entry_param entry_of(const session::Attributes& attributes) {
+fuse_entry_param entry_of(const session::Attributes& attributes, Data data) {
   fuse_entry_param entry{};
   entry.ino = attributes.node.value;
   entry.attr = stat_of(attributes);
-  entry.attr_timeout = attributes_timeout_s(attributes);
+  entry.attr_timeout = attributes_timeout_s(attributes, data);
   entry.entry_timeout = kForever_s;
   return entry;
 }
@@ -65,6 +66,7 @@ session::AttributeChange change_of(const struct stat& values, int to_set) {
   } else if (to_set & FUSE_SET_ATTR_MTIME) {
     change.modified = timestamp_of(values.st_mtim);
   }
+  if (to_set & FUSE_SET_ATTR_CTIME) change.changed = timestamp_of(values.st_ctim);  // only with a write-back cache
   return change;
 }
 

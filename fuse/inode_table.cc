@@ -45,6 +45,10 @@ void InodeTable::forget_all() noexcept {
   }
 }
 
+bool InodeTable::holds(session::NodeId node) {
+  return node == session::kRootNode || shard_of(node).lock()->contains(node);
+}
+
 std::size_t InodeTable::size() {
   std::size_t total = 0;
   for (auto& shard : shards_) total += shard.lock()->size();

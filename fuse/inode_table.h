@@ -25,6 +25,7 @@ class InodeTable {
   void forget(session::NodeId node, std::uint64_t lookups) noexcept;
   // The kernel has let go of everything: an unmount sends no forget for each node.
   void forget_all() noexcept;
+  bool holds(session::NodeId node);  // the root always
   std::size_t size();
 
  private:

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <fstream>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -23,8 +24,8 @@
 #include "fuse/io_uring.h"
 #include "fuse/io_uring_support.h"
 #include "fuse/mount_point.h"
+#include "fuse/mount_visits.h"
 #include "fuse/operation_table.h"
-#include "fuse/page_flush.h"
 #include "fuse/passthrough.h"
 #include "fuse/reply.h"
 #include "session/error.h"
@@ -41,6 +42,7 @@ using session::NodeId;
 // One request: the largest write and its headers. The kernel refuses to read into less.
 constexpr std::size_t kRequest_bytes = (std::size_t{1} << 20) + 65536;
 constexpr unsigned kReadahead_kib = 1024;
+constexpr unsigned kMostWaiting = 512;  // requests that wait at once and have a thread in their place
 
 struct DestroySession {
   void operator()(fuse_session* session) const noexcept { fuse_session_destroy(session); }
@@ -106,7 +108,9 @@ bool is_answered(const std::byte* request) {
 }  // namespace
 
 const char* name_of(Opens opens) { return opens == Opens::none ? "none" : "daemon"; }
-const char* name_of(Data data) { return data == Data::cached ? "cached" : "passthrough"; }
+const char* name_of(Data data) {
+  return data == Data::cached ? "cached" : data == Data::writeback ? "writeback" : "passthrough";
+}
 
 struct Mount::Impl {
   Impl(session::FileSystem& file_system, const MountOptions& options_in, session::Log& log_in,
@@ -119,8 +123,11 @@ struct Mount::Impl {
 
   void start();
   void start_threads();
-  // While the options allow one more, and nobody stops them. False: there is none more.
-  bool add_thread();
+  unsigned most_threads() const { return std::max(options.threads, 1u) + std::min(waiting.load(), kMostWaiting); }
+  // While there may be one more, and nobody stops them.
+  void add_thread();
+  void add_thread_or_complain() noexcept;
+  bool is_spare() const { return running > most_threads() && reading > 0; }
   void serve(std::byte* buffer);
   // The bytes of a request, read into `buffer`; nullopt when there will be no other.
   std::optional<std::size_t> next_request(std::byte* buffer);
@@ -140,14 +147,17 @@ struct Mount::Impl {
   std::string mountpoint;                    // constant once started
   dev_t device_number = 0;                   // constant once started
   Service service;                           // self-locking
+  std::optional<MountVisits> visits;         // constant once started; self-locking
   FuseSession session;                       // constant once started; libfuse's calls are thread-safe
   struct Threads {
     std::vector<std::thread> serving;
+    std::vector<std::thread::id> retired;  // of those, no longer needed: to be joined
     bool stopping = false;
   };
   session::Synchronized<Threads> threads;    // self-locking
   std::atomic<unsigned> running = 0;
   std::atomic<unsigned> reading = 0;         // of those, waiting for a request
+  std::atomic<unsigned> waiting = 0;         // of those, in the middle of one: begin_to_wait()
   std::atomic<bool> let_go = false;
   std::atomic<bool> has_complained = false;  // of a thread that could not be had
 };
@@ -164,13 +174,20 @@ void Mount::Impl::start() {
   attach(session.get(), mountpoint, options);
   try {
     start_threads();
+    // The request to begin has been answered, so the kernel knows what was asked for.
     if (options.io.data == Data::passthrough) require_passthrough(session.get(), mountpoint);
+    const auto device = device_of(mountpoint);
+    if (!device) {
+      throw Error(Errc::unavailable,
+                  "cannot mount at " + mountpoint + ": the mount cannot be looked at: " + std::strerror(errno));
+    }
+    device_number = *device;
   } catch (...) {
     unmount(mountpoint, UnmountMode::detach);
     stop_threads();
     throw;
   }
-  if (const auto device = device_of(mountpoint)) device_number = *device;
+  visits.emplace(mountpoint, device_number, options.paths_of, service.helpers);
   raise_readahead();
 }
 
@@ -188,9 +205,14 @@ void Mount::Impl::start_threads() {
   add_thread();
 }
 
-bool Mount::Impl::add_thread() {
+void Mount::Impl::add_thread() {
   auto now = threads.lock();
-  if (now->stopping || now->serving.size() >= std::max(options.threads, 1u)) return false;
+  if (now->stopping || running >= most_threads()) return;
+  std::erase_if(now->serving, [&](std::thread& thread) {
+    const bool is_retired = std::erase(now->retired, thread.get_id()) > 0;
+    if (is_retired) thread.join();
+    return is_retired;
+  });
   const SignalsBlocked signals_blocked;
   ++running;
   try {
@@ -201,23 +223,26 @@ bool Mount::Impl::add_thread() {
     --running;
     throw;
   }
-  return true;
+}
+
+void Mount::Impl::add_thread_or_complain() noexcept {
+  try {
+    add_thread();
+  } catch (const std::exception& failure) {
+    // Those there are serve on; memory or threads may be there again for the next request.
+    if (!has_complained.exchange(true))
+      log.write(LogLevel::warning, "the mount at " + mountpoint + " got no further thread: " + failure.what());
+  }
 }
 
 void Mount::Impl::serve(std::byte* buffer) {
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
-  bool may_add = true;
   while (const auto bytes = next_request(buffer)) {
-    if (may_add && reading == 0 && is_answered(buffer)) {
-      try {
-        may_add = add_thread();
-      } catch (const std::exception& failure) {
-        // Those there are serve on; memory or threads may be there again for the next request.
-        if (!has_complained.exchange(true))
-          log.write(LogLevel::warning, "the mount at " + mountpoint + " got no further thread: " + failure.what());
-      }
-    }
+    if (reading == 0 && running < most_threads() && is_answered(buffer)) add_thread_or_complain();
     answer_request(buffer, *bytes);
+    if (!is_spare()) continue;
+    threads.lock()->retired.push_back(std::this_thread::get_id());
+    break;
   }
   thread_ended();
 }
@@ -230,7 +255,8 @@ std::optional<std::size_t> Mount::Impl::next_request(std::byte* buffer) {
     if (size >= 0) return static_cast<std::size_t>(size);
     // ENOENT: the request was interrupted before it was read.
     if (errno == EINTR || errno == EAGAIN || errno == ENOENT) continue;
-    if (errno != ENODEV) {
+    // ECONNABORTED: it was unmounted, or its connection ended, elsewhere.
+    if (errno != ENODEV && errno != ECONNABORTED) {
       log.write(LogLevel::error,
                 "the mount at " + mountpoint + " ends: reading /dev/fuse failed: " + std::strerror(errno));
     }
@@ -312,23 +338,48 @@ bool Mount::wait_for_end(std::chrono::milliseconds patience) const {
 
 bool Mount::is_mounted() const { return !impl_->is_severed(); }
 
+IoMode Mount::io() const { return impl_->options.io; }
+
 bool Mount::uses_io_uring() const { return impl_->service.over_io_uring; }
 
-void Mount::flush(const std::vector<NodeId>& files) {
-  if (impl_->is_severed()) return;
+std::shared_ptr<void> Mount::begin_to_wait() {
+  struct Leave {
+    Impl& impl;
+    ~Leave() { --impl.waiting; }
+  };
+  ++impl_->waiting;
+  auto leave = std::make_shared<Leave>(Leave{*impl_});
+  if (impl_->reading == 0) impl_->add_thread_or_complain();
+  return leave;
+}
+
+Flushed Mount::flush(const std::vector<NodeId>& files, std::chrono::milliseconds patience) {
+  if (impl_->is_severed()) return Flushed::all;
   const bool knows_opens = impl_->options.io.opens == Opens::daemon;
-  // One flush at a time: the verbs that flush exclude one another.
-  impl_->service.flushing_thread = gettid();
-  flush_pages(impl_->session.get(), impl_->mountpoint, impl_->device_number,
-              knows_opens ? impl_->service.open_files.open_for_writing() : files);
-  impl_->service.flushing_thread = 0;
+  return impl_->visits->flush(knows_opens ? impl_->service.open_files.open_for_writing() : files, patience);
 }
 
-void Mount::invalidate_entry(NodeId directory, const std::string& name) {
-  fuse_lowlevel_notify_inval_entry(impl_->session.get(), directory.value, name.c_str(), name.size());
+void Mount::invalidate(const std::vector<NameInDirectory>& names) {
+  if (impl_->is_severed()) return;
+  std::set<NodeId> directories;
+  std::vector<NameInDirectory> held;
+  for (const NameInDirectory& name : names) {
+    if (!impl_->service.inodes.holds(name.directory)) continue;
+    held.push_back(name);
+    if (!directories.insert(name.directory).second) continue;
+    // Drops its attributes and what was listed of it: no page of a directory waits for anybody.
+    fuse_lowlevel_notify_inval_inode(impl_->session.get(), name.directory.value, 0, 0);
+  }
+  if (!held.empty()) impl_->visits->look_up_again(held);
 }
 
-void Mount::invalidate_node(NodeId node) { fuse_lowlevel_notify_inval_inode(impl_->session.get(), node.value, 0, 0); }
+void Mount::invalidate_file(NodeId file) {
+  if (impl_->is_severed() || !impl_->service.inodes.holds(file)) return;
+  fuse_lowlevel_notify_inval_inode(impl_->session.get(), file.value, -1, 0);  // its attributes
+  impl_->visits->drop_pages(file, [&] { impl_->service.odd_sizes.lock()->insert(file); });
+}
+
+std::uint64_t Mount::writes() const { return impl_->service.counts.of(Operation::write); }
 
 std::vector<OperationCount> Mount::counts() const {
   std::vector<OperationCount> result;

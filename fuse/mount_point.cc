@@ -1,25 +1,19 @@
 #include "fuse/mount_point.h"
 
-#include <dirent.h>
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <memory>
-#include <sstream>
 #include <string_view>
 
 #include "fuse/passthrough.h"
+#include "fuse/place.h"
 #include "session/error.h"
 
 namespace escrow::fuse {
@@ -27,8 +21,6 @@ namespace {
 
 using session::Errc;
 using session::Error;
-
-constexpr const char* kType = "fuse.escrow";
 
 struct FlagOption {
   std::string_view name;
@@ -74,66 +66,15 @@ std::string escaped(const std::string& value) {
   return result;
 }
 
-// mountinfo writes space, tab, newline and backslash as three octal digits.
-std::string unescaped_mountinfo(const std::string& field) {
-  std::string result;
-  for (std::size_t i = 0; i < field.size(); ++i) {
-    if (field[i] == '\\' && i + 3 < field.size()) {
-      result += static_cast<char>(std::stoi(field.substr(i + 1, 3), nullptr, 8));
-      i += 3;
-    } else {
-      result += field[i];
-    }
-  }
-  return result;
-}
-
 bool contains(const std::string& directory, const std::string& path) {
   return path == directory || path.starts_with(directory.ends_with('/') ? directory : directory + "/");
 }
 
-// The Escrow mount that `path` lies in, if any. The table of the mounts, long where there are many sessions, is read
-// only for a path on FUSE.
+// The Escrow mount that `path` lies in, if any.
 std::optional<std::string> enclosing_escrow_mount(const std::string& path) {
-  struct statfs status {};
-  if (statfs(path.c_str(), &status) == 0 && status.f_type != FUSE_SUPER_MAGIC) return std::nullopt;
-  std::ifstream mounts("/proc/self/mountinfo");
-  std::string line;
-  while (std::getline(mounts, line)) {
-    std::istringstream fields(line);
-    std::string id, parent, device, root, mountpoint, word;
-    fields >> id >> parent >> device >> root >> mountpoint;
-    while (fields >> word && word != "-") {
-    }
-    std::string type;
-    fields >> type;
-    if (type != kType) continue;
-    const std::string where = unescaped_mountinfo(mountpoint);
-    if (contains(where, path)) return where;
-  }
+  for (const MountedPath& mounted : mounted_paths())
+    if (mounted.type == kMountType && contains(mounted.path, path)) return mounted.path;
   return std::nullopt;
-}
-
-void require_empty_directory(const std::string& mountpoint) {
-  struct stat attributes {};
-  if (stat(mountpoint.c_str(), &attributes) != 0) {
-    throw Error(Errc::bad_request, "cannot mount at " + mountpoint + ": " + std::strerror(errno));
-  }
-  if (!S_ISDIR(attributes.st_mode)) {
-    throw Error(Errc::bad_request,
-                "cannot mount at " + mountpoint + ": it is not a directory; name an existing empty directory");
-  }
-  const std::unique_ptr<DIR, int (*)(DIR*)> listing(opendir(mountpoint.c_str()), closedir);
-  if (!listing) {
-    throw Error(Errc::bad_request, "cannot mount at " + mountpoint + ": " + std::strerror(errno));
-  }
-  while (const dirent* entry = readdir(listing.get())) {
-    const std::string_view name = entry->d_name;
-    if (name == "." || name == "..") continue;
-    throw Error(Errc::bad_request, "cannot mount at " + mountpoint +
-                                       ": it is not empty, and the mount would hide what is in it; name an empty "
-                                       "directory");
-  }
 }
 
 struct KernelOptions {
@@ -186,7 +127,7 @@ bool attach_directly(fuse_session* session, const std::string& mountpoint, const
                                        "); load the module with `modprobe fuse`, or give the container the device");
   }
   const KernelOptions kernel = kernel_options(options, device);
-  if (mount(options.source.c_str(), mountpoint.c_str(), kType, kernel.flags, kernel.data.c_str()) != 0) {
+  if (mount(options.source.c_str(), mountpoint.c_str(), kMountType, kernel.flags, kernel.data.c_str()) != 0) {
     const int error = errno;
     close(device);
     if ((error == EPERM || error == EACCES) && geteuid() != 0) return false;
@@ -221,21 +162,21 @@ bool run_fusermount(const std::string& mountpoint, UnmountMode mode) {
 }  // namespace
 
 std::string checked_mountpoint(const std::string& mountpoint) {
-  if (!mountpoint.starts_with('/')) {
-    throw Error(Errc::bad_request, "cannot mount at " + mountpoint + ": a mountpoint is an absolute path");
-  }
-  const std::unique_ptr<char, void (*)(void*)> resolved(realpath(mountpoint.c_str(), nullptr), std::free);
-  if (!resolved) {
-    throw Error(Errc::bad_request,
-                "cannot mount at " + mountpoint + ": " + std::strerror(errno) + "; name an existing empty directory");
-  }
-  std::string result = resolved.get();
-  if (const auto enclosing = enclosing_escrow_mount(result)) {
-    throw Error(Errc::bad_request, "cannot mount at " + mountpoint + ": it lies in the mount of another session, " +
-                                       *enclosing + "; name a directory outside of it");
-  }
-  require_empty_directory(result);
-  return result;
+  const auto refuse = [&](const std::string& why, Errc code = Errc::bad_request) {
+    throw Error(code, "cannot mount at " + mountpoint + ": " + why);
+  };
+  if (!mountpoint.starts_with('/')) refuse("a mountpoint is an absolute path");
+  const Place place = look_at(mountpoint);
+  if (!place.answered) refuse("the file system there does not answer", Errc::unavailable);
+  if (is_the_machines(place.error)) refuse(std::string(std::strerror(place.error)) + "; try again", Errc::unavailable);
+  if (place.path.empty()) refuse(std::string(std::strerror(place.error)) + "; name an existing empty directory");
+  // The table of the mounts, long where there are many sessions, is read only for a path on FUSE.
+  const auto enclosing = place.is_on_fuse || place.error != 0 ? enclosing_escrow_mount(place.path) : std::nullopt;
+  if (enclosing) refuse("it lies in the mount of another session, " + *enclosing + "; name a directory outside of it");
+  if (place.error != 0) refuse(std::strerror(place.error));
+  if (!place.is_directory) refuse("it is not a directory; name an existing empty directory");
+  if (!place.is_empty) refuse("it is not empty, and the mount would hide what is in it; name an empty directory");
+  return place.path;
 }
 
 std::string fuse_options(const MountOptions& options) {

@@ -1,7 +1,8 @@
 // Where a mount goes, and how it gets there and away: mount(2) and umount2(2) as root, libfuse's fusermount3 else.
 //
-// Free functions without state, thread-safe. They throw Error{bad_request} for a mountpoint or an option that cannot
-// be used and Error{unavailable} when the machine does not allow FUSE. Sources: mount(2), umount(2), mount.fuse3(8).
+// Free functions without state, thread-safe; none waits for the mount's own host. They throw Error{bad_request} for a
+// mountpoint or an option that cannot be used and Error{unavailable} when the machine does not allow FUSE. Sources:
+// mount(2), umount(2), mount.fuse3(8).
 #pragma once
 
 #include <sys/types.h>

@@ -1,8 +1,10 @@
 #include "fuse/open_files.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "fuse/passthrough.h"
+#include "session/error.h"
 
 namespace escrow::fuse {
 
@@ -16,45 +18,45 @@ void OpenFiles::close(NodeId node, session::OpenIntent intent) noexcept {
   }
 }
 
-// The backing id of a file that nobody has open.
-int OpenFiles::decide(NodeId node, session::OpenIntent intent) {
-  intent.raw = session_ != nullptr;
-  if (const auto raw = file_system_.open(node, intent)) {
-    if (const int id = open_backing(session_, raw->descriptor()); id > 0) return id;
-    // This one file cannot be (for example, its disk is itself a stack of file systems): cached, then.
-    close(node, intent);
-    intent.raw = false;
-    file_system_.open(node, intent);
+// One attempt; empty when another open decided otherwise meanwhile.
+std::optional<int> OpenFiles::try_open(NodeId node, session::OpenIntent intent) {
+  {
+    const auto files = shard_of(node).lock();
+    const File& file = files->at(node);
+    intent.raw = file.backing_id ? file.is_passed_through() : session_ != nullptr;
   }
-  return 0;
-}
+  const auto raw = file_system_.open(node, intent);
 
-int OpenFiles::open(File& file, NodeId node, session::OpenIntent intent) {
-  if (file.readers + file.writers == 0) {
-    file.backing_id = decide(node, intent);
-  } else {
-    intent.raw = file.backing_id != 0;
-    file_system_.open(node, intent);
+  bool is_decided = false, is_first_writer = false;
+  int backing_id = 0;
+  {
+    auto files = shard_of(node).lock();
+    File& file = files->at(node);
+    // A file whose disk is itself a stack of file systems, for example, has none: it is cached, then.
+    if (!file.backing_id) file.backing_id = raw ? std::max(open_backing(session_, raw->descriptor()), 0) : 0;
+    is_decided = file.is_passed_through() == (raw != nullptr);
+    backing_id = *file.backing_id;
+    if (is_decided) is_first_writer = ++(intent.write ? file.writers : file.readers) == 1 && intent.write;
+  }
+  if (!is_decided) {
+    if (raw) {
+      close(node, intent);
+    } else if (intent.raw) {
+      // The kernel could only be told EIO later, and what it wrote meanwhile would be known to nobody.
+      throw session::Error(session::Errc::busy, "a file that is passed through cannot be opened in another way");
+    }
+    return std::nullopt;
   }
   // Stores through a mapping would leave the kernel's copy of the times as it is.
-  if (file.backing_id != 0 && intent.write && file.writers == 0) {
-    fuse_lowlevel_notify_inval_inode(session_, node.value, -1, 0);
-  }
-  ++(intent.write ? file.writers : file.readers);
-  return file.backing_id;
+  if (raw && is_first_writer) fuse_lowlevel_notify_inval_inode(session_, node.value, -1, 0);
+  return backing_id;
 }
 
 int OpenFiles::open(NodeId node, session::OpenIntent intent) {
-  std::shared_ptr<session::Synchronized<File>> file;
-  {
-    auto slots = shard_of(node).lock();
-    Slot& slot = (*slots)[node];
-    if (!slot.file) slot.file = std::make_shared<session::Synchronized<File>>();
-    ++slot.users;
-    file = slot.file;
-  }
+  ++(*shard_of(node).lock())[node].users;
   try {
-    return open(*file->lock(), node, intent);
+    for (;;)
+      if (const auto backing_id = try_open(node, intent)) return *backing_id;
   } catch (...) {
     leave(node);
     throw;
@@ -62,51 +64,53 @@ int OpenFiles::open(NodeId node, session::OpenIntent intent) {
 }
 
 void OpenFiles::leave(NodeId node) noexcept {
-  auto slots = shard_of(node).lock();
-  const auto slot = slots->find(node);
-  if (slot != slots->end() && --slot->second.users == 0) slots->erase(slot);
+  int unused = 0;
+  {
+    auto files = shard_of(node).lock();
+    const auto file = files->find(node);
+    if (file == files->end() || --file->second.users > 0) return;
+    unused = file->second.backing_id.value_or(0);
+    files->erase(file);
+  }
+  if (unused != 0) close_backing(session_, unused);
 }
 
 void OpenFiles::release(NodeId node, bool write) noexcept {
-  std::shared_ptr<session::Synchronized<File>> held;
+  bool raw = false;
   {
-    auto slots = shard_of(node).lock();
-    const auto slot = slots->find(node);
-    if (slot == slots->end()) return;
-    held = slot->second.file;
-  }
-  {
-    auto file = held->lock();
-    std::uint64_t& opens = write ? file->writers : file->readers;
+    auto files = shard_of(node).lock();
+    const auto file = files->find(node);
+    if (file == files->end()) return;
+    std::uint64_t& opens = write ? file->second.writers : file->second.readers;
     if (opens == 0) return;
     --opens;
-    const bool raw = file->backing_id != 0;
-    if (raw && file->readers + file->writers == 0) {
-      close_backing(session_, file->backing_id);
-      file->backing_id = 0;
-    }
-    close(node, {.write = write, .raw = raw});
+    raw = file->second.is_passed_through();
   }
+  // Before leave(): the file system knows what was written before the next open can decide otherwise.
+  close(node, {.write = write, .raw = raw});
   leave(node);
 }
 
 std::vector<std::pair<NodeId, OpenFiles::File>> OpenFiles::all() {
-  std::vector<std::pair<NodeId, std::shared_ptr<session::Synchronized<File>>>> held;
+  std::vector<std::pair<NodeId, File>> all;
   for (auto& shard : shards_) {
-    auto slots = shard.lock();
-    for (const auto& [node, slot] : *slots) held.emplace_back(node, slot.file);
+    const auto files = shard.lock();
+    all.insert(all.end(), files->begin(), files->end());
   }
-  std::vector<std::pair<NodeId, File>> files;
-  files.reserve(held.size());
-  for (const auto& [node, file] : held) files.emplace_back(node, *file->lock());
-  return files;
+  return all;
 }
 
 std::vector<NodeId> OpenFiles::open_for_writing() {
   std::vector<NodeId> nodes;
   for (const auto& [node, file] : all())
-    if (file.writers > 0) nodes.push_back(node);
+    if (file.may_have_dirty_pages()) nodes.push_back(node);
   return nodes;
+}
+
+bool OpenFiles::may_have_dirty_pages(NodeId node) {
+  const auto files = shard_of(node).lock();
+  const auto file = files->find(node);
+  return file != files->end() && file->second.may_have_dirty_pages();
 }
 
 void OpenFiles::release_all() noexcept {

@@ -19,7 +19,8 @@ constexpr unsigned kMaxBackground = 64;
 
 // The kernel's behaviour that the operations rely on. Not among it, on purpose: ATOMIC_O_TRUNC (with opens answered
 // ENOSYS an O_TRUNC would be lost), HANDLE_KILLPRIV (the kernel clears set-user-id bits itself), AUTO_INVAL_DATA,
-// locks (the kernel keeps them per mount), WRITEBACK_CACHE (it would delay ENOSPC and take over the times).
+// locks (the kernel keeps them per mount), and, unless it was asked for, WRITEBACK_CACHE (it delays ENOSPC and takes
+// over sizes and times).
 void init(void* user_data, fuse_conn_info* connection) {
   connection->want = connection->capable &
                      (FUSE_CAP_ASYNC_READ | FUSE_CAP_READDIRPLUS | FUSE_CAP_ASYNC_DIO | FUSE_CAP_NO_OPEN_SUPPORT |
@@ -30,7 +31,9 @@ void init(void* user_data, fuse_conn_info* connection) {
   connection->max_readahead = kMaxMessage_bytes;
   connection->max_background = kMaxBackground;
   connection->congestion_threshold = kMaxBackground * 3 / 4;
-  if (static_cast<Service*>(user_data)->io.data == Data::passthrough) ask_for_passthrough(*connection);
+  const Data data = static_cast<Service*>(user_data)->io.data;
+  if (data == Data::passthrough) ask_for_passthrough(*connection);
+  if (data == Data::writeback) connection->want |= connection->capable & FUSE_CAP_WRITEBACK_CACHE;
 }
 
 // libfuse ends the threads it makes for io_uring with pthread_cancel(3), also in the middle of an operation. They end

@@ -1,5 +1,6 @@
 #include "fuse/operations_attributes.h"
 
+#include <sys/stat.h>
 #include <sys/xattr.h>
 
 #include <cerrno>
@@ -54,17 +55,38 @@ session::XattrMode xattr_mode_of(FileSystem& file_system, NodeId node, std::stri
   }
 }
 
+// What a helper is told is for it alone: the kernel asks again for anybody else, and whenever it would refuse an open.
+session::Attributes for_helper(fuse_req_t request, session::Attributes attributes) {
+  if (service_of(request).odd_sizes.lock()->erase(attributes.node) > 0) ++attributes.size_bytes;
+  attributes.uid = fuse_req_ctx(request)->uid;
+  attributes.mode |= S_ISDIR(attributes.mode) ? S_IRUSR | S_IXUSR : S_IRUSR | S_IWUSR;
+  attributes.volatile_bytes = true;
+  return attributes;
+}
+
+// The times of what was written, which come with the pages (fuse_flush_times() in fs/fuse/dir.c). A program that sets
+// the modification time alone looks the same.
+bool is_write_back(const Service& service, int to_set) {
+  return service.io.data == Data::writeback && to_set == (FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_CTIME);
+}
+
 }  // namespace
 
 void getattr(fuse_req_t request, fuse_ino_t node, fuse_file_info*) {
-  answer(request, Operation::getattr,
-         [&](FileSystem& file_system) { return AttributesReply{file_system.attributes(NodeId{node})}; });
+  answer(request, Operation::getattr, [&](FileSystem& file_system) {
+    const session::Attributes attributes = file_system.attributes(NodeId{node});
+    return AttributesReply{is_from_helper(request) ? for_helper(request, attributes) : attributes};
+  });
 }
 
 void setattr(fuse_req_t request, fuse_ino_t node, struct stat* values, int to_set, fuse_file_info* file) {
   answer(request, Operation::setattr, [&](FileSystem& file_system) {
+    const bool writes_back = is_write_back(service_of(request), to_set);
+    // Set-id bits, which go with a write that is none.
+    if (is_from_helper(request) && !writes_back) return AttributesReply{file_system.attributes(NodeId{node})};
     session::AttributeChange change = change_of(*values, to_set);
     change.by_descriptor = file != nullptr;
+    if (writes_back) change.origin = session::WriteOrigin::page_cache;
     return AttributesReply{file_system.change_attributes(NodeId{node}, change)};
   });
 }

@@ -60,9 +60,9 @@ class DirectoryPage {
 
  private:
   // False when the node went away between the listing and here; the name is then listed without attributes.
-  static bool fill(FileSystem& file_system, const FileSystem::Entry& entry, fuse_entry_param& values) {
+  bool fill(FileSystem& file_system, const FileSystem::Entry& entry, fuse_entry_param& values) const {
     try {
-      values = entry_of(file_system.attributes(entry.node));
+      values = entry_of(file_system.attributes(entry.node), service_of(request_).io.data);
       return true;
     } catch (const session::Error& error) {
       // A damaged object must not hide its neighbours: stat(2) of that file alone will tell.
@@ -122,7 +122,7 @@ void opendir(fuse_req_t request, fuse_ino_t directory, fuse_file_info*) {
     return;
   }
   answer(request, Operation::opendir, [&](FileSystem& file_system) {
-    file_system.open(NodeId{directory}, {.list = true, .permitted = is_from_flush(request)});
+    file_system.open(NodeId{directory}, {.list = true, .permitted = is_from_helper(request)});
     return OpenedDirectoryReply{NodeId{directory}};
   });
 }

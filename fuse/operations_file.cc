@@ -54,6 +54,18 @@ std::size_t copy(FileSystem& file_system, NodeId from, std::uint64_t from_offset
   return copied;
 }
 
+// The program that stored them has gone on long ago.
+void record_lost(Service& service, NodeId node, std::uint64_t offset, std::size_t size) noexcept {
+  try {
+    service.file_system.pages_lost(node, offset, size);
+  } catch (const session::Error& error) {
+    // Of a file that has no name and no holder any more nobody misses them.
+    if (error.code() != session::Errc::not_found) service.report(std::string("recording lost pages: ") + error.what());
+  } catch (...) {
+    service.report("pages that could not be written back could not be recorded as lost");
+  }
+}
+
 }  // namespace
 
 void open(fuse_req_t request, fuse_ino_t node, fuse_file_info* file) {
@@ -86,8 +98,16 @@ void read(fuse_req_t request, fuse_ino_t node, std::size_t size, off_t offset, f
 void write(fuse_req_t request, fuse_ino_t node, const char* bytes, std::size_t size, off_t offset,
            fuse_file_info* file) {
   answer(request, Operation::write, [&](FileSystem& file_system) {
-    file_system.write(NodeId{node}, static_cast<std::uint64_t>(offset), std::as_bytes(std::span(bytes, size)),
-                      file->writepage ? session::WriteOrigin::page_cache : session::WriteOrigin::call);
+    const auto origin = file->writepage ? session::WriteOrigin::page_cache : session::WriteOrigin::call;
+    try {
+      file_system.write(NodeId{node}, static_cast<std::uint64_t>(offset), std::as_bytes(std::span(bytes, size)),
+                        origin);
+    } catch (...) {
+      if (origin == session::WriteOrigin::page_cache) {
+        record_lost(service_of(request), NodeId{node}, static_cast<std::uint64_t>(offset), size);
+      }
+      throw;
+    }
     return WrittenReply{size};
   });
 }
@@ -101,19 +121,33 @@ void fsync(fuse_req_t request, fuse_ino_t node, int, fuse_file_info*) {
 
 void fallocate(fuse_req_t request, fuse_ino_t node, int mode, off_t offset, off_t length, fuse_file_info*) {
   answer(request, Operation::fallocate, [&](FileSystem& file_system) {
+    if (is_from_helper(request)) return Done{};  // the kernel drops the pages of the range, and nothing else happens
     file_system.allocate(NodeId{node}, allocate_mode_of(mode), static_cast<std::uint64_t>(offset),
                          static_cast<std::uint64_t>(length));
     return Done{};
   });
 }
 
+// The kernel asks for data and holes without writing back what was stored through a mapping, and where a page is dirty
+// nobody here can tell: a hole in the staging file may be full. Without a message for each open nobody can tell either
+// who could have made one dirty, and a write-back cache knows better how long the file is, so there the kernel itself
+// answers, that all is data.
 void lseek(fuse_req_t request, fuse_ino_t node, off_t offset, int whence, fuse_file_info*) {
+  Service& service = service_of(request);
+  if (service.io.opens == Opens::none || service.io.data == Data::writeback) {
+    service.counts.add(Operation::lseek);
+    fuse_reply_err(request, ENOSYS);
+    return;
+  }
   answer(request, Operation::lseek, [&](FileSystem& file_system) {
     if (whence != SEEK_DATA && whence != SEEK_HOLE) {
       throw session::Error(session::Errc::invalid_argument, "lseek(2) for something else than data or a hole");
     }
-    const auto found = file_system.seek(NodeId{node}, static_cast<std::uint64_t>(offset),
-                                        whence == SEEK_DATA ? session::SeekTarget::data : session::SeekTarget::hole);
+    const auto target = whence == SEEK_DATA ? session::SeekTarget::data : session::SeekTarget::hole;
+    const auto from = static_cast<std::uint64_t>(offset);
+    const auto found = service.open_files.may_have_dirty_pages(NodeId{node})
+                           ? session::seek_all_data(file_system.attributes(NodeId{node}).size_bytes, from, target)
+                           : file_system.seek(NodeId{node}, from, target);
     if (!found) throw session::Error(session::Errc::no_such_offset, "lseek(2) past the last data of the file");
     return OffsetReply{*found};
   });

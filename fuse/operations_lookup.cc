@@ -48,6 +48,10 @@ CreatedFile create_or_find(FileSystem& file_system, NodeId directory, std::strin
 
 void lookup(fuse_req_t request, fuse_ino_t directory, const char* name) {
   answer(request, Operation::lookup, [&](FileSystem& file_system) {
+    // A policy may hide the name from everybody else.
+    if (is_from_helper(request)) {
+      return LookupReply{file_system.own_lookup(NodeId{directory}, component(name)), false};
+    }
     return LookupReply{file_system.lookup(NodeId{directory}, component(name))};
   });
 }
@@ -77,6 +81,8 @@ void mknod(fuse_req_t request, fuse_ino_t directory, const char* name, mode_t mo
 
 void mkdir(fuse_req_t request, fuse_ino_t directory, const char* name, mode_t mode) {
   answer(request, Operation::mkdir, [&](FileSystem& file_system) {
+    // It has only looked the name up, as this call does first.
+    if (is_from_helper(request)) throw session::Error(session::Errc::not_permitted, "a helper makes nothing");
     return EntryReply{file_system.make_node(NodeId{directory}, component(name), S_IFDIR | (mode & 07777), 0,
                                             caller_of(request))};
   });

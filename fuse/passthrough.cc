@@ -42,9 +42,6 @@ void close_backing(fuse_session* session, int backing_id) noexcept {
 }
 
 void require_passthrough(fuse_session* session, const std::string& mountpoint) {
-  // An answer from the mount means that INIT has been answered.
-  struct statx attributes {};
-  statx(AT_FDCWD, mountpoint.c_str(), AT_STATX_FORCE_SYNC, STATX_BASIC_STATS, &attributes);
   const int file = memfd_create("escrow-probe", MFD_CLOEXEC);
   const int id = file < 0 ? -errno : open_backing(session, file);
   if (file >= 0) close(file);

@@ -18,7 +18,7 @@ void ask_for_passthrough(fuse_conn_info& connection);
 // Gives `session` the mounted `device`, in place of fuse_session_mount("/dev/fd/N"). False: libfuse did not take it.
 bool take_device_for_passthrough(fuse_session* session, int device);
 
-// Throws Error{unavailable} saying why this machine or user cannot have it. The mount must be served already.
+// Throws Error{unavailable} saying why this machine or user cannot have it. INIT must have been answered already.
 void require_passthrough(fuse_session* session, const std::string& mountpoint);
 
 // Registers an open file with the kernel, which keeps it until close_backing(). The id, or a negative errno.

@@ -59,19 +59,24 @@ void Service::report(const std::string& message) noexcept {
 void send(fuse_req_t request, Service&, Done) { fuse_reply_err(request, 0); }
 
 void send(fuse_req_t request, Service& service, const EntryReply& reply) {
-  const fuse_entry_param entry = entry_of(reply.attributes);
-  PendingLookup lookup(service.inodes, reply.attributes.node);
-  lookup.taken_if(fuse_reply_entry(request, &entry));
+  send(request, service, LookupReply{reply.attributes});
 }
 
 void send(fuse_req_t request, Service& service, const LookupReply& reply) {
-  if (reply.attributes) {
-    send(request, service, EntryReply{*reply.attributes});
+  if (!reply.attributes && !reply.is_kept) {
+    fuse_reply_err(request, ENOENT);
     return;
   }
   fuse_entry_param entry{};
   entry.entry_timeout = kForever_s;
-  fuse_reply_entry(request, &entry);
+  if (!reply.attributes) {
+    fuse_reply_entry(request, &entry);
+    return;
+  }
+  entry = entry_of(*reply.attributes, service.io.data);
+  if (!reply.is_kept) entry.entry_timeout = 0;
+  PendingLookup lookup(service.inodes, reply.attributes->node);
+  lookup.taken_if(fuse_reply_entry(request, &entry));
 }
 
 void send(fuse_req_t request, Service& service, const OpenedReply& reply) {
@@ -90,7 +95,7 @@ void send(fuse_req_t request, Service& service, const OpenedDirectoryReply& repl
 void send(fuse_req_t request, Service& service, const CreatedReply& reply) {
   session::Attributes attributes = reply.attributes;
   attributes.volatile_bytes = reply.opened.backing_id != 0;
-  const fuse_entry_param entry = entry_of(attributes);
+  const fuse_entry_param entry = entry_of(attributes, service.io.data);
   fuse_file_info file = file_info_of(reply.opened);
   PendingLookup lookup(service.inodes, attributes.node);
   const PassthroughReply passthrough(file, reply.opened.backing_id);
@@ -99,9 +104,10 @@ void send(fuse_req_t request, Service& service, const CreatedReply& reply) {
   if (result != 0 && reply.opened.counted) service.open_files.release(attributes.node, reply.opened.write);
 }
 
-void send(fuse_req_t request, Service&, const AttributesReply& reply) {
-  const struct stat values = stat_of(reply.attributes);
-  fuse_reply_attr(request, &values, attributes_timeout_s(reply.attributes));
+void send(fuse_req_t request, Service& service, const AttributesReply& reply) {
+  struct stat values = stat_of(reply.attributes);
+  if (reply.attributes.node == session::kRootNode) values.st_mode &= ~service.root_mask;
+  fuse_reply_attr(request, &values, attributes_timeout_s(reply.attributes, service.io.data));
 }
 
 void send(fuse_req_t request, Service&, const LinkTargetReply& reply) {
@@ -157,16 +163,15 @@ int errno_of_current_exception(Service& service, Operation operation) noexcept {
 
 bool is_for_writing(int flags) noexcept { return (flags & O_ACCMODE) != O_RDONLY; }
 
-bool is_from_flush(fuse_req_t request) noexcept {
-  const pid_t thread = service_of(request).flushing_thread;
-  return thread != 0 && thread == fuse_req_ctx(request)->pid;
+bool is_from_helper(fuse_req_t request) noexcept {
+  return service_of(request).helpers.has(fuse_req_ctx(request)->pid);
 }
 
 OpenedReply opened(fuse_req_t request, Service& service, session::NodeId node, int flags, bool is_new) {
   OpenedReply reply{node, is_for_writing(flags), true, 0};
   reply.backing_id = service.open_files.open(node, {.read = (flags & O_ACCMODE) != O_WRONLY,
                                                     .write = reply.write,
-                                                    .permitted = is_new || is_from_flush(request)});
+                                                    .permitted = is_new || is_from_helper(request)});
   if (reply.backing_id == 0 || !reply.write || (flags & O_DSYNC) == 0) return reply;
   // The kernel will sync each write by itself, but it knows nothing of the file's name.
   try {

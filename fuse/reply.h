@@ -21,6 +21,7 @@
 #include "fuse/inode_table.h"
 #include "fuse/libfuse.h"
 #include "fuse/mount.h"
+#include "fuse/mount_visits.h"
 #include "fuse/open_files.h"
 #include "fuse/operation.h"
 #include "session/file_system.h"
@@ -35,6 +36,7 @@ struct Service {
       : file_system(file_system_in),
         log(log_in),
         xattrs(options.xattrs),
+        root_mask(options.root_mask),
         io(options.io),
         caches_listings(options.cache_listings),
         caches_links(options.cache_links),
@@ -47,6 +49,7 @@ struct Service {
   session::FileSystem& file_system;  // constant
   session::Log& log;                 // constant
   const bool xattrs;                 // constant
+  const mode_t root_mask;            // constant
   const IoMode io;                   // constant
   const bool caches_listings;        // constant
   const bool caches_links;           // constant
@@ -54,7 +57,9 @@ struct Service {
   OpenFiles open_files;              // self-locking
   OperationCounts counts;            // self-locking
   std::atomic<bool> over_io_uring = false;  // a request has come that way
-  std::atomic<pid_t> flushing_thread = 0;   // of Mount::flush(): its opens are Escrow's own
+  Helpers helpers;                   // self-locking
+  // Files whose size a helper is told wrong once, so that the kernel drops their pages.
+  session::Synchronized<std::set<session::NodeId>> odd_sizes;
 
  private:
   session::Synchronized<std::set<std::string>> reported_;  // self-locking
@@ -64,9 +69,11 @@ struct Done {};
 struct EntryReply {
   session::Attributes attributes;
 };
-// Without a value the name does not exist: the kernel remembers that, too.
+// Without a value the name does not exist: the kernel remembers that, too. Without `is_kept` it asks again for whoever
+// is next.
 struct LookupReply {
   std::optional<session::Attributes> attributes;
+  bool is_kept = true;
 };
 // A file that was opened, to be released when the kernel does not take the reply. Without `counted` opens are not.
 struct OpenedReply {
@@ -150,8 +157,8 @@ void answer(fuse_req_t request, Operation operation, Compute compute) noexcept {
 
 // Opens `node` as open(2) with `flags` does, where opens reach us. `is_new`: it was made by the same call.
 OpenedReply opened(fuse_req_t request, Service& service, session::NodeId node, int flags, bool is_new);
-// Whether Escrow itself asks: nobody's rights are in question.
-bool is_from_flush(fuse_req_t request) noexcept;
+// Whether Escrow itself asks, by a helper process: nobody's rights are in question, and nothing is to be changed.
+bool is_from_helper(fuse_req_t request) noexcept;
 bool is_for_writing(int flags) noexcept;
 
 session::Caller caller_of(fuse_req_t request) noexcept;

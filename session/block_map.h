@@ -39,6 +39,7 @@ class BlockMap {
     if (blocks < blocks_) *this = BlockMap(blocks, std::string_view(bits_));
   }
   const std::string& bytes() const { return bits_; }
+  friend bool operator==(const BlockMap&, const BlockMap&) = default;
 
  private:
   std::string bits_;

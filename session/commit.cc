@@ -18,6 +18,9 @@ namespace {
 // A history longer than this is not walked to the end; the reflog answers instead.
 constexpr std::size_t kMaxWalkedCommits = 100'000;
 
+// What takes long to bring to the disk is brought there before anybody waits for it.
+constexpr std::uint64_t kMuch_bytes = std::uint64_t{4} << 20;
+
 void tell(const Services& services, CommitStep step) {
   if (services.observer) services.observer->reached(step);
 }
@@ -59,6 +62,15 @@ void forget_review(SessionRecord& record) {
   record.swap_to.reset();
   record.reviewer.clear();
   record.review_comment.clear();
+}
+
+SessionRecord committed_record(const SessionRecord& record) {
+  SessionRecord next = record;
+  next.state = State::committed;
+  if (next.reason == Reason::none) next.reason = Reason::success;
+  next.commit = record.swap_to;
+  next.last_error.clear();
+  return next;
 }
 
 // Step 6 once the outcome is recorded: the session has ended, whatever this finds; recovery removes the rest.
@@ -103,8 +115,14 @@ class Committer {
   CommitOutcome run(CommitOutcome (Committer::*work)()) {
     try {
       return (this->*work)();
+    } catch (const Error& failure) {
+      if (std::optional<CommitOutcome> outcome = undo_or_conclude(failure.what())) return *std::move(outcome);
+      if (!may_have_landed_ || record_.state != State::committing) throw;
+      throw Error(failure.code(), std::string(failure.what()) + "; branch '" + record_.options.branch +
+                                      "' may have moved to " + record_.swap_to->hex() + " all the same: session " +
+                                      record_.id.text() + " is committing, and the next command finds out");
     } catch (const std::exception& failure) {
-      undo(failure.what());
+      if (std::optional<CommitOutcome> outcome = undo_or_conclude(failure.what())) return *std::move(outcome);
       throw;
     }
   }
@@ -115,8 +133,10 @@ class Committer {
     CommitChains own;
     CommitChains& chains = services_.chains != nullptr ? *services_.chains : own;
     bool alone = whom_ == CommitFor::reviewer;
+    if (quarantine_.held_bytes() > kMuch_bytes) publish_ahead();
+    const auto take = [&] { return services_.references.take_turn(branch); };
     for (int attempt = 0; attempt < kMaxSwapAttempts; ++attempt) {
-      std::unique_ptr<CommitChains::Link> link = chains.join(branch, alone);
+      std::unique_ptr<CommitChains::Link> link = chains.join(branch, alone, take);
       const ReadThrough reading(quarantine_, link->unlanded());
       const std::optional<ObjectId> before = link->before();
       const std::optional<ObjectId> head = before ? before : services_.references.head(branch);
@@ -140,8 +160,7 @@ class Committer {
       link->made(made, quarantine_, "escrow: session " + record_.id.text());
       if (!swap(*link, head, made)) continue;
       link.reset();  // from here on nobody reads the quarantine, which goes
-      record_committed(services_, record_, directory_, who_, "committed");
-      return Committed{made, counts};
+      return landed();
     }
     throw Error(Errc::branch_moved, "cannot commit to branch '" + branch + "': others moved it " +
                                         std::to_string(kMaxSwapAttempts) + " times meanwhile; commit again");
@@ -169,11 +188,47 @@ class Committer {
     next.last_error.clear();
     transition(services_, record_, std::move(next), who_, "sealed as " + made.hex());
     tell(services_, CommitStep::approval_awaited);
-    drop_staged_or_log();
+    drop_staged();
+    tell(services_, CommitStep::cleaned_up);
     return AwaitingApproval{made, *record_.counts, record_.expires};
   }
 
  private:
+  // The objects of the commit as it would be now. Whatever it will be made on, most of them are what is published then;
+  // they stay protected as long as the session has its directory.
+  void publish_ahead() {
+    const std::optional<ObjectId> head = services_.references.head(record_.options.branch);
+    const TreeRoot head_tree = tree_of_commit(quarantine_, head);
+    const auto merged = reconcile(quarantine_, result_.base_tree, result_.tree, head_tree);
+    if (!is_commit(merged, head_tree)) return;
+    const auto published = quarantine_.publish(quarantine_.put_commit(
+        commit_of(services_, quarantine_, record_, std::get<TreeRoot>(merged), head, ChangeCounts{})));
+  }
+
+  // Steps 5 and 6. The branch has moved, for good: nothing that fails from here on makes that a failure.
+  CommitOutcome landed() {
+    const Committed outcome{*record_.swap_to, record_.counts.value_or(ChangeCounts{})};
+    for (const bool is_last : {false, true}) {
+      try {
+        record_committed(services_, record_, directory_, who_, "committed");
+        return outcome;
+      } catch (const std::exception& failure) {
+        // A full disk: nothing that was staged is needed any more.
+        if (!is_last) drop_staged();
+        if (is_last) leave_to_recovery(failure.what());
+      }
+    }
+    return outcome;
+  }
+
+  // The row says `committing`, the session is over for this process: whoever holds its directory next records it.
+  void leave_to_recovery(const std::string& why) {
+    services_.log.write(LogLevel::warning, "session " + record_.id.text() + " was committed as " +
+                                               record_.swap_to->hex() + ", but that could not be recorded (the next "
+                                               "command does it): " + why);
+    record_ = committed_record(record_);
+  }
+
   // Others moved the branch since the reviewer looked: what would be committed now has to be looked at first.
   CommitOutcome show_again(const TreeRoot& tree, const std::optional<ObjectId>& head, const TreeRoot& head_tree) {
     SessionRecord next = record_;
@@ -191,15 +246,15 @@ class Committer {
     return AwaitingApproval{made, *record_.counts, record_.expires};
   }
 
-  void drop_staged_or_log() {
+  // Of a session that is sealed, or whose commit is in the branch.
+  void drop_staged() {
     try {
       directory_.drop_staged();
     } catch (const std::exception& failure) {
       services_.log.write(LogLevel::warning, "session " + record_.id.text() +
-                                                 " is sealed, but what it had staged could not be removed (the next "
-                                                 "command tries again): " + failure.what());
+                                                 " needs nothing any more of what it had staged, but that could not be "
+                                                 "removed (the next command tries again): " + failure.what());
     }
-    tell(services_, CommitStep::cleaned_up);
   }
 
   // Steps 1 to 4; false when another commit was there first.
@@ -269,17 +324,24 @@ class Committer {
     return conflicts;
   }
 
-  // The catalog may be what failed (a full disk): then the row stays as it is, and recovery decides.
-  void undo(const std::string& why) noexcept {
+  // Nothing: it failed, and what the row says is all that is known. The catalog may be what failed (a full disk): then
+  // the row stays as it is, and conclude_commit() decides.
+  std::optional<CommitOutcome> undo_or_conclude(const std::string& why) noexcept {
     try {
-      if (is_final(record_.state) || (whom_ != CommitFor::reviewer && record_.result)) return;
-      if (may_have_landed_ && services_.references.head(record_.options.branch) != record_.swap_from) return;
+      if (is_final(record_.state) || (whom_ != CommitFor::reviewer && record_.result)) return std::nullopt;
+      if (may_have_landed_ && swap_landed(services_, record_)) {
+        services_.references.make_durable(record_.options.branch);
+        return landed();
+      }
+      may_have_landed_ = false;
       record_.message = whom_ == CommitFor::reviewer ? before_.message : record_.message;
       take_commit_back(services_, record_, why, who_);
     } catch (const std::exception& second) {
       services_.log.write(LogLevel::error, "session " + record_.id.text() +
-                                               ": its failed commit could not be recorded: " + second.what());
+                                               ": what became of its commit could not be found out or recorded: " +
+                                               second.what());
     }
+    return std::nullopt;
   }
 
   const Services& services_;
@@ -331,14 +393,19 @@ bool swap_landed(const Services& services, const SessionRecord& record) {
   return services.references.reflog_has(branch, *record.swap_to);
 }
 
+void conclude_commit(const Services& services, SessionRecord& record, SessionDirectory& directory,
+                     const std::string& who) {
+  if (record.swap_to && swap_landed(services, record)) {
+    services.references.make_durable(record.options.branch);
+    record_committed(services, record, directory, who, "found in the branch");
+  } else {
+    take_commit_back(services, record, "its commit failed, and the branch was not moved; commit again", who);
+  }
+}
+
 void record_committed(const Services& services, SessionRecord& record, SessionDirectory& directory,
                       const std::string& who, const std::string& why) {
-  SessionRecord next = record;
-  next.state = State::committed;
-  if (next.reason == Reason::none) next.reason = Reason::success;
-  next.commit = record.swap_to;
-  next.last_error.clear();
-  transition(services, record, std::move(next), who, why);
+  transition(services, record, committed_record(record), who, why);
   tell(services, CommitStep::outcome_recorded);
   clean_up_or_log(services, record, directory);
 }

@@ -33,8 +33,10 @@ enum class CommitFor {
 // Steps 1 to 6. `record` is open, or committing (a recovery that makes the commit anew), or awaiting_approval (for a
 // reviewer, whose name and comment are in it). Its message, exit code and reason are what the commit is to say.
 // Another failure than a conflict puts the session back to what it was, with last_error, and throws; only when the
-// branch may have moved already does it stay `committing`, for recovery to decide. For a reviewer, when others moved
-// the branch: what would be committed on the new head becomes the record's result, and AwaitingApproval names it.
+// branch may have moved already does it stay `committing`, and the message says so, for conclude_commit() to decide. A
+// commit that is in the branch, on disk, is Committed whatever fails then: where even that cannot be recorded, the row
+// stays `committing`, and recovery records it. For a reviewer, when others moved the branch: what would be committed on
+// the new head becomes the record's result, and AwaitingApproval names it.
 CommitOutcome commit_result(const Services& services, SessionRecord& record, SessionDirectory& directory,
                             const SessionResult& result, CommitFor whom, const std::string& who);
 
@@ -51,7 +53,13 @@ SessionResult sealed_result(const ObjectReader& objects, const SessionRecord& re
 // the reflog.
 bool swap_landed(const Services& services, const SessionRecord& record);
 
-// Steps 5 and 6 for a commit that is in the branch.
+// Decides what became of a commit that failed undecided, without committing anything: `record`, which is `committing`,
+// is final afterwards, or what it was before. Whoever holds the directory calls it before any other verb. Throws when
+// that cannot be found out, or recorded; then nothing has changed.
+void conclude_commit(const Services& services, SessionRecord& record, SessionDirectory& directory,
+                     const std::string& who);
+
+// Steps 5 and 6 for a commit that is in the branch, on disk.
 void record_committed(const Services& services, SessionRecord& record, SessionDirectory& directory,
                       const std::string& who, const std::string& why);
 

@@ -6,8 +6,12 @@
 
 namespace escrow::session {
 
-std::unique_ptr<CommitChains::Link> CommitChains::join(const std::string& branch, bool alone) {
-  return std::make_unique<Link>(*this, branch, alone);
+std::unique_ptr<CommitChains::Link> CommitChains::join(const std::string& branch, bool alone, const Take& take) {
+  return std::make_unique<Link>(*this, branch, alone, take);
+}
+
+void CommitChains::end_turn_without_nodes(Chain& chain) {
+  if (chain.nodes.empty()) chain.turn.reset();
 }
 
 void CommitChains::stop_reading(Node& node) {
@@ -20,21 +24,40 @@ void CommitChains::break_from(Chain& chain, const std::shared_ptr<Node>& first) 
   const auto begin = std::find(chain.nodes.begin(), chain.nodes.end(), first);
   for (auto at = begin; at != chain.nodes.end(); ++at) (*at)->stage = Stage::broken;
   chain.nodes.erase(begin, chain.nodes.end());
+  end_turn_without_nodes(chain);
 }
 
-CommitChains::Link::Link(CommitChains& chains, const std::string& branch, bool alone)
+CommitChains::Link::Link(CommitChains& chains, const std::string& branch, bool alone, const Take& take)
     : chains_(chains), branch_(branch), is_alone_(alone) {
   auto held = chains_.chains_.lock();
   const std::uint64_t mine = (*held)[branch_].next++;
   chains_.changed_.wait(held.lock(), [&] {
     const Chain& chain = (*held)[branch_];
-    return chain.now == mine && (!alone || chain.nodes.empty());
+    return chain.now == mine && (chain.nodes.empty() || (!alone && !chain.turn->is_wanted()));
   });
+  take_turn(held, take);
   Chain& chain = (*held)[branch_];
   if (!chain.nodes.empty()) node_->before = chain.nodes.back();
   node_->read.assign(chain.nodes.begin(), chain.nodes.end());
   for (const std::shared_ptr<Node>& other : node_->read) ++other->readers;
   chain.nodes.push_back(node_);
+}
+
+// Nobody else joins meanwhile. The chain has no nodes if it has no turn.
+void CommitChains::Link::take_turn(Synchronized<Chains>::Write& held, const Take& take) {
+  if ((*held)[branch_].turn) return;
+  std::unique_ptr<ReferenceStore::Turn> turn;
+  held.lock().unlock();
+  try {
+    turn = take();
+  } catch (...) {
+    held.lock().lock();
+    pass_turn((*held)[branch_]);
+    chains_.changed_.notify_all();
+    throw;
+  }
+  held.lock().lock();
+  (*held)[branch_].turn = std::move(turn);
 }
 
 CommitChains::Link::~Link() {
@@ -128,6 +151,7 @@ bool CommitChains::Link::land(const Swap& swap) {
     }
     chain.nodes.erase(chain.nodes.begin(), std::next(chain.nodes.begin(), static_cast<long>(together.size())));
     if (!has_moved && !chain.nodes.empty()) break_from(chain, chain.nodes.front());
+    end_turn_without_nodes(chain);
     chains_.changed_.notify_all();
   }
   if (node_->failure) std::rethrow_exception(node_->failure);

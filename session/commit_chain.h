@@ -5,7 +5,9 @@
 // A link is a commit on its way. The order in which links join is the order of their commits. A link whose objects, or
 // whose intent, cannot be written breaks those made on it, and so does a branch that others moved: they are made anew.
 // Nobody may draw a conclusion from a commit that may still break (a conflict with it, say): join alone for that.
-// Thread-safe; a link is its thread's own. Errors are those of `swap`.
+// From the first link to the last the process has its turn at the branch: when another process waits for that, nobody
+// joins any more until all have landed and it has had its own. Thread-safe; a link is its thread's own. Errors are
+// those of `swap` and of `take`.
 #pragma once
 
 #include <condition_variable>
@@ -27,9 +29,10 @@ namespace escrow::session {
 class CommitChains {
  public:
   class Link;
-  // Waits for the turn to make a commit for the branch. `alone`: also until nothing is on its way any more, and nobody
-  // joins before this link is gone.
-  std::unique_ptr<Link> join(const std::string& branch, bool alone);
+  using Take = std::function<std::unique_ptr<ReferenceStore::Turn>()>;
+  // Waits for the turn to make a commit for the branch, of this process too, which `take` brings. `alone`: also until
+  // nothing is on its way any more, and nobody joins before this link is gone.
+  std::unique_ptr<Link> join(const std::string& branch, bool alone, const Take& take);
 
  private:
   enum class Stage { joined, made, durable, ready, landed, broken };
@@ -48,10 +51,12 @@ class CommitChains {
     std::uint64_t now = 0, next = 0;           // turns to join, as numbers at a counter
     std::list<std::shared_ptr<Node>> nodes;    // joined, and neither landed nor broken; oldest first
     bool is_landing = false;
+    std::unique_ptr<ReferenceStore::Turn> turn;  // from the first node to the last
   };
   using Chains = std::map<std::string, Chain>;
 
   static void break_from(Chain& chain, const std::shared_ptr<Node>& first);
+  static void end_turn_without_nodes(Chain& chain);
   static void stop_reading(Node& node);
 
   Synchronized<Chains> chains_;      // by branch
@@ -60,7 +65,7 @@ class CommitChains {
 
 class CommitChains::Link {
  public:
-  Link(CommitChains& chains, const std::string& branch, bool alone);
+  Link(CommitChains& chains, const std::string& branch, bool alone, const Take& take);
   // Breaks what was made on it unless it has landed, and waits until nobody reads its quarantine.
   ~Link();
   Link(const Link&) = delete;
@@ -82,6 +87,7 @@ class CommitChains::Link {
 
  private:
   void pass_turn(Chain& chain);
+  void take_turn(Synchronized<Chains>::Write& held, const Take& take);
   bool is_oldest(const Chain& chain) const { return !chain.nodes.empty() && chain.nodes.front() == node_; }
 
   CommitChains& chains_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "session/error.h"
@@ -12,6 +13,7 @@ namespace {
 
 // Bases up to this size are copied whole at the first write, so that every later access is one plain file's.
 constexpr std::uint64_t kCopyWholeLimit = 8 * BlockMap::kBlockSize;
+constexpr std::uint64_t kBytesOfABlock = 512;  // of StagingUsage::blocks
 
 std::int64_t nanoseconds(const Timestamp& time) {
   return time.seconds * 1'000'000'000 + static_cast<std::int64_t>(time.nanoseconds);
@@ -20,6 +22,117 @@ std::int64_t nanoseconds(const Timestamp& time) {
 }  // namespace
 
 Content::Form Content::form() const { return state_.lock_shared()->form; }
+
+// ---- what is on disk for certain ----
+
+void Content::restructure(State& state) {
+  changed();
+  state.structure += 1;
+  // Without a staging file the row says everything, and is durable by itself.
+  if (!state.is_durable && state.form.staging) return;
+  state.is_durable = false;
+  state.durable = state.form.is_nothing() ? nullptr : std::make_unique<Form>(state.form);
+}
+
+void Content::set_durable(Form durable) {
+  auto state = state_.lock();
+  state->is_durable = false;
+  state->durable = durable.is_nothing() ? nullptr : std::make_unique<Form>(std::move(durable));
+}
+
+Content::Recorded Content::recorded() const {
+  const auto state = state_.lock_shared();
+  if (state->is_durable || !state->form.staging) return {state->form, true, {}};
+  return {state->form, false, state->durable ? *state->durable : Form{}};
+}
+
+Content::Recorded Content::as_left(Recorded recorded, bool lost_power, const std::function<bool(StagingId)>& present,
+                                   const StagingArea& staging) {
+  if (lost_power && !recorded.is_durable) {
+    const StagingId written = recorded.form.staging;
+    recorded.form = std::move(recorded.durable);
+    recorded.durable = {};
+    recorded.is_durable = true;
+    // Never synced, and over no base: what the disk has of it is as good as anything.
+    if (recorded.form.is_nothing() && present(written)) {
+      recorded.form.staging = written;
+      recorded.is_durable = false;
+    }
+  }
+  // A truncation may have reached the staging file and not the row: nothing of the base shows behind it again.
+  Form& form = recorded.form;
+  if (form.staging && form.base_length > 0 && present(form.staging)) {
+    const std::uint64_t size = staging.usage(form.staging).size_bytes;
+    if (size < form.base_length) {
+      form.base_length = size;
+      form.map.shrink(BlockMap::blocks_of(size));
+    }
+  }
+  return recorded;
+}
+
+Content::SyncedUpTo Content::begin_sync() const {
+  const std::uint64_t version = version_.load();
+  const auto state = state_.lock_shared();
+  return {version, state->structure, state->form};
+}
+
+bool Content::end_sync(SyncedUpTo reached) {
+  std::uint64_t synced = synced_version_.load();
+  while (synced < reached.version && !synced_version_.compare_exchange_weak(synced, reached.version)) {
+  }
+  auto state = state_.lock();
+  if (state->is_durable || reached.structure <= state->durable_structure) return false;
+  state->durable_structure = reached.structure;
+  state->is_durable = reached.structure == state->structure;
+  state->durable = state->is_durable ? nullptr : std::make_unique<Form>(std::move(reached.form));
+  return true;
+}
+
+bool Content::sync() {
+  if (synced_version_.load() >= version_.load() && !exposed_) return false;
+  SyncedUpTo reached = begin_sync();
+  if (reached.form.staging) {
+    try {
+      services_.staging.sync(reached.form.staging);
+    } catch (...) {
+      copy_again();
+      throw;
+    }
+  }
+  return end_sync(std::move(reached));
+}
+
+bool Content::is_damaged() const {
+  const StagingId id = state_.lock_shared()->form.staging;
+  if (!id) return false;
+  const StagingArea::Lost lost = services_.staging.lost(id);
+  return !lost.written.empty() || !lost.copied.empty();
+}
+
+// What was lost of the base's bytes can be had again; what was written by others they have to write again.
+void Content::copy_again() {
+  auto state = state_.lock();
+  const StagingId id = state->form.staging;
+  if (!id) return;
+  const std::vector<ByteRanges::Range> lost = services_.staging.lost(id).copied.ranges();
+  if (lost.empty()) return;
+  const Form& below = state->form.base.is_null() && state->durable ? *state->durable : state->form;
+  if (below.base.is_null()) return;
+  const auto source = services_.objects.open_blob(below.base);
+  std::vector<std::byte> buffer(BlockMap::kBlockSize);
+  for (const ByteRanges::Range& range : lost) {
+    for (std::uint64_t at = range.begin; at < range.end;) {
+      const auto part = std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), range.end - at));
+      if (source->read(at, part) < part.size())
+        throw Error(Errc::input_output, "a blob is shorter than its recorded size");
+      services_.staging.write_copy(id, at, part);
+      at += part.size();
+    }
+  }
+}
+
+// ---- size and bytes ----
 
 bool Content::only_staged(const State& state) const {
   return state.form.staging && (state.form.base.is_null() || state.form.base_length == 0);
@@ -72,14 +185,14 @@ std::size_t Content::read(std::uint64_t offset, std::span<std::byte> out) const 
   while (done < wanted) {
     const std::uint64_t at = offset + done;
     const std::uint64_t block = at / BlockMap::kBlockSize;
-    const bool staged = state->form.staging && state->form.map.holds(block);
+    const bool staged = state->form.staging && (state->form.map.holds(block) || at >= state->form.base_length);
     std::uint64_t end = std::min<std::uint64_t>(offset + wanted, (block + 1) * BlockMap::kBlockSize);
-    if (!staged && at < state->form.base_length) end = std::min(end, state->form.base_length);
+    if (!staged) end = std::min(end, state->form.base_length);
     const auto part = out.subspan(done, end - at);
     std::size_t got = 0;
     if (staged) {
       got = services_.staging.read(state->form.staging, at, part);
-    } else if (at < state->form.base_length) {
+    } else {
       got = base->read(at, part);
       if (got < part.size()) throw Error(Errc::input_output, "a blob is shorter than its recorded size");
     }
@@ -93,9 +206,9 @@ void Content::make_staging(State& state, std::uint64_t size_bytes) {
   const StagingId id = services_.next_staging_id();
   services_.staging.create(id);
   if (size_bytes > 0) services_.staging.truncate(id, size_bytes);
+  restructure(state);
   state.form.staging = id;
   state.form.map = BlockMap(BlockMap::blocks_of(state.form.base_length));
-  if (!state.form.base.is_null()) set_replaces_others();
 }
 
 void Content::copy_block(State& state, std::uint64_t block) {
@@ -105,7 +218,8 @@ void Content::copy_block(State& state, std::uint64_t block) {
   if (!state.base_source) state.base_source = services_.objects.open_blob(state.form.base);
   if (state.base_source->read(begin, buffer) < buffer.size())
     throw Error(Errc::input_output, "a blob is shorter than its recorded size");
-  services_.staging.write(state.form.staging, begin, buffer);
+  services_.staging.write_copy(state.form.staging, begin, buffer);
+  restructure(state);
   state.form.map.set(block);
 }
 
@@ -123,10 +237,22 @@ void Content::fill(State& state, std::uint64_t begin, std::uint64_t end, std::ui
 
 void Content::drop_base_when_complete(State& state) {
   if (!state.form.staging || state.form.base.is_null() || !state.form.map.complete()) return;
+  restructure(state);
   state.form.base = {};
   state.form.base_length = 0;
   state.form.map = {};
   state.base_source.reset();
+}
+
+// The blocks of [begin, end) are whole in the staging file now.
+void Content::mark_held(State& state, std::uint64_t begin, std::uint64_t end) {
+  const std::uint64_t last = std::min(BlockMap::blocks_of(end), state.form.map.blocks());
+  for (std::uint64_t block = begin / BlockMap::kBlockSize; block < last; ++block) {
+    if (state.form.map.holds(block)) continue;
+    restructure(state);
+    state.form.map.set(block);
+  }
+  drop_base_when_complete(state);
 }
 
 void Content::prepare_write(State& state, std::uint64_t offset, std::uint64_t length) {
@@ -138,6 +264,27 @@ void Content::prepare_write(State& state, std::uint64_t offset, std::uint64_t le
 
 void Content::changed() { version_.fetch_add(1); }
 
+void Content::lose(std::uint64_t offset, std::uint64_t size_bytes) {
+  auto lost = lost_.lock();
+  lost->add(offset, offset + size_bytes);
+  has_lost_ = true;
+}
+
+void Content::set_lost(LostBytes lost) {
+  auto now = lost_.lock();
+  *now = std::move(lost);
+  has_lost_ = !now->empty();
+}
+
+LostBytes Content::lost() const { return has_lost_ ? *lost_.lock() : LostBytes(); }
+
+void Content::found_again(std::uint64_t begin, std::uint64_t end) {
+  if (!has_lost_) return;
+  auto lost = lost_.lock();
+  lost->remove(begin, end);
+  has_lost_ = !lost->empty();
+}
+
 void Content::write(std::uint64_t offset, std::span<const std::byte> bytes) {
   if (bytes.empty()) return;
   {
@@ -145,6 +292,7 @@ void Content::write(std::uint64_t offset, std::span<const std::byte> bytes) {
     if (only_staged(*state)) {
       services_.staging.write(state->form.staging, offset, bytes);
       changed();
+      found_again(offset, offset + bytes.size());
       return;
     }
   }
@@ -153,9 +301,28 @@ void Content::write(std::uint64_t offset, std::span<const std::byte> bytes) {
   prepare_write(*state, offset, bytes.size());
   services_.staging.write(state->form.staging, offset, bytes);
   changed();
-  const std::uint64_t last = std::min(BlockMap::blocks_of(end), state->form.map.blocks());
-  for (std::uint64_t block = offset / BlockMap::kBlockSize; block < last; ++block) state->form.map.set(block);
-  drop_base_when_complete(*state);
+  found_again(offset, end);
+  mark_held(*state, offset, end);
+}
+
+std::uint64_t Content::holes() const {
+  const auto state = state_.lock_shared();
+  if (!state->form.staging) return 0;
+  const StagingUsage usage = services_.staging.usage(state->form.staging);
+  const std::uint64_t held = state->form.base_length + usage.blocks * kBytesOfABlock;
+  return usage.size_bytes > held ? usage.size_bytes - held : 0;
+}
+
+std::uint64_t Content::growth(std::uint64_t offset, std::uint64_t length) const {
+  const auto state = state_.lock_shared();
+  const Form& form = state->form;
+  const std::uint64_t end = offset + length, size = size_of(*state);
+  std::uint64_t growth = end > size ? end - size : 0;
+  if (form.base_length <= kCopyWholeLimit) return only_staged(*state) ? growth : growth + form.base_length;
+  const std::uint64_t last = std::min(BlockMap::blocks_of(end), BlockMap::blocks_of(form.base_length));
+  for (std::uint64_t block = offset / BlockMap::kBlockSize; block < last; ++block)
+    if (!form.staging || !form.map.holds(block)) growth += BlockMap::kBlockSize;
+  return growth;
 }
 
 void Content::truncate(std::uint64_t size_bytes) {
@@ -163,6 +330,7 @@ void Content::truncate(std::uint64_t size_bytes) {
   const std::uint64_t before = size_of(*state);
   if (size_bytes == 0 && before > 0) set_replaces_others();
   if (size_bytes < state->form.base_length) {
+    restructure(*state);
     state->form.base_length = size_bytes;
     state->form.map.shrink(BlockMap::blocks_of(size_bytes));
     if (size_bytes == 0) {
@@ -176,6 +344,7 @@ void Content::truncate(std::uint64_t size_bytes) {
     drop_base_when_complete(*state);
   }
   changed();
+  found_again(size_bytes, std::numeric_limits<std::uint64_t>::max());
 }
 
 void Content::allocate(AllocateMode mode, std::uint64_t offset, std::uint64_t length) {
@@ -195,32 +364,14 @@ void Content::allocate(AllocateMode mode, std::uint64_t offset, std::uint64_t le
     case AllocateMode::zero_range_keep_size: services_.staging.zero_range(id, offset, length, false); break;
   }
   changed();
-  const std::uint64_t last = std::min(BlockMap::blocks_of(end), state->form.map.blocks());
-  for (std::uint64_t block = offset / BlockMap::kBlockSize; block < last; ++block) state->form.map.set(block);
-  drop_base_when_complete(*state);
+  if (zeroes) found_again(offset, end);
+  mark_held(*state, offset, end);
 }
 
 std::optional<std::uint64_t> Content::seek(std::uint64_t offset, SeekTarget target) const {
   const auto state = state_.lock_shared();
   if (only_staged(*state)) return services_.staging.seek(state->form.staging, offset, target);
-  // Part of the bytes are a base's: all data, with the one hole every file has at its end (lseek(2), NOTES).
-  const std::uint64_t size = size_of(*state);
-  if (offset >= size) return std::nullopt;
-  return target == SeekTarget::data ? offset : size;
-}
-
-void Content::sync() {
-  const std::uint64_t version = version_.load();
-  if (synced_version_.load() >= version && !exposed_) return;
-  StagingId id;
-  {
-    const auto state = state_.lock_shared();
-    id = state->form.staging;
-  }
-  if (id) services_.staging.sync(id);
-  std::uint64_t synced = synced_version_.load();
-  while (synced < version && !synced_version_.compare_exchange_weak(synced, version)) {
-  }
+  return seek_all_data(size_of(*state), offset, target);  // part of the bytes are a base's
 }
 
 std::unique_ptr<RawFile> Content::open_raw(bool write) {

@@ -35,14 +35,20 @@ struct Attributes {
 };
 
 // Only what is set changes. The change time always becomes now.
+// page_cache: the kernel writes back what it was told earlier: pages that were dirtied through mmap and, with a
+// write-back cache, by write(2), and the times that go with them.
+enum class WriteOrigin { call, page_cache };
+
 struct AttributeChange {
   std::optional<std::uint32_t> mode;  // permission bits
   std::optional<std::uint32_t> uid, gid;
   std::optional<std::uint64_t> size_bytes;
   std::optional<Timestamp> accessed, modified;
+  std::optional<Timestamp> changed;  // of the page cache; else it is the time of the call
   bool accessed_now = false;
   bool modified_now = false;
   bool by_descriptor = false;  // ftruncate(2): of a file that was opened for writing
+  WriteOrigin origin = WriteOrigin::call;
 };
 
 struct Caller {
@@ -53,9 +59,6 @@ struct Caller {
 enum class RenameMode { replace, no_replace, exchange };
 enum class AllocateMode { reserve, reserve_keep_size, punch_hole, zero_range, zero_range_keep_size };
 enum class XattrMode { any, create, replace };
-// page_cache: the kernel writes back pages that were dirtied earlier, through mmap.
-enum class WriteOrigin { call, page_cache };
-
 // How a file or directory is opened, where opens are passed on.
 struct OpenIntent {
   bool read = false;
@@ -70,6 +73,10 @@ class FileSystem {
   virtual ~FileSystem() = default;
 
   virtual std::optional<Attributes> lookup(NodeId directory, std::string_view name) = 0;
+  // The same, of Escrow itself: nobody's rights are in question.
+  virtual std::optional<Attributes> own_lookup(NodeId directory, std::string_view name) {
+    return lookup(directory, name);
+  }
   virtual Attributes attributes(NodeId node) = 0;
   virtual Attributes change_attributes(NodeId node, const AttributeChange& change) = 0;
   virtual std::string read_link(NodeId node) = 0;
@@ -97,6 +104,9 @@ class FileSystem {
   // O_APPEND was resolved by the kernel. Set-id bits are the kernel's to clear (it asks for
   // them by change_attributes, as FUSE without HANDLE_KILLPRIV does).
   virtual void write(NodeId node, std::uint64_t offset, std::span<const std::byte> bytes, WriteOrigin origin) = 0;
+  // A write() of WriteOrigin::page_cache has failed: the kernel drops what the pages held, and tells nobody but who
+  // calls fsync(2).
+  virtual void pages_lost(NodeId, std::uint64_t /*offset*/, std::uint64_t /*size_bytes*/) {}
   virtual void allocate(NodeId node, AllocateMode mode, std::uint64_t offset, std::uint64_t length) = 0;
   virtual std::optional<std::uint64_t> seek(NodeId node, std::uint64_t offset, SeekTarget target) = 0;
   // fsync(2): content, attributes and name are durable on return. Concurrent calls share the work.

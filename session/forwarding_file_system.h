@@ -14,6 +14,9 @@ class ForwardingFileSystem : public FileSystem {
   std::optional<Attributes> lookup(NodeId directory, std::string_view name) override {
     return inner_.lookup(directory, name);
   }
+  std::optional<Attributes> own_lookup(NodeId directory, std::string_view name) override {
+    return inner_.own_lookup(directory, name);
+  }
   Attributes attributes(NodeId node) override { return inner_.attributes(node); }
   Attributes change_attributes(NodeId node, const AttributeChange& change) override {
     return inner_.change_attributes(node, change);
@@ -43,6 +46,9 @@ class ForwardingFileSystem : public FileSystem {
   }
   void write(NodeId node, std::uint64_t offset, std::span<const std::byte> bytes, WriteOrigin origin) override {
     inner_.write(node, offset, bytes, origin);
+  }
+  void pages_lost(NodeId node, std::uint64_t offset, std::uint64_t size_bytes) override {
+    inner_.pages_lost(node, offset, size_bytes);
   }
   void allocate(NodeId node, AllocateMode mode, std::uint64_t offset, std::uint64_t length) override {
     inner_.allocate(node, mode, offset, length);

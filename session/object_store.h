@@ -101,6 +101,8 @@ class Quarantine : public ObjectReader {
   virtual void read_through(std::vector<const Quarantine*> others) = 0;
   // Whether the object is in the quarantine itself.
   virtual bool holds(const ObjectId& id) const = 0;
+  // About as many bytes as publish() may have to bring to the disk; what was published before counts, too.
+  virtual std::uint64_t held_bytes() const = 0;
 
   // Forgets every object and removes their files, with those it published unless a reference reaches one of its roots
   // or anything it published. The quarantine stays usable.
@@ -121,8 +123,20 @@ class ReferenceStore {
   // What the repository's configuration asks of sessions on the branch. Throws Error{bad_request} naming a key whose
   // value cannot be read.
   virtual BranchRule rule_of(const std::string& branch) const = 0;
+  // Whose turn it is to read the head of a branch, to make a commit on it, and to move the branch there: first come,
+  // first served, in all processes. Only for fairness: git, and whoever does not ask, may move it all the same.
+  class Turn {
+   public:
+    virtual ~Turn() = default;
+    // Whether others wait for it.
+    virtual bool is_wanted() const = 0;
+  };
+  // Waits. The turn ends with the result, or with the process.
+  virtual std::unique_ptr<Turn> take_turn(const std::string& branch) = 0;
+
   // Moves the branch from `expected` (nullopt: it must not exist) to `desired`; false when it was elsewhere. Takes
-  // git's own lock file, waits for other holders, writes the reflog, and is durable when it returns true.
+  // git's own lock file, waits for other holders, writes the reflog, and is durable when it returns true. When it
+  // throws the branch may have moved for all that anybody can see, and may be back after a power loss: make_durable().
   bool compare_and_swap(const std::string& branch, const std::optional<ObjectId>& expected, const ObjectId& desired,
                         const std::string& reflog_message) {
     return move_through(branch, expected, {{desired, reflog_message}});
@@ -135,6 +149,8 @@ class ReferenceStore {
   };
   virtual bool move_through(const std::string& branch, const std::optional<ObjectId>& expected,
                             const std::vector<Move>& moves) = 0;
+  // What the branch says is on disk when it returns, whatever became of syncs before.
+  virtual void make_durable(const std::string& branch) = 0;
   // Whether `commit` is in the branch's reflog.
   virtual bool reflog_has(const std::string& branch, const ObjectId& commit) const = 0;
 
@@ -146,10 +162,16 @@ class ReferenceStore {
   virtual void pin_base(const SessionId& session, const ObjectId& commit) = 0;
   virtual bool is_pinned(const SessionId& session, const ObjectId& commit) const = 0;
   virtual void unpin_base(const SessionId& session) = 0;
+  // Drops those pins of the session that name ancestors of `base`, which is pinned: what they hold it holds, too.
+  virtual void unpin_older(const SessionId& session, const ObjectId& base) = 0;
   // refs/sessions/<id>: the result of a failed or waiting session. Durable on return.
   virtual void keep_result(const SessionId& session, const ObjectId& commit) = 0;
   virtual std::optional<ObjectId> result(const SessionId& session) const = 0;
+  // Not durable: a power loss may bring it back, until something that it held is removed.
   virtual void drop_result(const SessionId& session) = 0;
+
+  // Takes away lock files that dead processes left: for recovery.
+  virtual void sweep_locks() = 0;
 };
 
 }  // namespace escrow::session

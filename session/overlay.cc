@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "session/git_file_rules.h"
 #include "session/overlay_impl.h"
 
 namespace escrow::session {
@@ -29,6 +30,7 @@ const char* name_of(OmissionKind kind) {
   switch (kind) {
     case OmissionKind::excluded: return "excluded";
     case OmissionKind::git_name: return "git_name";
+    case OmissionKind::git_refused: return "git_refused";
     case OmissionKind::socket: return "socket";
     case OmissionKind::fifo: return "fifo";
     case OmissionKind::device: return "device";
@@ -61,6 +63,12 @@ Overlay::Impl::~Impl() {
     signalled.notify_all();
   }
   flusher.join();
+  try {
+    flush(false);
+  } catch (const std::exception&) {
+    // Tried again, below.
+  }
+  stop_syncing();
   try {
     flush(false);
   } catch (const std::exception& error) {
@@ -144,7 +152,7 @@ void Overlay::Impl::make_ready(NodeId id) {
     if (node.directory->base_tree.is_null()) return;
     tree = node.directory->base_tree;
   }
-  Tree entries = objects.read_tree(tree);
+  Tree entries = read_shown_tree(objects, tree);
   auto now = guarded.lock();
   Node& node = directory_node(*now, id);
   if (!node.directory->listing && node.directory->base_tree == tree) install_listing(*now, node, std::move(entries));
@@ -331,9 +339,7 @@ std::optional<std::uint64_t> Overlay::seek(NodeId id, std::uint64_t offset, Seek
     if (const Found found = Impl::find(*now, id); found.node) content = found.node->content;
   }
   if (content) return content->seek(offset, target);
-  const std::uint64_t size = attributes(id).size_bytes;
-  if (offset >= size) return std::nullopt;
-  return target == SeekTarget::data ? offset : size;
+  return seek_all_data(attributes(id).size_bytes, offset, target);
 }
 
 namespace {
@@ -350,8 +356,9 @@ std::uint32_t mode_of(const OverlayState& state, NodeId id, const TreeEntry* ent
   return entry ? type_bits(entry->mode) : kDirectoryType;
 }
 
-// Up to kListChunk entries of the directory after `cookie`, in cookie order.
-std::vector<ListedEntry> next_entries(const OverlayState& state, const Node& directory, std::uint64_t cookie) {
+// Up to kListChunk entries of the directory after `cookie`, in cookie order, and none after `last`.
+std::vector<ListedEntry> next_entries(const OverlayState& state, const Node& directory, std::uint64_t cookie,
+                                      std::uint64_t last) {
   std::vector<ListedEntry> entries;
   if (directory.links.empty() && directory.id != kRootNode) return entries;
   const NodeId parent = directory.id == kRootNode ? kRootNode : directory.links.front().directory;
@@ -371,7 +378,7 @@ std::vector<ListedEntry> next_entries(const OverlayState& state, const Node& dir
     entries.push_back({entry.name, kFirstBaseCookie + index, node, mode_of(state, node, &entry)});
   }
   auto added = body.added.upper_bound(std::max(cookie, kFirstBaseCookie + count - 1));
-  for (; added != body.added.end() && entries.size() < kListChunk; ++added) {
+  for (; added != body.added.end() && added->first <= last && entries.size() < kListChunk; ++added) {
     const NodeId node = body.overrides.find(added->second)->second.node;
     entries.push_back({std::string(added->second), added->first, node, mode_of(state, node, nullptr)});
   }
@@ -381,17 +388,28 @@ std::vector<ListedEntry> next_entries(const OverlayState& state, const Node& dir
 }  // namespace
 
 void Overlay::list(NodeId directory, std::uint64_t cookie, const std::function<bool(const Entry&)>& visit) {
-  for (;;) {
+  const std::uint64_t from = cookie;
+  std::optional<std::uint64_t> last = impl_->listings.last_of(directory, cookie);
+  bool is_over = false;
+  for (bool wants_more = true; wants_more && !is_over;) {
     std::vector<ListedEntry> entries;
     {
       auto now = impl_->lock_ready_shared(directory);
-      entries = next_entries(*now, *now->nodes.at(directory), cookie);
+      const Node& node = *now->nodes.at(directory);
+      if (!last) last = node.directory->next_cookie - 1;
+      entries = next_entries(*now, node, cookie, *last);
     }
-    if (entries.empty()) return;
-    for (const ListedEntry& entry : entries)
-      if (!visit({entry.name, entry.cookie, entry.node, entry.mode})) return;
-    cookie = entries.back().cookie;
+    is_over = entries.empty();
+    for (const ListedEntry& entry : entries) {
+      wants_more = visit({entry.name, entry.cookie, entry.node, entry.mode});
+      if (!wants_more) break;
+      cookie = entry.cookie;
+    }
   }
+  if (cookie != from)
+    impl_->listings.went_on(directory, from, cookie, *last);
+  else if (is_over)
+    impl_->listings.ended(directory, cookie, *last);
 }
 
 void Overlay::retain(NodeId id) {
@@ -439,7 +457,6 @@ Overlay::Usage Overlay::usage() {
     usage.nodes = now->nodes.size();
     for (const auto& [id, node] : now->nodes) {
       if (!node->staged) continue;
-      usage.staged_nodes += 1;
       if (node->content) contents.push_back(node->content);
     }
   }
@@ -451,15 +468,42 @@ Overlay::Usage Overlay::usage() {
   return usage;
 }
 
-bool Overlay::is_staged(NodeId id) {
-  std::shared_ptr<Content> content;
+Overlay::Held Overlay::held(bool reclaim) {
+  if (reclaim) {
+    impl_->flush(true);
+    impl_->staging.write_behind();
+  }
+  Held held{impl_->staging.held_bytes(), 0};
+  std::vector<std::shared_ptr<Content>> contents;
   {
     auto now = impl_->guarded.lock_shared();
-    const Found found = Impl::find(*now, id);
-    if (found.node) content = found.node->content;
+    for (const auto& [id, node] : now->nodes) {
+      if (!node->staged) continue;
+      // What only changed was there before: one name of it.
+      const bool was_there = node->base_mode != GitMode{} && !node->links.empty();
+      held.names += node->links.size() - (was_there ? 1 : 0);
+      if (node->content) contents.push_back(node->content);
+    }
   }
-  return content && content->form().staging;
+  for (const auto& content : contents) {
+    try {
+      held.bytes += content->holes();
+    } catch (const Error&) {
+      // A staging file that is lost takes nothing.
+    }
+  }
+  return held;
 }
+
+std::uint64_t Overlay::growth(NodeId id, std::uint64_t offset, std::uint64_t length) {
+  if (const auto content = impl_->content_of(id)) return content->growth(offset, length);
+  // Of the base, and not in memory: what it would be in there.
+  const ObjectId some_base(ObjectId::Bytes{1});
+  return Content(impl_->content_services, Content::Form{some_base, attributes(id).size_bytes, {}, {}})
+      .growth(offset, length);
+}
+
+void Overlay::limit_waste(std::uint64_t bytes) { impl_->staging.limit_waste(bytes); }
 
 std::optional<std::string> Overlay::xattr(NodeId id, std::string_view name) {
   auto now = impl_->guarded.lock_shared();

@@ -16,29 +16,11 @@
 #include "session/file_system.h"
 #include "session/log.h"
 #include "session/object_store.h"
+#include "session/omission.h"
 #include "session/session_journal.h"
 #include "session/staging_area.h"
 
 namespace escrow::session {
-
-// What git trees cannot hold, found when a tree is built; it is left out of the commit, by name.
-enum class OmissionKind {
-  excluded,          // matched --exclude
-  git_name,          // ".git" and what git takes for it
-  socket,
-  fifo,
-  device,
-  empty_directory,
-  xattrs,            // the file is committed, its extended attributes are not
-  mode,              // the file is committed, mode bits beyond the executable bit are not
-  inside_submodule,
-};
-const char* name_of(OmissionKind kind);
-
-struct Omission {
-  std::string path;  // below the mount's root
-  OmissionKind kind;
-};
 
 struct BuiltTree {
   std::optional<ObjectId> tree;  // of the mount's root; nullopt: nothing in it
@@ -76,6 +58,7 @@ class Overlay final : public FileSystem {
   void close(NodeId node, OpenIntent intent) override;
   std::size_t read(NodeId node, std::uint64_t offset, std::span<std::byte> out) override;
   void write(NodeId node, std::uint64_t offset, std::span<const std::byte> bytes, WriteOrigin origin) override;
+  void pages_lost(NodeId node, std::uint64_t offset, std::uint64_t size_bytes) override;
   void allocate(NodeId node, AllocateMode mode, std::uint64_t offset, std::uint64_t length) override;
   std::optional<std::uint64_t> seek(NodeId node, std::uint64_t offset, SeekTarget target) override;
   void sync_file(NodeId node) override;
@@ -100,6 +83,10 @@ class Overlay final : public FileSystem {
   // The path of a file that some process can still write without a call here (open(), raw), if there is one: while it
   // can, what build_tree() reads is no cut. Waits a moment for processes that have just let go.
   std::optional<std::string> still_written();
+
+  // The paths of files that lack what programs stored in them through a mapping: pages_lost(), and not written since.
+  // Kept in the journal.
+  std::vector<std::string> incomplete_files();
 
   // The git tree of what the mount shows now: directories that did not change keep their tree unread, files that
   // did not change their mode and blob. New objects go to `quarantine`. With writers running the result is some
@@ -127,11 +114,19 @@ class Overlay final : public FileSystem {
 
   struct Usage {
     std::uint64_t staged_files = 0, staged_bytes = 0, nodes = 0;
-    std::uint64_t staged_nodes = 0;  // of any kind, that the session has made or changed
   };
   Usage usage();
-  // Whether the node's bytes are the session's own.
-  bool is_staged(NodeId node);
+  // What limits are held against: bytes of the disk, with the holes of files; names of files, directories and links
+  // that the session has made.
+  struct Held {
+    std::uint64_t bytes = 0, names = 0;
+  };
+  // With `reclaim`, after giving back what was removed and is not needed any more: that costs a barrier.
+  Held held(bool reclaim);
+  // At most how much more that is once these bytes of the node have been written.
+  std::uint64_t growth(NodeId node, std::uint64_t offset, std::uint64_t length);
+  // StagingArea::limit_waste(). Before the first write.
+  void limit_waste(std::uint64_t bytes);
 
   // Everything staged so far is in the journal (against kill -9) or, with `durable`, on disk.
   void flush(bool durable);

@@ -11,9 +11,11 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <unordered_set>
 #include <vector>
 
 #include "session/error.h"
+#include "session/listings_under_way.h"
 #include "session/overlay_state.h"
 
 namespace escrow::session {
@@ -56,7 +58,10 @@ struct Overlay::Impl {
   Node& stage(OverlayState& state, NodeId id);
   std::unique_ptr<Node> materialise(const Found& found, NodeId id);
   void mark(OverlayState& state, Node& node);
-  void add_edge(OverlayState& state, Node& directory, std::string_view name, Node& node);
+  // The cookie of a name; 0: the directory does not have it.
+  static std::uint64_t place_of(const Node& directory, std::string_view name);
+  // `place`: the cookie of the name whose place it takes, 0: a new one.
+  void add_edge(OverlayState& state, Node& directory, std::string_view name, Node& node, std::uint64_t place = 0);
   void remove_edge(OverlayState& state, Node& directory, std::string_view name, Node& node);
   void touch(OverlayState& state, Node& directory);
   void forget_rows(OverlayState& state, Node& node);
@@ -69,7 +74,10 @@ struct Overlay::Impl {
   Node& new_node(OverlayState& state, std::uint32_t mode, std::uint32_t uid, std::uint32_t gid);
   Attributes insert(NodeId directory, std::string_view name, const std::function<Node&(OverlayState&, Node&)>& make);
   std::shared_ptr<Content> content_to_change(NodeId id);
-  std::shared_ptr<Content> new_content(Content::Form form) const;
+  template <typename Form>
+  std::shared_ptr<Content> new_content(Form form) const {
+    return std::make_shared<Content>(content_services, std::move(form));
+  }
 
   // Trees (overlay_tree.cc)
   class TreeBuilder;
@@ -86,9 +94,12 @@ struct Overlay::Impl {
   struct Taken;
   void load();
   void load_edges(OverlayState& state, const std::vector<EdgeRow>& edges);
-  void remove_unnamed_staging(const OverlayState& state, StagingId& next);
+  bool lost_power(const NodeRow& row) const;
+  Content::Recorded recorded_in(const NodeRow& row, const std::unordered_set<StagingId>& present) const;
+  void remove_unnamed_staging(const OverlayState& state, const std::unordered_set<StagingId>& present);
   Taken take(OverlayState& state);
   void give_back(OverlayState& state, Taken& taken);
+  void sync_replacing(const Taken& taken);
   void fill_contents(Taken& taken);
   void remove_unused(std::vector<std::shared_ptr<Content>>& removed);
   void flush(bool durable);
@@ -106,8 +117,26 @@ struct Overlay::Impl {
     bool stop = false;
   };
   void settle_later(const std::vector<std::pair<std::size_t, std::shared_ptr<Content>>>& recorded);
-  // The blob of the content, put unless it is known.
-  static ObjectId store(Content& content, Quarantine& quarantine);
+  // The blob of the content, put unless it is known; nullopt: the disk lost bytes of it.
+  static std::optional<ObjectId> store(Content& content, Quarantine& quarantine);
+
+  // Contents of which a power loss would leave less than was written (overlay_unsynced.cc)
+  struct Unsynced {
+    struct Item {
+      NodeId node;
+      std::weak_ptr<Content> content;
+      std::chrono::steady_clock::time_point due;
+    };
+    std::deque<Item> queue;  // by due
+    std::unordered_set<NodeId> queued;
+    bool stop = false;
+    std::thread thread;  // from the first item on
+  };
+  void sync_later(NodeId node, const std::shared_ptr<Content>& content);
+  void run_syncer();
+  void stop_syncing();
+  void sync_unsynced(std::vector<Unsynced::Item> items);
+  void mark_recorded_anew(NodeId node, const Content& content);
 
   const Options options;          // constant
   const ObjectReader& objects;    // constant
@@ -120,6 +149,9 @@ struct Overlay::Impl {
   Synchronized<Writer> writer;    // taken before `guarded`
   Locked guarded;
 
+  ListingsUnderWay listings;        // self-locking
+  Synchronized<Unsynced> unsynced;  // leaf
+  std::condition_variable unsynced_changed;
   Synchronized<Settling> settling;  // leaf
   std::condition_variable settled;
   struct Signal {
@@ -130,5 +162,8 @@ struct Overlay::Impl {
   std::atomic<bool> abandoned{false};
   std::thread flusher;            // started last
 };
+
+// The error that a commit, or a look at its changes, reports for a file whose staged content is lost.
+Error unreadable(const std::string& path, const Error& why);
 
 }  // namespace escrow::session

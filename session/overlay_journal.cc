@@ -42,6 +42,17 @@ NodeRow row_of(const Node& node) {
   return row;
 }
 
+std::string map_of(const Content::Form& form) {
+  return !form.base.is_null() && form.staging ? form.map.bytes() : std::string();
+}
+
+// Of a NodeRow or its durable part.
+Content::Form form_of(const auto& row) {
+  const bool has_map = row.staging && !row.base.is_null();
+  return {row.base, row.base_length, row.staging,
+          has_map ? BlockMap(BlockMap::blocks_of(row.base_length), row.block_map) : BlockMap()};
+}
+
 }  // namespace
 
 // One batch on its way to the journal, with what is needed to give it back should the journal refuse it.
@@ -106,27 +117,51 @@ void Overlay::Impl::give_back(OverlayState& now, Taken& taken) {
   now.change += 1;
 }
 
-// The durable form of the contents; those that take the place of others are on disk before their rows are written, so
-// that a power loss never leaves a name with neither the old bytes nor the new.
-void Overlay::Impl::fill_contents(Taken& taken) {
+// Contents that take the place of others are on disk before their rows are written, so that a power loss never leaves a
+// name with neither the old bytes nor the new.
+void Overlay::Impl::sync_replacing(const Taken& taken) {
   std::vector<Content*> replacing;
-  for (const auto& [index, content] : taken.contents) {
-    const Content::Form form = content->form();
-    NodeRow& row = taken.batch.nodes[index];
-    row.base = form.base;
-    row.base_length = form.base_length;
-    row.staging = form.staging;
-    if (!form.base.is_null() && form.staging) row.block_map = form.map.bytes();
-    if (form.staging && content->take_replaces_others()) replacing.push_back(content.get());
-  }
+  for (const auto& [index, content] : taken.contents)
+    if (content->is_staged() && content->take_replaces_others()) replacing.push_back(content.get());
   try {
-    if (replacing.size() > kSyncAllThreshold)
+    if (replacing.size() > kSyncAllThreshold) {
+      std::vector<Content::SyncedUpTo> reached;
+      for (const Content* content : replacing) reached.push_back(content->begin_sync());
       staging.sync_all();
-    else
-      for (Content* content : replacing) content->sync();
+      for (std::size_t i = 0; i < reached.size(); ++i) replacing[i]->end_sync(std::move(reached[i]));
+    } else {
+      for (Content* content : replacing) {
+        try {
+          content->sync();
+        } catch (const Error& error) {
+          // Its fsync and the commit say so; the other files' rows do not wait for it.
+          if (!content->is_damaged()) throw;
+          log.write(LogLevel::error, error.what());
+        }
+      }
+    }
   } catch (...) {
     for (Content* content : replacing) content->set_replaces_others();
     throw;
+  }
+}
+
+// What the rows name of the contents: each bit of a block map with what a power loss leaves of it.
+void Overlay::Impl::fill_contents(Taken& taken) {
+  sync_replacing(taken);
+  for (const auto& [index, content] : taken.contents) {
+    const Content::Recorded recorded = content->recorded();
+    NodeRow& row = taken.batch.nodes[index];
+    row.base = recorded.form.base;
+    row.base_length = recorded.form.base_length;
+    row.staging = recorded.form.staging;
+    row.block_map = map_of(recorded.form);
+    if (content->has_lost()) row.xattrs.emplace_back(kLostBytesName, content->lost().text());
+    if (recorded.is_durable) continue;
+    row.era = staging.era();
+    const Content::Form& durable = recorded.durable;
+    row.durable = {durable.base, durable.base_length, durable.staging, map_of(durable)};
+    if (!durable.is_nothing()) sync_later(row.node, content);
   }
 }
 
@@ -242,6 +277,12 @@ void Overlay::Impl::load() {
     now->block_of_directory[row.directory] = row.first;
   }
   StagingId next{saved.next_staging};
+  std::unordered_set<StagingId> present;
+  for (const StagingId id : staging.list()) {
+    present.insert(id);
+    next.value = std::max(next.value, id.value + 1);
+  }
+  std::vector<std::pair<NodeId, std::shared_ptr<Content>>> unsynced_rows;
   for (const NodeRow& row : saved.nodes) {
     auto& slot = now->nodes[row.node];
     if (!slot) slot = std::make_unique<Node>();
@@ -264,19 +305,34 @@ void Overlay::Impl::load() {
       node.directory->next_cookie = kFirstBaseCookie;
       if (node.base_mode == GitMode::tree) node.directory->base_tree = row.base;
     } else if (node.type() == kRegularType) {
-      BlockMap map = row.staging && !row.base.is_null()
-                         ? BlockMap(BlockMap::blocks_of(row.base_length), row.block_map)
-                         : BlockMap();
-      node.content = new_content({row.base, row.base_length, row.staging, std::move(map)});
-      if (row.staging && row.base.is_null()) node.content->was_raw(later(row.changed, kClockStep_ns));
+      Content::Recorded recorded = recorded_in(row, present);
+      // What was concluded from the staging file as it is now, the next process could no longer conclude.
+      if (lost_power(row) || !(recorded.form == form_of(row))) mark(*now, node);
+      const bool is_raw = recorded.form.staging && recorded.form.base.is_null();
+      const bool waits = !recorded.is_durable && !recorded.durable.is_nothing();
+      node.content = new_content(std::move(recorded));
+      if (const auto lost = node.xattrs.extract(std::string(kLostBytesName)))
+        node.content->set_lost(LostBytes::parse(lost.mapped()));
+      if (is_raw) node.content->was_raw(later(row.changed, kClockStep_ns));
+      if (waits) unsynced_rows.emplace_back(row.node, node.content);
       next.value = std::max(next.value, row.staging.value + 1);
     }
   }
   load_edges(*now, saved.edges);
   now->next_node = saved.next_node;
   if (!saved.nodes.empty()) now->next_node.value += kIdsSkippedAtLoad;
-  remove_unnamed_staging(*now, next);
+  remove_unnamed_staging(*now, present);
   next_staging = next.value;
+  for (const auto& [node, content] : unsynced_rows) sync_later(node, content);
+}
+
+bool Overlay::Impl::lost_power(const NodeRow& row) const { return row.era != 0 && row.era != staging.era(); }
+
+// Of a row that names more than a power loss leaves for certain: what there is, when there was one.
+Content::Recorded Overlay::Impl::recorded_in(const NodeRow& row, const std::unordered_set<StagingId>& present) const {
+  Content::Recorded recorded{form_of(row), row.era == 0, form_of(row.durable)};
+  const auto is_present = [&](StagingId id) { return present.contains(id); };
+  return Content::as_left(std::move(recorded), lost_power(row), is_present, staging);
 }
 
 void Overlay::Impl::load_edges(OverlayState& now, const std::vector<EdgeRow>& edges) {
@@ -298,14 +354,12 @@ void Overlay::Impl::load_edges(OverlayState& now, const std::vector<EdgeRow>& ed
 }
 
 // Staging files that no row names were made in the last moments before a kill, or waited for a barrier to be removed.
-void Overlay::Impl::remove_unnamed_staging(const OverlayState& now, StagingId& next) {
+void Overlay::Impl::remove_unnamed_staging(const OverlayState& now, const std::unordered_set<StagingId>& present) {
   std::unordered_set<StagingId> named;
   for (const auto& [id, node] : now.nodes)
     if (node->content) named.insert(node->content->form().staging);
-  for (const StagingId id : staging.list()) {
-    next.value = std::max(next.value, id.value + 1);
+  for (const StagingId id : present)
     if (!named.contains(id)) staging.remove(id);
-  }
 }
 
 // ---- barriers ----
@@ -320,7 +374,7 @@ void Overlay::sync_file(NodeId id) {
     content = found.node->content;
   }
   if (content) {
-    content->sync();
+    if (content->sync()) impl_->mark_recorded_anew(id, *content);
     impl_->learn(id, *content, content->usage().modified);
   }
   impl_->flush(true);

@@ -16,10 +16,6 @@ void check_name(std::string_view name) {
 
 // ---- staging ----
 
-std::shared_ptr<Content> Overlay::Impl::new_content(Content::Form form) const {
-  return std::make_shared<Content>(content_services, std::move(form));
-}
-
 std::unique_ptr<Node> Overlay::Impl::materialise(const Found& found, NodeId id) {
   const TreeEntry& entry = found.listing->entry(found.index);
   const Attributes attributes = describe(entry, id);
@@ -43,7 +39,7 @@ std::unique_ptr<Node> Overlay::Impl::materialise(const Found& found, NodeId id) 
     // The size is known but for files that were never looked up: internal callers only.
     std::uint64_t size = found.listing->known_size(found.index);
     if (size == Listing::kUnknownSize) size = objects.blob_size(entry.id);
-    node->content = new_content({entry.id, size, {}, {}});
+    node->content = new_content(Content::Form{entry.id, size, {}, {}});
   }
   return node;
 }
@@ -79,9 +75,18 @@ Node& Overlay::Impl::stage(OverlayState& state, NodeId id) {
   return *node;
 }
 
-void Overlay::Impl::add_edge(OverlayState& state, Node& directory, std::string_view name, Node& node) {
+std::uint64_t Overlay::Impl::place_of(const Node& directory, std::string_view name) {
+  const DirectoryBody& body = *directory.directory;
+  if (const auto edge = body.overrides.find(name); edge != body.overrides.end()) return edge->second.cookie;
+  if (!body.listing) return 0;
+  const auto index = body.listing->find(name);
+  return index ? kFirstBaseCookie + *index : 0;
+}
+
+void Overlay::Impl::add_edge(OverlayState& state, Node& directory, std::string_view name, Node& node,
+                             std::uint64_t place) {
   DirectoryBody& body = *directory.directory;
-  const std::uint64_t cookie = body.next_cookie++;
+  const std::uint64_t cookie = place != 0 ? place : body.next_cookie++;
   const auto edge = body.overrides.insert_or_assign(std::string(name), Override{node.id, cookie}).first;
   body.added[cookie] = edge->first;
   node.links.push_back({directory.id, std::string(name)});
@@ -191,7 +196,7 @@ Node& Overlay::Impl::new_node(OverlayState& state, std::uint32_t mode, std::uint
     node->directory = std::make_unique<DirectoryBody>();
     node->directory->next_cookie = kFirstBaseCookie;
   } else if (node->type() == kRegularType) {
-    node->content = new_content({});
+    node->content = new_content(Content::Form{});
   }
   Node& result = *node;
   state.nodes.emplace(result.id, std::move(node));
@@ -313,6 +318,8 @@ void Overlay::rename(NodeId from_id, std::string_view name, NodeId to_id, std::s
       if (target && mode == RenameMode::no_replace) throw Error(Errc::exists, "the new name exists");
       if (!target && mode == RenameMode::exchange) throw Error(Errc::not_found, "no name to exchange with");
       if (source == target) return;
+      // A name that goes on to another file keeps its place: a listing under way shows it once.
+      const std::uint64_t new_place = Impl::place_of(to, new_name), old_place = Impl::place_of(from, name);
       Node& moved = impl_->stage(*now, source);
       if (moved.is_directory() && impl_->is_below(*now, to_id, source))
         throw Error(Errc::invalid_argument, "a directory cannot move below itself");
@@ -322,7 +329,7 @@ void Overlay::rename(NodeId from_id, std::string_view name, NodeId to_id, std::s
           throw Error(Errc::invalid_argument, "a directory cannot move below itself");
         impl_->remove_edge(*now, to, new_name, other);
         impl_->remove_edge(*now, from, name, moved);
-        impl_->add_edge(*now, from, name, other);
+        impl_->add_edge(*now, from, name, other, old_place);
         other.changed = impl_->clock.now();
         impl_->mark(*now, other);
       } else {
@@ -343,7 +350,7 @@ void Overlay::rename(NodeId from_id, std::string_view name, NodeId to_id, std::s
         if (!unread) impl_->remove_edge(*now, from, name, moved);
       }
       if (!unread) {
-        impl_->add_edge(*now, to, new_name, moved);
+        impl_->add_edge(*now, to, new_name, moved, new_place);
         moved.changed = impl_->clock.now();
         impl_->mark(*now, moved);
         impl_->touch(*now, from);
@@ -383,7 +390,7 @@ Attributes Overlay::change_attributes(NodeId id, const AttributeChange& change) 
   if (change.accessed_now) node.accessed = time;
   if (change.size_bytes || change.modified_now) node.modified = time;
   if (change.modified) node.modified = *change.modified;
-  node.changed = time;
+  node.changed = change.changed.value_or(time);
   impl_->mark(*now, node);
   now.lock().unlock();
   return attributes(id);
@@ -396,6 +403,12 @@ void Overlay::write(NodeId id, std::uint64_t offset, std::span<const std::byte> 
   if (!found.node) return;
   found.node->modified = found.node->changed = impl_->clock.now();
   impl_->mark(*now, *found.node);
+}
+
+void Overlay::pages_lost(NodeId id, std::uint64_t offset, std::uint64_t size_bytes) {
+  impl_->content_to_change(id)->lose(offset, size_bytes);
+  auto now = impl_->guarded.lock();
+  if (const Found found = Impl::find(*now, id); found.node) impl_->mark(*now, *found.node);
 }
 
 void Overlay::allocate(NodeId id, AllocateMode mode, std::uint64_t offset, std::uint64_t length) {

@@ -44,4 +44,16 @@ Overlay::Names Overlay::names(NodeId id) {
   return result;
 }
 
+std::vector<std::string> Overlay::incomplete_files() {
+  std::vector<std::string> paths;
+  auto now = impl_->guarded.lock_shared();
+  for (const auto& [id, node] : now->nodes) {
+    if (!node->content || !node->content->has_lost()) continue;
+    for (const Link& link : node->links)
+      if (auto path = Impl::path_of(*now, link)) paths.push_back(std::move(*path));
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
 }  // namespace escrow::session

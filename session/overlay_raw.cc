@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "session/overlay_impl.h"
+#include "session/repo_path.h"
 
 namespace escrow::session {
 namespace {
@@ -17,6 +18,11 @@ constexpr auto kPatience = 500ms;
 constexpr auto kBetweenLooks = 5ms;
 
 }  // namespace
+
+Error unreadable(const std::string& path, const Error& why) {
+  return Error(why.code(), "the session's content of " + quote_path(path) + " cannot be read: " + why.what() +
+                               "; `escrow discard` takes that path back to the base");
+}
 
 // Null for what is not in memory: nothing of it is staged.
 std::shared_ptr<Content> Overlay::Impl::content_of(NodeId id) {
@@ -67,8 +73,19 @@ std::optional<std::string> Overlay::still_written() {
       if (node->staged && node->content && node->content->is_exposed()) exposed.emplace_back(id, node->content);
   }
   const auto until = std::chrono::steady_clock::now() + kPatience;
+  // One that is lost is named as what commits would name it.
+  const auto is_settled = [this](NodeId id, Content& content) {
+    try {
+      return content.settle();
+    } catch (const Error& error) {
+      auto now = impl_->guarded.lock_shared();
+      const auto node = now->nodes.find(id);
+      if (node == now->nodes.end() || node->second->links.empty()) return true;  // removed meanwhile: in no tree
+      throw unreadable(Impl::path_of(*now, node->second->links.front()).value_or(""), error);
+    }
+  };
   for (const auto& [id, content] : exposed) {
-    while (!content->settle()) {
+    while (!is_settled(id, *content)) {
       if (std::chrono::steady_clock::now() > until) {
         auto now = impl_->guarded.lock_shared();
         const auto node = now->nodes.find(id);

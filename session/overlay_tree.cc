@@ -1,7 +1,9 @@
 // From the overlay to git trees, and others' tree entries into the overlay.
 #include <algorithm>
+#include <array>
 #include <cstring>
 
+#include "session/git_file_rules.h"
 #include "session/overlay_impl.h"
 #include "session/path_pattern.h"
 #include "session/repo_path.h"
@@ -93,6 +95,19 @@ class Overlay::Impl::TreeBuilder {
 
   std::vector<Omission> take_omitted() { return std::move(omitted_); }
 
+  // Half a file is in no commit.
+  void refuse_damaged() const {
+    if (damaged_.empty()) return;
+    constexpr std::size_t kNamed = 5;
+    std::string paths;
+    for (std::size_t i = 0; i < std::min(kNamed, damaged_.size()); ++i)
+      paths += (i > 0 ? ", \"" : "\"") + damaged_[i] + '"';
+    if (damaged_.size() > kNamed) paths += " and " + std::to_string(damaged_.size() - kNamed) + " more";
+    throw Error(Errc::input_output,
+                "cannot commit " + paths + ": the disk failed to take what was written; write the file" +
+                    (damaged_.size() > 1 ? "s" : "") + " anew, or take them back to the base with `escrow discard`");
+  }
+
  private:
   void make_ready_unless_removed(NodeId directory) {
     try {
@@ -136,19 +151,27 @@ class Overlay::Impl::TreeBuilder {
       return item.base_entry;
     }
     if (!item.node) return std::nullopt;
-    // An entry the base has under the very same name is the repository's own business.
-    if (!item.base_entry && git_refuses_name(item.name)) {
+    if (git_refuses_name(item.name)) {
       omit(path, OmissionKind::git_name);
       return std::nullopt;
     }
     switch (type) {
-      case kDirectoryType: return directory_entry(item, path, depth);
-      case kRegularType: return file_entry(item, path);
-      case kSymlinkType: return symlink_entry(item, path);
+      case kDirectoryType: return accepted(item, path, directory_entry(item, path, depth));
+      case kRegularType: return accepted(item, path, file_entry(item, path));
+      case kSymlinkType: return accepted(item, path, symlink_entry(item, path));
       case 0140000: omit(path, OmissionKind::socket); return std::nullopt;
       case 0010000: omit(path, OmissionKind::fifo); return std::nullopt;
       default: omit(path, OmissionKind::device); return std::nullopt;
     }
+  }
+
+  // What git refuses leaves the path as it is in the base, whose own entry is the repository's business.
+  std::optional<TreeEntry> accepted(const Changed& item, const std::string& path, std::optional<TreeEntry> entry) {
+    if (!entry || entry == item.base_entry) return entry;
+    const std::optional<OmissionKind> refused = why_git_refuses(quarantine_, *entry);
+    if (!refused) return entry;
+    omit(path, *refused);
+    return item.base_entry;
   }
 
   void note_attributes(const Changed& item, const std::string& path, std::uint32_t usual_mode) {
@@ -176,14 +199,29 @@ class Overlay::Impl::TreeBuilder {
     note_attributes(item, path, executable ? 0777 : 0666);
     const bool same_mode = item.base_mode != GitMode{} && (item.base_mode == GitMode::executable) == executable;
     const GitMode mode = same_mode ? item.base_mode : executable ? GitMode::executable : GitMode::regular;
-    return TreeEntry{item.name, mode, store(*item.content, quarantine_)};
+    try {
+      if (const std::optional<ObjectId> blob = store(*item.content, quarantine_))
+        return TreeEntry{item.name, mode, *blob};
+    } catch (const Error&) {
+      check_readable(*item.content, path);
+      throw;
+    }
+    damaged_.push_back(path);
+    return std::nullopt;
+  }
+
+  // What cannot be read is lost, and only that: whoever commits decides about it.
+  static void check_readable(const Content& content, const std::string& path) {
+    try {
+      std::array<std::byte, 1> first{};
+      content.read(0, first);
+      content.usage();
+    } catch (const Error& error) {
+      throw unreadable(path, error);
+    }
   }
 
   std::optional<TreeEntry> symlink_entry(const Changed& item, const std::string& path) {
-    if (is_gitmodules_name(item.name) && !item.base_entry) {
-      omit(path, OmissionKind::git_name);
-      return std::nullopt;
-    }
     if (item.has_xattrs) omit(path, OmissionKind::xattrs);
     const ObjectId blob = item.target.empty() ? item.base : quarantine_.put_blob(StringSource(item.target));
     return TreeEntry{item.name, GitMode::symlink, blob};
@@ -193,11 +231,13 @@ class Overlay::Impl::TreeBuilder {
   Quarantine& quarantine_;
   PathPatterns excludes_;
   std::vector<Omission> omitted_;
+  std::vector<std::string> damaged_;  // the disk lost bytes of these files
 };
 
-ObjectId Overlay::Impl::store(Content& content, Quarantine& quarantine) {
+std::optional<ObjectId> Overlay::Impl::store(Content& content, Quarantine& quarantine) {
   if (const ObjectId base = content.unchanged_base(); !base.is_null()) return base;
   if (const auto known = content.known_blob()) return *known;
+  if (content.is_damaged()) return std::nullopt;
   const std::uint64_t version = content.version();
   const ObjectId blob = quarantine.put_blob(ContentSource(content));
   content.remember_blob(version, blob);
@@ -208,6 +248,7 @@ BuiltTree Overlay::build_tree(Quarantine& quarantine, const std::vector<std::str
   Impl::TreeBuilder builder(*impl_, quarantine, PathPatterns(excludes));
   BuiltTree built;
   built.tree = builder.build(kRootNode, "", 0);
+  builder.refuse_damaged();
   built.omitted = builder.take_omitted();
   return built;
 }
@@ -278,6 +319,7 @@ std::vector<Overlay::Stale> Overlay::replace(std::string_view path, const std::o
   const std::uint64_t size = is_file ? impl_->objects.blob_size(entry->id) : 0;
   auto now = impl_->lock_ready(directory);
   Node& parent = impl_->live_directory(*now, directory);
+  const std::uint64_t place = Impl::place_of(parent, name);
   if (const NodeId old = Impl::child_of(parent, name)) {
     Node& node = impl_->stage(*now, old);
     impl_->remove_edge(*now, parent, name, node);
@@ -289,8 +331,8 @@ std::vector<Overlay::Stale> Overlay::replace(std::string_view path, const std::o
     node.base = entry->id;
     node.base_mode = entry->mode;
     if (entry->mode == GitMode::tree) node.directory->base_tree = entry->id;
-    if (is_file) node.content = impl_->new_content({entry->id, size, {}, {}});
-    impl_->add_edge(*now, parent, name, node);
+    if (is_file) node.content = impl_->new_content(Content::Form{entry->id, size, {}, {}});
+    impl_->add_edge(*now, parent, name, node, place);
   }
   impl_->touch(*now, parent);
   stale.push_back({directory, name});

@@ -42,6 +42,7 @@ class Recovery {
   Recovery(const Services& services, const ResultOf& result_of) : services_(services), result_of_(result_of) {}
 
   std::vector<std::string> run() {
+    sweep_locks();
     for (const SessionRecord& row : services_.catalog.list()) {
       if (needs_decision(services_, row)) guarded(row.id, [&] { return decide(row.id); });
       guarded(row.id, [&] { return lost_its_pin(row) ? pin_again(row.id) : std::string(); });
@@ -61,6 +62,15 @@ class Recovery {
       std::string sentence = "session " + id.text() + " could not be recovered: " + failure.what();
       services_.log.write(LogLevel::error, sentence);
       done_.push_back(std::move(sentence));
+    }
+  }
+
+  // Else nobody could move what a dead process was about to move: not before somebody of Escrow's does.
+  void sweep_locks() {
+    try {
+      services_.references.sweep_locks();
+    } catch (const std::exception& failure) {
+      services_.log.write(LogLevel::warning, std::string("lock files of dead processes stay: ") + failure.what());
     }
   }
 
@@ -89,7 +99,8 @@ class Recovery {
   // Only somebody else's rm can do this: clean-up removes a directory after the final state is recorded.
   std::string without_directory(SessionRecord& record) {
     SessionRecord next = record;
-    const bool landed = record.state == State::committing && swap_landed(services_, record);
+    const bool landed = record.state == State::committing && record.swap_to && swap_landed(services_, record);
+    if (landed) services_.references.make_durable(record.options.branch);
     if (!landed && record.state == State::committing && record.result) {
       take_commit_back(services_, record, "its commit was interrupted and its directory is missing; try again", kWho);
       return "session " + record.id.text() + " awaits approval again: its directory is missing, its result is not";
@@ -157,11 +168,13 @@ std::string decide_commit(const Services& services, SessionRecord& record, Sessi
       take_commit_back(services, record, "its commit was interrupted; try again", kWho);
       return name + " is " + name_of(record.state) + " again: its commit was interrupted";
     }
+    // Who moved it may have died before that was on disk.
+    services.references.make_durable(record.options.branch);
     record_committed(services, record, directory, kWho, "found in the branch");
     return name + " was committed: its commit is in the branch";
   }
-  // The objects were durable before the row said committing, but a `git gc --prune=now` may have taken them since; the
-  // quarantine still has them.
+  // The objects were durable before the row said committing, and their packs are kept from every gc until a reference
+  // holds them. Only somebody's rm takes them: then what is staged can be committed again.
   Quarantine& quarantine = directory.quarantine();
   if (!quarantine.contains(*record.swap_to)) {
     take_commit_back(services, record, "its commit was interrupted and its objects are gone; try again", kWho);

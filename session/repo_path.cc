@@ -102,14 +102,17 @@ bool only_spaces_and_periods(std::string_view rest) {
   return end == rest.npos || rest[end] == ':';
 }
 
-// is_ntfs_dot_generic in git's path.c for "gitmodules", with its short names "gitmod~1" and "gi7eba~1".
-bool is_ntfs_dotgitmodules(std::string_view name) {
-  constexpr std::string_view kShortPrefix = "gi7eba";
-  if (starts_with_ignoring_case(name, ".gitmodules")) return only_spaces_and_periods(name.substr(11));
-  if (starts_with_ignoring_case(name, "gitmod~") && byte_at(name, 7) >= '1' && byte_at(name, 7) <= '4')
-    return only_spaces_and_periods(name.substr(8));
+// is_ntfs_dot_generic in git's path.c: `name` in full, as its short name "abcdef~1", and with the prefix that NTFS
+// falls back to.
+bool is_ntfs_dot(std::string_view name, std::string_view after_dot, std::string_view fallback_prefix) {
+  constexpr std::size_t kShort = 6;
+  if (name.starts_with('.') && starts_with_ignoring_case(name.substr(1), after_dot))
+    return only_spaces_and_periods(name.substr(1 + after_dot.size()));
+  if (starts_with_ignoring_case(name, after_dot.substr(0, kShort)) && byte_at(name, kShort) == '~' &&
+      byte_at(name, kShort + 1) >= '1' && byte_at(name, kShort + 1) <= '4')
+    return only_spaces_and_periods(name.substr(kShort + 2));
   bool saw_tilde = false;
-  for (std::size_t i = 0; i < 8; ++i) {
+  for (std::size_t i = 0; i < kShort + 2; ++i) {
     const unsigned char byte = byte_at(name, i);
     if (byte == 0) return false;
     if (saw_tilde) {
@@ -118,12 +121,14 @@ bool is_ntfs_dotgitmodules(std::string_view name) {
       ++i;
       if (byte_at(name, i) < '1' || byte_at(name, i) > '9') return false;
       saw_tilde = true;
-    } else if (i >= kShortPrefix.size() || lower(byte) != byte_at(kShortPrefix, i)) {
+    } else if (i >= fallback_prefix.size() || lower(byte) != byte_at(fallback_prefix, i)) {
       return false;
     }
   }
-  return only_spaces_and_periods(name.size() > 8 ? name.substr(8) : std::string_view());
+  return only_spaces_and_periods(name.size() > kShort + 2 ? name.substr(kShort + 2) : std::string_view());
 }
+
+bool is_ntfs_dotgitmodules(std::string_view name) { return is_ntfs_dot(name, "gitmodules", "gi7eba"); }
 
 void append_quoted(std::string& quoted, unsigned char byte) {
   constexpr std::string_view kEscaped = "\a\b\t\n\v\f\r\"\\", kLetters = "abtnvfr\"\\";
@@ -193,7 +198,8 @@ std::string quote_path(std::string_view path) {
 }
 
 bool git_refuses_name(std::string_view name) {
-  if (name.empty() || name == "." || name == ".." || is_hfs_dot(name, "git")) return true;
+  if (name.empty() || name == "." || name == ".." || name.find('/') != name.npos) return true;
+  if (is_hfs_dot(name, "git")) return true;
   // git looks behind every backslash too, a separator on Windows.
   for (std::string_view rest = name;;) {
     if (is_ntfs_dotgit(rest)) return true;
@@ -211,6 +217,10 @@ bool is_gitmodules_name(std::string_view name) {
     if (backslash == rest.npos) return false;
     rest.remove_prefix(backslash + 1);
   }
+}
+
+bool is_gitattributes_name(std::string_view name) {
+  return is_hfs_dot(name, "gitattributes") || is_ntfs_dot(name, "gitattributes", "gi7d29");
 }
 
 }  // namespace escrow::session

@@ -37,12 +37,13 @@ std::string join_path(std::string_view base, std::string_view name);
 // bytes above 0x7f.
 std::string quote_path(std::string_view path);
 
-// Whether git refuses `name` as a tree entry: ".git" in any case, "git~1", ".git" with trailing dots or spaces or
-// followed by ':' streams, and the HFS+ variants with ignorable code points (git's verify_path, verify_dotfile,
-// is_hfs_dotgit, is_ntfs_dotgit in read-cache.c and utf8.c).
+// Whether git refuses `name` as a tree entry: with a slash, ".git" in any case, "git~1", ".git" with trailing dots or
+// spaces or followed by ':' streams, and the HFS+ variants with ignorable code points (git's verify_path,
+// verify_dotfile, is_hfs_dotgit, is_ntfs_dotgit in read-cache.c and utf8.c).
 bool git_refuses_name(std::string_view name);
 
-// Whether `name` means .gitmodules on some file system; git refuses a symlink of that name.
+// Whether `name` means .gitmodules, or .gitattributes, on some file system; git refuses a symlink that is the former.
 bool is_gitmodules_name(std::string_view name);
+bool is_gitattributes_name(std::string_view name);
 
 }  // namespace escrow::session

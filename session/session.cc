@@ -1,11 +1,13 @@
 #include "session/session.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <exception>
 #include <iterator>
 #include <map>
 #include <thread>
+#include <utility>
 
 #include "session/commit.h"
 #include "session/commit_message.h"
@@ -38,6 +40,8 @@ class HostedDirectory final : public SessionDirectory {
   Overlay& overlay_;
 };
 
+constexpr std::size_t kNamedFiles = 5;
+
 void require_open(const SessionRecord& record, const char* verb) {
   if (record.state != State::open)
     throw Error(Errc::wrong_state, std::string("cannot ") + verb + " session " + record.id.text() + ": it is " +
@@ -65,6 +69,16 @@ std::vector<std::string> names_in(FileSystem& files, NodeId directory) {
   return names;
 }
 
+// A file whose content is lost is one.
+bool is_in(FileSystem& files, const std::string& path) {
+  try {
+    return node_at(files, path).has_value();
+  } catch (const Error& error) {
+    if (error.code() != Errc::input_output) throw;
+    return true;
+  }
+}
+
 std::string parent_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   return slash == std::string::npos ? "" : path.substr(0, slash);
@@ -89,6 +103,11 @@ struct Session::Impl {
   ~Impl() {
     overlay.stop_settling();
     storing.join();
+    try {
+      if (record.lock()->state == State::open) gate.count_late_pages_as_lost();
+    } catch (const std::exception& failure) {
+      services.log.write(LogLevel::error, std::string("closing a session: ") + failure.what());
+    }
   }
 
   // Verbs come before the storing of contents, which takes their turn for one content at a time.
@@ -149,9 +168,33 @@ struct Session::Impl {
                                   "go of it; close it, then commit again");
   }
 
+  // What a program stored, and was not told that it is lost, must not be missing in a commit without a word.
+  void require_whole(const char* what, const SessionRecord& row) {
+    const std::vector<std::string> paths = overlay.incomplete_files();
+    if (paths.empty()) return;
+    std::string named;
+    for (std::size_t at = 0; at < std::min(paths.size(), kNamedFiles); ++at)
+      named += (at == 0 ? "" : ", ") + quote_path(paths[at]);
+    if (paths.size() > kNamedFiles) named += " and " + std::to_string(paths.size() - kNamedFiles) + " more";
+    throw Error(Errc::input_output,
+                std::string("cannot ") + what + " session " + row.id.text() +
+                    ": what programs stored in " + named +
+                    " could not be written back when it was to be (the disk was full, or a limit was reached) and is "
+                    "lost; write the file again, remove or discard it, then " + what + " again");
+  }
+
+  // Verbs call one of them first, under their lock: what an earlier verb has left undecided, or half done.
+  void conclude();
+  void settle();
   CommitOutcome commit(const CommitRequest& request, const std::optional<TreeRoot>& given);
-  std::vector<Overlay::Stale> apply(const std::vector<PathChange>& changes);
-  void remove_empty_parents(const std::string& path, std::vector<Overlay::Stale>& stale);
+  void note(SessionRecord next, const std::string& who, const std::string& why);
+  UpdateOutcome update(const ObjectId& head);
+  void finish_update();
+  void end_update(bool is_on_new_head);
+  std::uint64_t take_in(const TreeRoot& now, const TreeRoot& wanted);
+  void apply(const std::vector<PathChange>& changes);
+  void replace(const std::string& path, const std::optional<TreeEntry>& entry);
+  void remove_empty_parents(const std::string& path);
 
   const Services services;                         // constant; self-locking
   const SessionId id;                              // constant
@@ -162,6 +205,7 @@ struct Session::Impl {
   Synchronized<Verb> verb;
   Synchronized<SessionRecord> record;
   Synchronized<std::vector<Omission>> omitted;
+  Synchronized<std::vector<Overlay::Stale>> stale;
   std::atomic<int> verbs_waiting = 0;
   std::thread storing;                             // started last
 };
@@ -169,6 +213,7 @@ struct Session::Impl {
 CommitOutcome Session::Impl::commit(const CommitRequest& request, const std::optional<TreeRoot>& given) {
   check_commit_message(request.message);
   const auto busy = lock_verb();
+  settle();
   return with_record("commit", [&](SessionRecord& row) {
     SessionResult what;
     try {
@@ -176,6 +221,7 @@ CommitOutcome Session::Impl::commit(const CommitRequest& request, const std::opt
         what = {row.base, tree_of_commit(held->quarantine(), row.base), without_empty(held->quarantine(), *given)};
       } else {
         require_cut(row);
+        require_whole("commit", row);
         what = result(row);
       }
       // A rule that came while the session was open counts too.
@@ -193,26 +239,107 @@ CommitOutcome Session::Impl::commit(const CommitRequest& request, const std::opt
   });
 }
 
-std::vector<Overlay::Stale> Session::Impl::apply(const std::vector<PathChange>& changes) {
-  std::vector<Overlay::Stale> stale;
-  const auto add = [&stale](std::vector<Overlay::Stale> more) {
-    stale.insert(stale.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
-  };
-  for (const PathChange& change : changes) {
-    add(overlay.replace(change.path, change.after));
-    if (change.did == Did::deleted) remove_empty_parents(change.path, stale);
+void Session::Impl::conclude() {
+  SessionRecord copy = copy_of_record();
+  if (copy.state == State::committing) {
+    conclude_commit(services, copy, hosted, "host");
+    *record.lock() = copy;
   }
-  return stale;
+}
+
+void Session::Impl::settle() {
+  conclude();
+  const SessionRecord row = copy_of_record();
+  if (row.state != State::open || !row.updating_to) return;
+  const WriteGate::Pause pause(gate);
+  finish_update();
+}
+
+void Session::Impl::replace(const std::string& path, const std::optional<TreeEntry>& entry) {
+  std::vector<Overlay::Stale> more = overlay.replace(path, entry);
+  auto all = stale.lock();
+  all->insert(all->end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+}
+
+void Session::Impl::apply(const std::vector<PathChange>& changes) {
+  for (const PathChange& change : changes) {
+    replace(change.path, change.after);
+    if (change.did == Did::deleted) remove_empty_parents(change.path);
+  }
 }
 
 // Git has no empty directories: the last file that others deleted takes its directory with it. A directory that still
 // holds something of the session's stays.
-void Session::Impl::remove_empty_parents(const std::string& path, std::vector<Overlay::Stale>& stale) {
+void Session::Impl::remove_empty_parents(const std::string& path) {
   for (std::string parent = parent_of(path); !parent.empty(); parent = parent_of(parent)) {
     const auto node = node_at(overlay, parent);
     if (!node || !names_in(overlay, *node).empty()) return;
-    for (Overlay::Stale& one : overlay.replace(parent, std::nullopt)) stale.push_back(std::move(one));
+    replace(parent, std::nullopt);
   }
+}
+
+// One transaction of the catalog; the record follows it.
+void Session::Impl::note(SessionRecord next, const std::string& who, const std::string& why) {
+  next.changed = services.clock.now();
+  services.catalog.transition(next.state, next, who, why);
+  *record.lock() = std::move(next);
+}
+
+// Both are trees of the whole repository. How many paths that was.
+std::uint64_t Session::Impl::take_in(const TreeRoot& now, const TreeRoot& wanted) {
+  const RepoPath prefix = copy_of_record().options.prefix;
+  const std::vector<PathChange> changes =
+      tree_changes(held->quarantine(), tree_of(entry_at(held->quarantine(), now, prefix)),
+                   tree_of(entry_at(held->quarantine(), wanted, prefix)));
+  apply(changes);
+  // On the new base, a path that was taken in and then lost would look like a change of the session's.
+  overlay.flush(true);
+  return changes.size();
+}
+
+// Between its two rows the overlay shows some of what others changed and not the rest. On the old base a commit would
+// bring the one back should others take it back, on the new base the other: so it is not used before it is finished.
+UpdateOutcome Session::Impl::update(const ObjectId& head) {
+  SessionRecord row = copy_of_record();
+  const SessionResult now = result(row);
+  Quarantine& quarantine = held->quarantine();
+  MergeKeepingOurs merged =
+      merge_keeping_ours(quarantine, now.base_tree, now.tree, tree_of_commit(quarantine, head));
+  if (!merged.conflicts.empty()) return {row.base, 0, std::move(merged.conflicts)};
+  const RepoPath& prefix = row.options.prefix;
+  const auto wanted = entry_at(quarantine, merged.tree, prefix);
+  if (leaf_of(wanted))
+    throw Error(Errc::not_a_directory, "cannot update session " + row.id.text() + ": others made a file of " +
+                                           quote_path(prefix.text()) + ", the root of its mount");
+  // What the overlay is about to refer to must outlive every gc.
+  services.references.pin_base(row.id, head);
+  row.updating_to = head;
+  note(row, "update", "taking in " + head.hex());
+  const std::uint64_t count = take_in(now.tree, merged.tree);
+  end_update(true);
+  return {head, count, {}};
+}
+
+// What was taken in already is the head's, and so no change of the session's: taking it in again changes nothing. Where
+// the session has changed meanwhile what is yet to be taken in, all of it is taken back.
+void Session::Impl::finish_update() {
+  const SessionRecord row = copy_of_record();
+  Quarantine& quarantine = held->quarantine();
+  const SessionResult now = result(row);
+  const TreeRoot head_tree = tree_of_commit(quarantine, row.updating_to);
+  const MergeKeepingOurs merged = merge_keeping_ours(quarantine, now.base_tree, now.tree, head_tree);
+  const bool fits = merged.conflicts.empty();
+  take_in(now.tree, fits ? merged.tree : merge_keeping_ours(quarantine, head_tree, now.tree, now.base_tree).tree);
+  end_update(fits);
+}
+
+void Session::Impl::end_update(bool is_on_new_head) {
+  SessionRecord row = copy_of_record();
+  const ObjectId head = *row.updating_to;
+  if (is_on_new_head) row.base = head;
+  row.updating_to.reset();
+  note(row, "update", is_on_new_head ? "onto the new head" : "taken back: the session changed what was to be taken in");
+  if (is_on_new_head) services.references.unpin_older(row.id, head);
 }
 
 Session::Session(const Services& services, SessionRecord record, std::unique_ptr<SessionDirectory> held)
@@ -245,11 +372,7 @@ void Session::set_mountpoint(const std::string& mountpoint) {
 
 void Session::note(const std::string& who, const std::string& what) {
   const auto busy = impl_->lock_verb();
-  SessionRecord next = record();
-  if (next.state != State::open) return;
-  next.changed = impl_->services.clock.now();
-  impl_->services.catalog.transition(next.state, next, who, what);
-  *impl_->record.lock() = next;
+  if (record().state == State::open) impl_->note(record(), who, what);
 }
 
 void Session::identify(const std::string& image, const std::string& trigger_id) {
@@ -260,9 +383,7 @@ void Session::identify(const std::string& image, const std::string& trigger_id) 
   if (next.state != State::open) return;
   next.options.audit.image = image;
   next.options.audit.trigger_id = trigger_id;
-  next.changed = impl_->services.clock.now();
-  impl_->services.catalog.transition(next.state, next, "host", "its container is known");
-  *impl_->record.lock() = next;
+  impl_->note(next, "host", "its container is known");
 }
 
 CommitOutcome Session::commit(const CommitRequest& request) { return impl_->commit(request, std::nullopt); }
@@ -273,6 +394,8 @@ CommitOutcome Session::commit_tree(const std::optional<ObjectId>& tree, const Co
 
 void Session::rollback(Reason reason, std::optional<int> exit_code, const std::string& who, bool keep_result) {
   const auto busy = impl_->lock_verb();
+  // What is thrown away need not be finished first.
+  keep_result ? impl_->settle() : impl_->conclude();
   impl_->with_record("roll back", [&](SessionRecord& row) {
     Rollback how;
     how.reason = reason;
@@ -285,14 +408,35 @@ void Session::rollback(Reason reason, std::optional<int> exit_code, const std::s
 
 Preview Session::preview() {
   const auto busy = impl_->lock_verb();
+  impl_->settle();
   const SessionRecord row = record();
   require_open(row, "look into");
   const SessionResult now = impl_->result(row);
   return {now.base_tree, now.tree, tree_changes(quarantine(), now.base_tree, now.tree), omitted()};
 }
 
-std::vector<Overlay::Stale> Session::discard(const std::vector<RepoPath>& paths) {
+std::optional<Conflicts> Session::foreseen_conflicts() {
   const auto busy = impl_->lock_verb();
+  const SessionRecord row = record();
+  require_open(row, "commit");
+  const std::optional<ObjectId> head = impl_->services.references.head(row.options.branch);
+  if (!head || head == row.base) return std::nullopt;
+  const SessionResult now = impl_->result(row);
+  auto merged = reconcile(quarantine(), now.base_tree, now.tree, tree_of_commit(quarantine(), head));
+  auto* const conflicts = std::get_if<Conflicts>(&merged);
+  return conflicts != nullptr ? std::optional<Conflicts>(std::move(*conflicts)) : std::nullopt;
+}
+
+std::vector<Overlay::Stale> Session::take_stale() { return std::exchange(*impl_->stale.lock(), {}); }
+
+void Session::settle() {
+  const auto busy = impl_->lock_verb();
+  impl_->settle();
+}
+
+void Session::discard(const std::vector<RepoPath>& paths) {
+  const auto busy = impl_->lock_verb();
+  impl_->settle();
   const SessionRecord row = record();
   require_open(row, "discard changes of");
   const RepoPath& prefix = row.options.prefix;
@@ -309,7 +453,7 @@ std::vector<Overlay::Stale> Session::discard(const std::vector<RepoPath>& paths)
     if (below.starts_with('/')) below.erase(0, 1);
     const std::optional<TreeEntry> entry = entry_at(objects, base, path);
     if (!below.empty()) {
-      if (!entry && !node_at(impl_->overlay, below))
+      if (!entry && !is_in(impl_->overlay, below))
         throw Error(Errc::not_found, "cannot discard " + quote_path(path.text()) +
                                          ": neither the session nor its base has it; see escrow diff");
       back.push_back({below, Did::modified, std::nullopt, entry});
@@ -320,43 +464,25 @@ std::vector<Overlay::Stale> Session::discard(const std::vector<RepoPath>& paths)
     for (TreeEntry& one : read_tree_or_empty(objects, tree_of(entry))) all[one.name] = one;
     for (const auto& [name, was] : all) back.push_back({name, Did::modified, std::nullopt, was});
   }
-  return impl_->apply(back);
+  impl_->apply(back);
+  // Who was told that it is discarded does not find it in a commit, whatever dies meanwhile.
+  impl_->overlay.flush(true);
 }
 
 UpdateOutcome Session::update() {
   const auto busy = impl_->lock_verb();
-  return impl_->with_record("update", [&](SessionRecord& row) -> UpdateOutcome {
-    const Services& services = impl_->services;
-    const std::optional<ObjectId> head = services.references.head(row.options.branch);
-    if (head == row.base) return {row.base, 0, {}, {}};
-    if (!head)
-      throw Error(Errc::no_branch, "cannot update session " + row.id.text() + ": branch '" + row.options.branch +
-                                       "' was deleted; create it again first");
-    const WriteGate::Pause pause(impl_->gate);
-    const SessionResult now = impl_->result(row);
-    MergeKeepingOurs merged =
-        merge_keeping_ours(quarantine(), now.base_tree, now.tree, tree_of_commit(quarantine(), head));
-    const auto mine = entry_at(quarantine(), now.tree, row.options.prefix);
-    const auto wanted = entry_at(quarantine(), merged.tree, row.options.prefix);
-    if (leaf_of(wanted))
-      throw Error(Errc::not_a_directory, "cannot update session " + row.id.text() + ": others made a file of " +
-                                             quote_path(row.options.prefix.text()) + ", the root of its mount");
-    // What the overlay is about to refer to must outlive every gc.
-    services.references.pin_base(row.id, *head);
-    const std::vector<PathChange> changes = tree_changes(quarantine(), tree_of(mine), tree_of(wanted));
-    UpdateOutcome outcome{row.base, changes.size(), std::move(merged.conflicts), impl_->apply(changes)};
-    // With a conflict the base stays: against it a commit names the same paths again, and never overwrites them.
-    if (!outcome.conflicts.empty()) return outcome;
-    // On the new base, a path that was taken in and then lost would look like a change of the session's.
-    impl_->overlay.flush(true);
-    SessionRecord next = row;
-    next.base = head;
-    next.changed = services.clock.now();
-    services.catalog.transition(State::open, next, "update", "onto the new head");
-    row = std::move(next);
-    outcome.base = head;
-    return outcome;
-  });
+  impl_->settle();
+  const SessionRecord row = record();
+  require_open(row, "update");
+  const std::optional<ObjectId> head = impl_->services.references.head(row.options.branch);
+  if (head == row.base) return {row.base, 0, {}};
+  if (!head)
+    throw Error(Errc::no_branch, "cannot update session " + row.id.text() + ": branch '" + row.options.branch +
+                                     "' was deleted; create it again first");
+  const WriteGate::Pause pause(impl_->gate);
+  // It may look like one that the session never touched, and others' content take the place of what is missing.
+  impl_->require_whole("update", row);
+  return impl_->update(*head);
 }
 
 }  // namespace escrow::session

@@ -85,10 +85,9 @@ struct Preview {
 };
 
 struct UpdateOutcome {
-  std::optional<ObjectId> base;         // the session's base now
-  std::uint64_t merged = 0;             // paths taken from the head
-  std::vector<Conflict> conflicts;      // stay as the session has them; a commit will name them again
-  std::vector<Overlay::Stale> stale;    // for the kernel's caches
+  std::optional<ObjectId> base;     // the session's base now
+  std::uint64_t merged = 0;         // paths taken from the head
+  std::vector<Conflict> conflicts;  // with any, nothing has changed; a commit names them, too
 };
 
 class Session {
@@ -117,11 +116,15 @@ class Session {
 
   // Throws Error{wrong_state} unless the session is open. On Conflicts with by_hand the session stays open; without,
   // it is commit_failed and its result is kept under refs/sessions/<id>. Any other failure leaves it open with
-  // last_error set, and throws. The gate must be sealed, or the file system unused, so that the result is one cut.
+  // last_error set, and throws: also with files that lack what programs stored in them (Overlay::incomplete_files()).
+  // The gate must be sealed or paused, or the file system unused, so that the result is one cut.
   // A session that requires approval, by its options or by now by a rule of its branch, is sealed instead.
   CommitOutcome commit(const CommitRequest& request);
   // The same for a whole-repository tree made elsewhere (import), instead of the overlay's.
   CommitOutcome commit_tree(const std::optional<ObjectId>& tree, const CommitRequest& request);
+
+  // What a commit of the session, as it is now, would meet; nullopt: nothing. For who would seal it in vain.
+  std::optional<Conflicts> foreseen_conflicts();
 
   // With `keep_result` what was staged stays fetchable as refs/sessions/<id>; else nothing of it remains.
   void rollback(Reason reason, std::optional<int> exit_code, const std::string& who, bool keep_result);
@@ -131,8 +134,15 @@ class Session {
   std::vector<Omission> omitted() const;
   // Takes paths (with everything below) back to the session's base. Throws Error{not_found} naming a path that is
   // neither in the base nor in the session, before anything was changed.
-  std::vector<Overlay::Stale> discard(const std::vector<RepoPath>& paths);
+  void discard(const std::vector<RepoPath>& paths);
+  // Takes in what others committed since the base, and makes the head the base; with a conflict it changes nothing. One
+  // that is cut short is finished by the next verb, or when the session is attached again, before anything else.
   UpdateOutcome update();
+  // What verbs have changed below the kernel since this was asked for, also those that threw: its caches are stale.
+  std::vector<Overlay::Stale> take_stale();
+  // Decides a commit that failed undecided (commit.h), if there is one, and finishes an update that was cut short.
+  // Every verb does so first.
+  void settle();
   // The branch's head now.
   std::optional<ObjectId> head() const;
 

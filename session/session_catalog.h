@@ -33,6 +33,10 @@ class SessionCatalog {
   // kill of the process, and is on disk with the next transition.
   virtual void note(const SessionRecord& record, const std::string& who, const std::string& why) = 0;
 
+  // Appends to the history that `who` did `what`, in whatever state the session is, and changes nothing else: also for
+  // who does not hold the session. Throws Error{no_session}.
+  virtual void remark(const SessionId& id, Timestamp when, const std::string& who, const std::string& what) = 0;
+
   // Adds to what was denied in the session. At most kMaxDenials kinds are kept; the others are counted in the row with
   // everything empty.
   virtual void add_denials(const SessionId& id, const std::vector<DenialCount>& denials) = 0;

@@ -18,6 +18,10 @@
 
 namespace escrow::session {
 
+// Under this name, which no program can use, the extended attributes of a row say which bytes of the file were stored
+// through a mapping and lost (lost_bytes.h).
+inline constexpr const char* kLostBytesName = "escrow.lost_bytes";
+
 // A staged node: one that was created, changed, moved or linked in this session.
 struct NodeRow {
   NodeId node;
@@ -33,8 +37,19 @@ struct NodeRow {
   std::uint64_t base_length = 0;  // how many of the base's bytes still show through
   StagingId staging;
   std::string block_map;         // which blocks of the staging file hold data; empty: all (see content.h)
+  // Of the four before this, what a power loss leaves for certain. Meant when the staging area's era() is another one
+  // than this; 0: a power loss leaves them as they are.
+  std::uint64_t era = 0;
+  struct Durable {
+    ObjectId base;
+    std::uint64_t base_length = 0;
+    StagingId staging;
+    std::string block_map;
+    friend bool operator==(const Durable&, const Durable&) = default;
+  };
+  Durable durable;  // nothing: what the disk has of the staging file, which may be missing
   std::string target;            // symlinks made in the session
-  std::vector<std::pair<std::string, std::string>> xattrs;
+  std::vector<std::pair<std::string, std::string>> xattrs;  // and kLostBytesName
 };
 
 // What a directory shows under a name instead of its base: a node, or nothing (a whiteout: node is 0).

@@ -1,5 +1,6 @@
 #include "session/session_manager.h"
 
+#include "session/commit.h"
 #include "session/error.h"
 #include "session/recovery.h"
 #include "session/session_tree.h"
@@ -56,12 +57,13 @@ std::unique_ptr<Session> SessionManager::open(SessionOptions options, bool creat
   return std::make_unique<Session>(services_, std::move(record), std::move(held));
 }
 
-std::unique_ptr<Session> SessionManager::attach(const SessionId& id) {
+SessionManager::Taken SessionManager::take(const SessionId& id, const char* verb) {
   const std::optional<SessionRecord> before = services_.catalog.find(id);
   if (!before) refuse_unknown(id.text());
-  if (before->state == State::awaiting_approval) refuse_waiting(*before, "open");
-  const auto ended = [&id](const SessionRecord& record) {
-    return Error(Errc::wrong_state, "session " + id.text() + " is " + name_of(record.state) + " and cannot be opened");
+  if (before->state == State::awaiting_approval) refuse_waiting(*before, verb);
+  const auto ended = [&](const SessionRecord& record) {
+    return Error(Errc::wrong_state, std::string("cannot ") + verb + " session " + id.text() + ": it is " +
+                                        name_of(record.state));
   };
   std::unique_ptr<SessionDirectory> held;
   try {
@@ -78,9 +80,31 @@ std::unique_ptr<Session> SessionManager::attach(const SessionId& id) {
   std::optional<SessionRecord> record = services_.catalog.find(id);
   if (!record) refuse_unknown(id.text());
   if (record->state == State::committing) services_.log.write(LogLevel::info, decide_commit(services_, *record, *held));
-  if (record->state == State::awaiting_approval) refuse_waiting(*record, "open");
+  if (record->state == State::awaiting_approval) refuse_waiting(*record, verb);
   if (is_final(record->state)) throw ended(*record);
-  return std::make_unique<Session>(services_, std::move(*record), std::move(held));
+  return {std::move(held), *std::move(record)};
+}
+
+std::unique_ptr<Session> SessionManager::attach(const SessionId& id) {
+  Taken taken = take(id, "open");
+  const std::string path = taken.held->path();
+  try {
+    auto session = std::make_unique<Session>(services_, std::move(taken.record), std::move(taken.held));
+    session->settle();
+    return session;
+  } catch (const Error& error) {
+    if (error.code() != Errc::damaged_repository && error.code() != Errc::input_output) throw;
+    throw Error(error.code(), "session " + id.text() + " cannot be opened: " + error.what() +
+                                  "; the bytes it holds are below " + path + "/staging, and `escrow rollback " +
+                                  id.text() + "` gives it up");
+  }
+}
+
+SessionRecord SessionManager::roll_back(const SessionId& id, Reason reason, std::optional<int> exit_code,
+                                        const std::string& who) {
+  Taken taken = take(id, "roll back");
+  session::roll_back(services_, taken.record, *taken.held, {reason, exit_code, who, std::nullopt});
+  return std::move(taken.record);
 }
 
 CommitOutcome SessionManager::approve(const SessionId& id, const Approval& approval) {

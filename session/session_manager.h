@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,9 @@ class SessionManager {
   // Takes over a detached session. Throws Error{attached_elsewhere}, Error{no_session}, Error{wrong_state} for one that
   // has ended or awaits approval.
   std::unique_ptr<Session> attach(const SessionId& id);
+  // Rolls a detached session back, keeping nothing: without a look at what it holds, which may be damaged. Throws as
+  // attach().
+  SessionRecord roll_back(const SessionId& id, Reason reason, std::optional<int> exit_code, const std::string& who);
 
   // approval.h
   CommitOutcome approve(const SessionId& id, const Approval& approval);
@@ -45,6 +49,13 @@ class SessionManager {
   std::vector<std::string> recover();
 
  private:
+  // An open session, held, and its row as it is now.
+  struct Taken {
+    std::unique_ptr<SessionDirectory> held;
+    SessionRecord record;
+  };
+  Taken take(const SessionId& id, const char* verb);
+
   Services services_;
 };
 

@@ -99,6 +99,7 @@ struct SessionRecord {
   State state = State::open;
   Reason reason = Reason::none;
   std::optional<ObjectId> base{};         // nullopt: the branch did not exist
+  std::optional<ObjectId> updating_to{};  // of an update under way: the base to be; the overlay is between the two
   std::optional<ObjectId> commit{};       // the branch's new head, once committed with changes
   std::optional<ObjectId> swap_from{};    // while committing: the head the commit was made on
   std::optional<ObjectId> swap_to{};      // while committing: the commit that is to become the head

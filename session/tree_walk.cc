@@ -4,6 +4,7 @@
 #include <span>
 
 #include "session/error.h"
+#include "session/git_file_rules.h"
 
 namespace escrow::session {
 namespace {
@@ -53,11 +54,11 @@ void check_tree_depth(int depth) {
 }
 
 Tree read_tree_or_empty(const ObjectReader& objects, const TreeRoot& tree) {
-  return tree ? objects.read_tree(*tree) : Tree{};
+  return tree ? read_shown_tree(objects, *tree) : Tree{};
 }
 
 TreeRoot without_empty(const ObjectReader& objects, const TreeRoot& tree) {
-  return tree && objects.read_tree(*tree).empty() ? std::nullopt : tree;
+  return tree && read_shown_tree(objects, *tree).empty() ? std::nullopt : tree;
 }
 
 TreeRoot tree_of_commit(const ObjectReader& objects, const std::optional<ObjectId>& commit) {
@@ -78,7 +79,7 @@ std::optional<TreeEntry> entry_at(const ObjectReader& objects, const TreeRoot& t
   TreeEntry at{"", GitMode::tree, *tree};
   for (const std::string_view component : path.components()) {
     if (at.mode != GitMode::tree) return std::nullopt;
-    Tree entries = objects.read_tree(at.id);
+    Tree entries = read_shown_tree(objects, at.id);
     const auto found = std::find_if(entries.begin(), entries.end(),
                                     [component](const TreeEntry& entry) { return entry.name == component; });
     if (found == entries.end()) return std::nullopt;
@@ -94,7 +95,7 @@ TreeRoot graft_tree(Quarantine& writer, const TreeRoot& tree, const RepoPath& pa
   if (!wanted) {
     // An empty tree that the repository has there (git never writes one) is not a change of ours.
     const std::optional<TreeEntry> there = entry_at(writer, tree, path);
-    if (there && there->mode == GitMode::tree && writer.read_tree(there->id).empty()) return tree;
+    if (there && there->mode == GitMode::tree && read_shown_tree(writer, there->id).empty()) return tree;
   }
   return graft_below(writer, tree, path, components, wanted);
 }

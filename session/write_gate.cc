@@ -1,18 +1,37 @@
 #include "session/write_gate.h"
 
+#include <utility>
+
 #include "session/error.h"
 
 namespace escrow::session {
+namespace {
+
+void refuse_unless(bool allowed) {
+  if (!allowed) throw Error(Errc::read_only, "the session takes no more changes: it is sealed or read-only");
+}
+
+}  // namespace
 
 // Held for the whole of a mutating call. Throws Error{read_only} when the gate does not let it in.
 class WriteGate::Pass {
  public:
   explicit Pass(WriteGate& gate, WriteOrigin origin = WriteOrigin::call) : gate_(gate), origin_(origin) {
     auto traffic = gate_.traffic_.lock();
-    gate_.changed_.wait(traffic.lock(), [&] { return traffic->pauses == 0; });
+    const auto may_go_on = [&] {
+      return traffic->pauses == 0 && (traffic->holds == 0 || origin == WriteOrigin::page_cache);
+    };
+    std::shared_ptr<void> waiting;
+    if (!may_go_on() && traffic->begin_to_wait) {
+      const Waiting begin_to_wait = traffic->begin_to_wait;
+      traffic.lock().unlock();
+      waiting = begin_to_wait();
+      traffic.lock().lock();
+    }
+    gate_.changed_.wait(traffic.lock(), may_go_on);
     const bool allowed = traffic->position == Position::open ||
                          (traffic->position == Position::draining && origin == WriteOrigin::page_cache);
-    if (!allowed) throw Error(Errc::read_only, "the session takes no more changes: it is sealed or read-only");
+    refuse_unless(allowed);
     ++count(*traffic);
   }
   ~Pass() {
@@ -34,6 +53,17 @@ class WriteGate::Pass {
   const WriteOrigin origin_;
 };
 
+WriteGate::Hold::Hold(WriteGate& gate) : gate_(gate) {
+  auto traffic = gate_.traffic_.lock();
+  ++traffic->holds;
+  gate_.changed_.wait(traffic.lock(), [&] { return traffic->calls == 0; });
+}
+
+WriteGate::Hold::~Hold() {
+  --gate_.traffic_.lock()->holds;
+  gate_.changed_.notify_all();
+}
+
 WriteGate::Pause::Pause(WriteGate& gate) : gate_(gate) {
   auto traffic = gate_.traffic_.lock();
   ++traffic->pauses;
@@ -45,23 +75,42 @@ WriteGate::Pause::~Pause() {
   gate_.changed_.notify_all();
 }
 
+void WriteGate::when_waiting(Waiting begin_to_wait) { traffic_.lock()->begin_to_wait = std::move(begin_to_wait); }
+
+void WriteGate::count_late_pages_as_lost() {
+  std::map<NodeId, LostBytes> late;
+  late.swap(traffic_.lock()->late);
+  for (const auto& [node, lost] : late) {
+    for (const auto& [begin, end] : lost.ranges()) ForwardingFileSystem::pages_lost(node, begin, end - begin);
+  }
+}
+
 void WriteGate::move_to(Position position) {
-  auto traffic = traffic_.lock();
-  traffic->position = position;
-  changed_.notify_all();
-  changed_.wait(traffic.lock(), [&] {
-    // Another thread may have moved the gate on; then its wait is the one that counts.
-    if (traffic->position != position || position == Position::open) return true;
-    return traffic->calls == 0 && (position == Position::draining || traffic->write_backs == 0);
-  });
+  {
+    auto traffic = traffic_.lock();
+    traffic->position = position;
+    changed_.notify_all();
+    changed_.wait(traffic.lock(), [&] {
+      // Another thread may have moved the gate on; then its wait is the one that counts.
+      if (traffic->position != position || position == Position::open) return true;
+      return traffic->calls == 0 && (position == Position::draining || traffic->write_backs == 0);
+    });
+  }
+  // Those of now on are told at once.
+  if (position == Position::open) count_late_pages_as_lost();
 }
 
 WriteGate::Position WriteGate::position() const { return traffic_.lock()->position; }
 
+bool WriteGate::holds_calls_back() const {
+  const auto traffic = traffic_.lock();
+  return traffic->holds > 0 || traffic->pauses > 0;
+}
+
 // What changes something needs a pass.
 
 Attributes WriteGate::change_attributes(NodeId node, const AttributeChange& change) {
-  const Pass pass(*this);
+  const Pass pass(*this, change.origin);
   return ForwardingFileSystem::change_attributes(node, change);
 }
 
@@ -100,6 +149,11 @@ void WriteGate::rename(NodeId directory, std::string_view name, NodeId new_direc
 
 std::unique_ptr<RawFile> WriteGate::open(NodeId node, OpenIntent intent) {
   if (!intent.write) return ForwardingFileSystem::open(node, intent);
+  // To be open changes nothing: the writes that follow wait. Only a file of its own can be written past this gate.
+  if (!intent.raw) {
+    refuse_unless(position() == Position::open);
+    return ForwardingFileSystem::open(node, intent);
+  }
   const Pass pass(*this);
   return ForwardingFileSystem::open(node, intent);
 }
@@ -107,6 +161,18 @@ std::unique_ptr<RawFile> WriteGate::open(NodeId node, OpenIntent intent) {
 void WriteGate::write(NodeId node, std::uint64_t offset, std::span<const std::byte> bytes, WriteOrigin origin) {
   const Pass pass(*this, origin);
   ForwardingFileSystem::write(node, offset, bytes, origin);
+}
+
+// What comes after the seal is not the session's, unless it goes on.
+void WriteGate::pages_lost(NodeId node, std::uint64_t offset, std::uint64_t size_bytes) {
+  {
+    auto traffic = traffic_.lock();
+    if (traffic->position == Position::sealed) {
+      traffic->late[node].add(offset, offset + size_bytes);
+      return;
+    }
+  }
+  ForwardingFileSystem::pages_lost(node, offset, size_bytes);
 }
 
 void WriteGate::allocate(NodeId node, AllocateMode mode, std::uint64_t offset, std::uint64_t length) {

@@ -4,13 +4,17 @@
 // Error{read_only} but lets the kernel write back pages that are already dirty; `sealed` refuses those too. A change
 // of state returns only when no call that the new state refuses is still under way, so that not one byte lands after
 // move_to(sealed) has returned; calls that keep coming cannot delay it. A read-only session is one whose gate was
-// sealed before it was mounted. Thread-safe.
+// sealed before it was mounted. Where a session may stay open, calls are not refused but held back. Thread-safe.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
 
 #include "session/forwarding_file_system.h"
+#include "session/lost_bytes.h"
 #include "session/synchronized.h"
 
 namespace escrow::session {
@@ -24,9 +28,24 @@ class WriteGate final : public ForwardingFileSystem {
 
   void move_to(Position position);
   Position position() const;
+  // Whether a mutating call would have to wait now, for who can say so instead.
+  bool holds_calls_back() const;
 
-  // While it lives, mutating calls wait; those under way have ended when pause() returns.
-  // For changes the session makes itself (update, discard). One at a time; it must not outlive the gate.
+  // While it lives, mutating calls wait; those under way have ended when it is there. The kernel may go on writing
+  // pages back. It must not outlive the gate.
+  class Hold {
+   public:
+    explicit Hold(WriteGate& gate);
+    ~Hold();
+    Hold(const Hold&) = delete;
+    Hold& operator=(const Hold&) = delete;
+
+   private:
+    WriteGate& gate_;
+  };
+
+  // The same, and write-backs wait, too: nothing changes but what the session changes itself (update, discard), or
+  // nothing at all until it is known what became of a commit.
   class Pause {
    public:
     explicit Pause(WriteGate& gate);
@@ -37,6 +56,15 @@ class WriteGate final : public ForwardingFileSystem {
    private:
     WriteGate& gate_;
   };
+
+  // Called whenever a call is going to wait, outside the gate's lock; what it returns lives until the call goes on.
+  // Whoever serves calls may need another thread meanwhile.
+  using Waiting = std::function<std::shared_ptr<void>()>;
+  void when_waiting(Waiting begin_to_wait);
+
+  // Write-backs that were refused after the seal are lost to a session that stays open: what it shows is told so, by
+  // move_to(open), too.
+  void count_late_pages_as_lost();
 
   // What changes something needs a pass.
   Attributes change_attributes(NodeId node, const AttributeChange& change) override;
@@ -51,6 +79,7 @@ class WriteGate final : public ForwardingFileSystem {
               RenameMode mode) override;
   std::unique_ptr<RawFile> open(NodeId node, OpenIntent intent) override;
   void write(NodeId node, std::uint64_t offset, std::span<const std::byte> bytes, WriteOrigin origin) override;
+  void pages_lost(NodeId node, std::uint64_t offset, std::uint64_t size_bytes) override;
   void allocate(NodeId node, AllocateMode mode, std::uint64_t offset, std::uint64_t length) override;
   void set_xattr(NodeId node, std::string_view name, std::string_view value, XattrMode mode) override;
   void remove_xattr(NodeId node, std::string_view name) override;
@@ -58,7 +87,9 @@ class WriteGate final : public ForwardingFileSystem {
  private:
   struct Traffic {
     Position position;
-    int pauses = 0;
+    int holds = 0, pauses = 0;
+    Waiting begin_to_wait;
+    std::map<NodeId, LostBytes> late;
     std::uint64_t calls = 0;        // mutating calls under way, without ...
     std::uint64_t write_backs = 0;  // ... the kernel's page write-backs, which draining lets through
   };

@@ -11,6 +11,7 @@
 
 #include "storage/byte_sources.h"
 #include "storage/durable_file.h"
+#include "storage/make_directories.h"
 #include "storage/object_format.h"
 
 namespace escrow::storage {
@@ -83,8 +84,7 @@ std::shared_ptr<const session::ByteSource> BlobCache::open(const ObjectId& id, s
 }
 
 void BlobCache::fill(const ObjectId& id, std::uint64_t size_bytes, const std::string& path, const Producer& produce) {
-  std::error_code error;
-  fs::create_directories(directory_, error);
+  make_directories(directory_);
   TemporaryFile temporary{directory_ + "/tmp_XXXXXX"};
   const UniqueFd fd(::mkostemp(temporary.path.data(), O_CLOEXEC));
   if (!fd) {

@@ -4,9 +4,9 @@
 
 #include "session/duration.h"
 #include "session/error.h"
+#include "storage/git_directory.h"
 #include "storage/git_error.h"
 #include "storage/git_handle.h"
-#include "storage/git_repository_pool.h"
 
 namespace escrow::storage {
 namespace {
@@ -16,12 +16,8 @@ using session::Error;
 
 class Configuration {
  public:
-  explicit Configuration(const std::string& git_directory) : path_(git_directory + "/config") {
-    start_libgit2();
-    git_config* raw = nullptr;
-    check_git(git_config_open_ondisk(&raw, path_.c_str()), "reading " + path_);
-    config_.reset(raw);
-  }
+  explicit Configuration(const std::string& git_directory)
+      : path_(git_directory + "/config"), config_(open_config(path_)) {}
 
   // The branch's own value before everyone's. nullopt: neither is there.
   std::optional<std::string> text(const std::string& branch, const std::string& key, std::string& found) const {

@@ -71,6 +71,32 @@ void write_file_durably(const std::string& path, std::string_view content, unsig
   sync_directory(parent_of(path));
 }
 
+std::optional<std::string> read_if_there(const std::string& path) {
+  int descriptor;
+  do {
+    descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  } while (descriptor < 0 && errno == EINTR);
+  const UniqueFd fd(descriptor);
+  if (!fd && (errno == ENOENT || errno == ENOTDIR)) return std::nullopt;
+  if (!fd) throw system_error(errno, "read " + path);
+  std::string content, piece(std::size_t{64} << 10, '\0');
+  for (;;) {
+    const ssize_t count = ::read(fd.get(), piece.data(), piece.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw system_error(errno, "read " + path);
+    if (count == 0) return content;
+    content.append(piece, 0, static_cast<std::size_t>(count));
+  }
+}
+
+bool sync_data(int fd) noexcept {
+  int result;
+  do {
+    result = ::fdatasync(fd);
+  } while (result != 0 && errno == EINTR);
+  return result == 0;
+}
+
 void sync_directory(const std::string& path) {
   const std::string doing = "sync the directory " + path;
   const UniqueFd fd = open_or_throw(AT_FDCWD, path.c_str(), O_RDONLY | O_DIRECTORY, 0, doing);

@@ -2,6 +2,7 @@
 // Functions only; thread-safe. Sources: fsync(2), rename(2).
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -24,6 +25,11 @@ void put_file(const std::string& path, const std::string& temporary, std::string
 
 // The same with its name on disk, too, when it returns (fsync of the directory).
 void write_file_durably(const std::string& path, std::string_view content, unsigned mode);
+
+// The file's content; nullopt: there is no such file.
+std::optional<std::string> read_if_there(const std::string& path);
+// fdatasync(2), repeated on EINTR; false with errno set.
+bool sync_data(int fd) noexcept;
 
 // What was created, renamed or removed in the directory so far is on disk when it returns.
 void sync_directory(const std::string& path);

@@ -21,11 +21,7 @@ constexpr std::int32_t kEventLogId = 0x65736376;  // "escv"
 
 Database open_database(const std::string& path) {
   static const Schema schema{"event log", kEventLogId, kMigrations};
-  Database database(path, {.create = true});
-  database.execute("PRAGMA synchronous = FULL");
-  if (database.text("PRAGMA journal_mode") != "wal") database.execute("PRAGMA journal_mode = WAL");
-  migrate(database, schema);
-  return database;
+  return open_durable(path, schema);
 }
 
 }  // namespace
@@ -45,7 +41,7 @@ struct EventLog::Connection {
   Statement read_position{database, "SELECT position FROM position WHERE source = ?"};
   Statement read_positions{database,
                            "SELECT substr(source, length(?1) + 1), position FROM position "
-                           "WHERE substr(source, 1, length(?1)) = ?1"};
+                           "WHERE source >= ?1 AND source < ?2"};
 
   std::int64_t last() {
     auto run = read_last.run();
@@ -87,7 +83,9 @@ std::optional<std::string> EventLog::position(const std::string& source) const {
 
 std::map<std::string, std::string> EventLog::positions(const std::string& prefix) const {
   auto guard = connection_.lock();
-  auto run = (*guard)->read_positions.run(Bytes{prefix});
+  std::string behind = prefix;
+  ++behind.back();
+  auto run = (*guard)->read_positions.run(Bytes{prefix}, Bytes{behind});
   std::map<std::string, std::string> found;
   while (run.next()) found.emplace(run.bytes(0), run.bytes(1));
   return found;

@@ -39,7 +39,7 @@ class EventLog {
 
   // Of one source; nullopt: it was never read.
   std::optional<std::string> position(const std::string& source) const;
-  // Those whose source begins with `prefix`, without the prefix.
+  // Those whose source begins with `prefix`, without the prefix, which ends with a letter or another sign of ASCII.
   std::map<std::string, std::string> positions(const std::string& prefix) const;
 
   // At most `limit` of the events that are kept and have a higher number.

@@ -7,12 +7,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <filesystem>
 #include <vector>
 
 #include "session/error.h"
 #include "session/synchronized.h"
 #include "storage/durable_file.h"
+#include "storage/remove_tree.h"
 #include "storage/sqlite_session_journal.h"
 #include "storage/tiered_staging_area.h"
 
@@ -22,6 +22,9 @@ namespace {
 using session::Errc;
 using session::Error;
 using session::SessionId;
+
+// Of a directory in which others may just be making or removing a lock file.
+constexpr int kMostAttempts = 100;
 
 struct flock whole_file(short type) {
   struct flock lock {};
@@ -73,49 +76,35 @@ class FileSessionDirectory final : public session::SessionDirectory {
   session::Synchronized<std::unique_ptr<session::Quarantine>> quarantine_;  // self-locking
 };
 
+// The names are gone then; what is still open goes with its descriptors.
 bool FileSessionDirectory::drop_staged() {
   journal_.abandon();
-  namespace fs = std::filesystem;
-  bool removed = false;
-  // The names are gone; what is still open goes with its descriptors.
-  const auto clear = [&removed](const std::string& directory, const char* keep, const char* look_into) {
-    std::error_code error;
-    std::vector<fs::path> found;
-    for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error))
-      if (entry->path().filename() != keep && entry->path().filename() != look_into) found.push_back(entry->path());
-    for (const fs::path& path : found) removed = fs::remove_all(path, error) > 0 || removed;
-    if (error && error != std::errc::no_such_file_or_directory)
-      throw system_error(error.value(), "remove what the session staged in " + directory);
-  };
-  clear(path_, "lock", "objects");
-  clear(path_ + "/objects", "published", "");
-  return removed;
+  const bool here = remove_inside(path_, {"lock", "objects"});
+  const bool in_objects = remove_inside(path_ + "/objects", {"published"});
+  return here || in_objects;
 }
 
 void FileSessionDirectory::remove() {
   journal_.abandon();
   // What the session published in vain lies in the repository: only its quarantine knows which packs that is.
-  if (std::filesystem::exists(path_ + "/objects/published")) quarantine().discard();
-  // The lock's name goes last: until then nobody takes the rest for a session of their own.
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry(path_, error), end; !error && entry != end; entry.increment(error))
-    if (entry->path().filename() != "lock") std::filesystem::remove_all(entry->path(), error);
-  if (error == std::errc::no_such_file_or_directory) return;
-  if (error) throw system_error(error.value(), "remove the session's directory " + path_);
-  // Once the name of our lock is gone, another process may put a lock file of its own there: the directory is then its,
-  // for a fresh session or for a recovery. Only what nobody holds is taken away too.
-  for (UniqueFd other;;) {
-    ::unlink((path_ + "/lock").c_str());
-    if (::rmdir(path_.c_str()) == 0 || errno == ENOENT) {
-      sync_directory(parent_of(path_));
-      return;
-    }
+  if (::access((path_ + "/objects/published").c_str(), F_OK) == 0 || errno != ENOENT) quarantine().discard();
+  // The lock's name goes last: until then nobody takes the rest for a session of their own. Once it is gone, another
+  // process may put a lock file of its own there: the directory is then its, for a fresh session or for a recovery.
+  // Only what nobody holds is taken away too.
+  const std::string lock = path_ + "/lock";
+  UniqueFd other;
+  for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+    remove_inside(path_, {"lock"});
+    if (::unlink(lock.c_str()) != 0 && errno != ENOENT) throw system_error(errno, "remove " + lock);
+    if (::rmdir(path_.c_str()) == 0 || errno == ENOENT) return sync_directory(parent_of(path_));
     if (errno != ENOTEMPTY && errno != EEXIST) throw system_error(errno, "remove the session's directory " + path_);
-    UniqueFd next(::open((path_ + "/lock").c_str(), O_RDWR | O_CLOEXEC));
-    if (!next && errno != ENOENT) throw system_error(errno, "open " + path_ + "/lock");
-    if (next && (!try_lock(next.get(), path_ + "/lock") || was_removed(next.get()))) return;
+    UniqueFd next(::open(lock.c_str(), O_RDWR | O_CLOEXEC));
+    if (!next && errno != ENOENT) throw system_error(errno, "open " + lock);
+    if (next && (!try_lock(next.get(), lock) || was_removed(next.get()))) return;
     other = std::move(next);
   }
+  throw Error(Errc::busy, "cannot remove the session's directory " + path_ +
+                              ": another process keeps making files in it; the next command tries again");
 }
 
 }  // namespace
@@ -129,7 +118,7 @@ std::unique_ptr<session::SessionDirectory> FileSessionDirectories::create(const 
   const std::string path = path_of(id);
   // A recovery in another process takes a directory that nobody holds for an orphan: it may be faster than our lock,
   // and then we begin again.
-  for (int attempt = 0; attempt < 100; ++attempt) {
+  for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
     if (attempt > 0) ::usleep(2'000);  // it holds the directory until it has removed it
     if (::mkdir(path.c_str(), 0700) != 0) {
       if (errno == EEXIST && attempt > 0) continue;

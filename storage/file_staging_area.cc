@@ -11,7 +11,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
+#include "storage/disk_era.h"
 #include "storage/durable_file.h"
 
 namespace escrow::storage {
@@ -22,6 +24,12 @@ using session::SeekTarget;
 using session::StagingId;
 
 namespace {
+
+constexpr unsigned kMode = 0600, kDamagedMode = 0700;
+constexpr std::uint64_t kBlockBytes = 512;  // of st_blocks
+constexpr std::uint64_t kPageBytes = 4096;
+// Ranges of a file that was written in places, apart: more than these are taken together.
+constexpr std::size_t kRemembered = 64;
 
 class OpenStagingFile final : public session::RawFile {
  public:
@@ -47,7 +55,9 @@ Lease try_lease(int fd) {
 }  // namespace
 
 FileStagingArea::FileStagingArea(std::string directory, std::size_t descriptors)
-    : directory_(std::move(directory)), shard_capacity_(std::max<std::size_t>(1, descriptors / kShards)) {}
+    : directory_(std::move(directory)),
+      shard_capacity_(std::max<std::size_t>(1, descriptors / kShards)),
+      names_(directory_) {}
 
 std::string FileStagingArea::file_name(StagingId id) {
   char name[17];
@@ -82,7 +92,7 @@ int FileStagingArea::directory_fd() const {
 int FileStagingArea::create_directory() {
   if (const int fd = directory_fd(); fd >= 0) return fd;
   if (::mkdir(directory_.c_str(), 0700) == 0)
-    parent_unsynced_ = true;
+    names_.made_directory();
   else if (errno != EEXIST)
     throw system_error(errno, "create the staging directory " + directory_);
   return directory_fd();
@@ -110,7 +120,16 @@ FileStagingArea::Descriptor FileStagingArea::descriptor(StagingId id) const {
       return found->second->second;
     }
   }
-  return remember(id, open(id, O_RDWR));
+  UniqueFd fd = open(id, O_RDWR);
+  struct stat status;
+  if (::fstat(fd.get(), &status) != 0) throw failure(errno, "examine", id);
+  if ((status.st_mode & kDamagedMode) == kDamagedMode) {
+    auto files = unsynced(id).lock();
+    Unsynced& file = (*files)[id];
+    if (!file.is_marked) file.lost.written.add(0, session::ByteRanges::kEnd);
+    file.is_marked = true;
+  }
+  return remember(id, std::move(fd));
 }
 
 UniqueFd FileStagingArea::open(StagingId id, int flags) const {
@@ -131,9 +150,9 @@ void FileStagingArea::forget(StagingId id) const {
 }
 
 void FileStagingArea::create(StagingId id) {
-  UniqueFd fd(::openat(create_directory(), file_name(id).c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  UniqueFd fd(::openat(create_directory(), file_name(id).c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, kMode));
   if (!fd) throw failure(errno, "create", id);
-  names_unsynced_ = true;
+  names_.made();
   remember(id, std::move(fd));
 }
 
@@ -141,18 +160,31 @@ void FileStagingArea::create_with(StagingId id, std::span<const std::byte> bytes
   const int directory = create_directory();
   const std::string name = file_name(id);
   const std::string unfinished = name + ".new";
-  UniqueFd fd(::openat(directory, unfinished.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  const auto undo = [&](const std::string& made) { ::unlinkat(directory, made.c_str(), 0); };
+  UniqueFd fd(::openat(directory, unfinished.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, kMode));
   if (!fd) throw failure(errno, "create", id);
-  write_all(fd.get(), id, 0, bytes);
-  if (durable && ::fdatasync(fd.get()) != 0) throw failure(errno, "sync", id);
-  if (::renameat(directory, unfinished.c_str(), directory, name.c_str()) != 0) throw failure(errno, "create", id);
-  names_unsynced_ = true;
+  try {
+    write_all(fd.get(), id, 0, bytes);
+    if (durable && !sync_data(fd.get())) throw failure(errno, "sync", id);
+    if (::renameat(directory, unfinished.c_str(), directory, name.c_str()) != 0) throw failure(errno, "create", id);
+  } catch (...) {
+    undo(unfinished);
+    throw;
+  }
+  names_.made();
+  try {
+    if (durable) names_.sync();
+  } catch (...) {
+    undo(name);
+    throw;
+  }
   remember(id, std::move(fd));
-  if (durable) sync_directory();
+  if (!durable) end_write(id, Change::written, 0, bytes.size());
 }
 
 void FileStagingArea::remove(StagingId id) {
   forget(id);
+  unsynced(id).lock()->erase(id);
   const int directory = directory_fd();
   if (directory >= 0 && ::unlinkat(directory, file_name(id).c_str(), 0) != 0 && errno != ENOENT)
     throw failure(errno, "remove", id);
@@ -195,7 +227,18 @@ std::size_t FileStagingArea::read(StagingId id, std::uint64_t offset, std::span<
 }
 
 void FileStagingArea::write(StagingId id, std::uint64_t offset, std::span<const std::byte> bytes) {
-  write_all(descriptor(id)->get(), id, offset, bytes);
+  write(id, Change::written, offset, bytes);
+}
+
+void FileStagingArea::write_copy(StagingId id, std::uint64_t offset, std::span<const std::byte> bytes) {
+  write(id, Change::copied, offset, bytes);
+}
+
+void FileStagingArea::write(StagingId id, Change change, std::uint64_t offset, std::span<const std::byte> bytes) {
+  const Descriptor file = descriptor(id);
+  begin_write(id, change, offset, offset + bytes.size());
+  write_all(file->get(), id, offset, bytes);
+  end_write(id, change, offset, offset + bytes.size());
 }
 
 void FileStagingArea::write_all(int fd, StagingId id, std::uint64_t offset, std::span<const std::byte> bytes) const {
@@ -209,7 +252,9 @@ void FileStagingArea::write_all(int fd, StagingId id, std::uint64_t offset, std:
 }
 
 void FileStagingArea::truncate(StagingId id, std::uint64_t size_bytes) {
-  if (::ftruncate(descriptor(id)->get(), static_cast<off_t>(size_bytes)) != 0) throw failure(errno, "resize", id);
+  const Descriptor file = descriptor(id);
+  if (::ftruncate(file->get(), static_cast<off_t>(size_bytes)) != 0) throw failure(errno, "resize", id);
+  note_zeroes(id, size_bytes, session::ByteRanges::kEnd);
 }
 
 bool FileStagingArea::try_fallocate(StagingId id, int fd, int mode, std::uint64_t offset, std::uint64_t length) const {
@@ -229,13 +274,14 @@ void FileStagingArea::allocate(StagingId id, std::uint64_t offset, std::uint64_t
 
 void FileStagingArea::punch_hole(StagingId id, std::uint64_t offset, std::uint64_t length) {
   if (!try_fallocate(id, descriptor(id)->get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, length))
-    write_zeroes(id, offset, length);
+    return write_zeroes(id, offset, length);
+  note_zeroes(id, offset, offset + length);
 }
 
 void FileStagingArea::zero_range(StagingId id, std::uint64_t offset, std::uint64_t length, bool extend) {
   const Descriptor file = descriptor(id);
   if (try_fallocate(id, file->get(), FALLOC_FL_ZERO_RANGE | (extend ? 0 : FALLOC_FL_KEEP_SIZE), offset, length))
-    return;
+    return note_zeroes(id, offset, offset + length);
   // tmpfs knows no ZERO_RANGE: a hole reads the same.
   punch_hole(id, offset, length);
   if (extend && usage(id).size_bytes < offset + length) truncate(id, offset + length);
@@ -265,6 +311,7 @@ std::optional<std::uint64_t> FileStagingArea::seek(StagingId id, std::uint64_t o
 std::unique_ptr<session::RawFile> FileStagingArea::raw(StagingId id) {
   UniqueFd fd = open(id, O_RDONLY);
   if (try_lease(fd.get()) == Lease::impossible) return nullptr;
+  (*unsynced(id).lock())[id].is_exposed = true;
   return std::make_unique<OpenStagingFile>(std::move(fd));
 }
 
@@ -273,27 +320,162 @@ bool FileStagingArea::has_writers(StagingId id) const {
   return try_lease(open(id, O_RDONLY).get()) != Lease::taken;
 }
 
-void FileStagingArea::sync(StagingId id) {
-  if (::fdatasync(descriptor(id)->get()) != 0) throw failure(errno, "sync", id);
+// ---- durability ----
+
+std::uint64_t FileStagingArea::era() const {
+  std::uint64_t era = era_.load();
+  if (era == 0) era_ = era = disk_era(parent_of(directory_));
+  return era;
 }
 
-void FileStagingArea::sync_directory() {
-  if (!names_unsynced_.exchange(false)) return;
-  if (::fsync(directory_fd()) != 0) {
-    names_unsynced_ = true;
-    throw system_error(errno, "sync the staging directory " + directory_);
-  }
-  if (parent_unsynced_) {
-    storage::sync_directory(parent_of(directory_));
-    parent_unsynced_ = false;
-  }
+// The mark is for the next process: this one knows.
+void FileStagingArea::mark(StagingId id, Unsynced& file) const noexcept {
+  const bool is_damaged = !file.lost.written.empty() || !file.lost.copied.empty();
+  if (file.is_marked == is_damaged) return;
+  file.is_marked = is_damaged;
+  ::fchmodat(directory_fd(), file_name(id).c_str(), is_damaged ? kDamagedMode : kMode, 0);
 }
+
+// What is lost is written again. A sync that fails before the bytes are written, too, counts them as lost.
+void FileStagingArea::begin_write(StagingId id, Change change, std::uint64_t begin, std::uint64_t end) {
+  auto files = unsynced(id).lock();
+  Unsynced& file = (*files)[id];
+  if (file.is_marked) {
+    file.lost.written.subtract(begin, end);
+    file.lost.copied.subtract(begin, end);
+    mark(id, file);
+  }
+  file.since.copied.subtract(begin, end);
+  (change == Change::copied ? file.since.copied : file.since.written).add(begin, end);
+}
+
+// A sync that ended well meanwhile may have begun before.
+void FileStagingArea::end_write(StagingId id, Change change, std::uint64_t begin, std::uint64_t end) {
+  auto files = unsynced(id).lock();
+  Unsynced& file = (*files)[id];
+  if (change == Change::copied) return file.since.copied.add(begin, end);
+  file.since.written.add(begin, end);
+  file.since.written.coarsen(kRemembered);
+}
+
+// Of a page that is zeroed in part the rest is written.
+void FileStagingArea::note_zeroes(StagingId id, std::uint64_t begin, std::uint64_t end) {
+  auto files = unsynced(id).lock();
+  const auto found = files->find(id);
+  if (found == files->end()) return;
+  Unsynced& file = found->second;
+  for (Lost* lost : {&file.since, &file.lost}) {
+    lost->written.subtract(begin, end);
+    lost->copied.subtract(begin, end);
+  }
+  if (end != session::ByteRanges::kEnd) {
+    file.since.written.add(begin, std::min(end, (begin + kPageBytes - 1) / kPageBytes * kPageBytes));
+    file.since.written.add(std::max(begin, end / kPageBytes * kPageBytes), end);
+  }
+  mark(id, file);
+}
+
+session::StagingArea::Lost FileStagingArea::lost(StagingId id) const {
+  descriptor(id);  // tells of a mark that an earlier process made
+  auto files = unsynced(id).lock();
+  const auto found = files->find(id);
+  return found == files->end() ? Lost{} : found->second.lost;
+}
+
+void FileStagingArea::begin_sync(StagingId id) {
+  auto files = unsynced(id).lock();
+  // One at a time for each file, so that none misses the failure of another.
+  sync_ended_.wait(files.lock(), [&] {
+    const auto found = files->find(id);
+    return found == files->end() || !found->second.is_syncing;
+  });
+  Unsynced& file = (*files)[id];
+  file.is_syncing = true;
+  file.under_way = std::exchange(file.since, {});
+}
+
+bool FileStagingArea::end_sync(StagingId id, bool failed) noexcept {
+  auto files = unsynced(id).lock();
+  sync_ended_.notify_all();
+  const auto found = files->find(id);
+  if (found == files->end()) return true;  // removed meanwhile
+  Unsynced& file = found->second;
+  file.is_syncing = false;
+  const Lost under_way = std::exchange(file.under_way, {});
+  if (failed) {
+    // The failure may also be of what was written since: nobody will be told of that again.
+    for (const Lost* lost : {&under_way, &std::as_const(file.since)}) {
+      file.lost.written.add(lost->written);
+      file.lost.copied.add(lost->copied);
+    }
+    const bool is_unknown = file.lost.written.empty() && file.lost.copied.empty();
+    if (file.is_exposed || is_unknown) file.lost.written.add(0, session::ByteRanges::kEnd);
+    mark(id, file);
+  }
+  if (file.is_marked) return false;
+  if (!file.is_exposed && file.since.written.empty() && file.since.copied.empty()) files->erase(found);
+  return true;
+}
+
+void FileStagingArea::sync(StagingId id) {
+  const Descriptor file = descriptor(id);
+  begin_sync(id);
+  const int error = sync_data(file->get()) ? 0 : errno;
+  const bool is_whole = end_sync(id, error != 0);
+  if (error != 0) throw failure(error, "sync", id);
+  if (!is_whole)
+    throw Error(Errc::input_output, "cannot sync the staging file " + directory_ + '/' + file_name(id) +
+                                        ": the disk failed to, earlier, and bytes may be lost; write them again");
+  names_.sync();
+}
+
+void FileStagingArea::sync_directory() { names_.sync(); }
 
 void FileStagingArea::sync_all() {
   const int directory = directory_fd();
   if (directory < 0) return;
-  if (::syncfs(directory) != 0) throw system_error(errno, "sync the file system of " + directory_);
-  parent_unsynced_ = false;
+  const std::uint64_t names = names_.count();
+  std::vector<StagingId> ids;
+  for (auto& shard : unsynced_) {
+    auto files = shard.lock();
+    for (auto& [id, file] : *files) {
+      if (file.is_syncing) continue;
+      file.is_syncing = true;
+      file.under_way = std::exchange(file.since, {});
+      ids.push_back(id);
+    }
+  }
+  int result;
+  do {
+    result = ::syncfs(directory);
+  } while (result != 0 && errno == EINTR);
+  const int error = result == 0 ? 0 : errno;
+  for (const StagingId id : ids) error == 0 ? static_cast<void>(end_sync(id, false)) : give_up_sync(id);
+  if (error != 0) throw system_error(error, "sync the file system of " + directory_);
+  names_.note(names);
+}
+
+// Of a sync of all that failed: for which files, a sync of each will tell.
+void FileStagingArea::give_up_sync(StagingId id) noexcept {
+  auto files = unsynced(id).lock();
+  sync_ended_.notify_all();
+  const auto found = files->find(id);
+  if (found == files->end()) return;
+  found->second.is_syncing = false;
+  const Lost under_way = std::exchange(found->second.under_way, {});
+  found->second.since.written.add(under_way.written);
+  found->second.since.copied.add(under_way.copied);
+}
+
+// ---- space ----
+
+std::uint64_t FileStagingArea::held_bytes() const {
+  std::uint64_t blocks = 0;
+  struct stat status;
+  for (const StagingId id : list())
+    if (::fstatat(directory_fd(), file_name(id).c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0)
+      blocks += static_cast<std::uint64_t>(status.st_blocks);
+  return blocks * kBlockBytes;
 }
 
 session::StagingArea::FreeSpace FileStagingArea::free_space() const {

@@ -1,12 +1,15 @@
 // Staging files in <session>/staging/, each named by its id in hexadecimal.
 //
-// Thread-safe; the order of operations on one id is the caller's to keep. A bounded cache of descriptors is behind
-// it, split into shards so that threads seldom meet. The directory is created by the first create(). Errors as in
-// session/staging_area.h; a missing file is Error{input_output} naming it.
+// Thread-safe; the order of operations on one id is the caller's to keep, but for sync(). A bounded cache of
+// descriptors is behind it, split into shards so that threads seldom meet. create() makes the directory. What was
+// written since a file's last sync is remembered, in case the next one fails; then the executable bit marks the file
+// for the next process, which takes all of it for lost. Errors as in session/staging_area.h; a missing file is
+// Error{input_output} naming it.
 #pragma once
 
 #include <array>
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <list>
 #include <memory>
@@ -16,6 +19,7 @@
 #include "session/error.h"
 #include "session/staging_area.h"
 #include "session/synchronized.h"
+#include "storage/synced_names.h"
 #include "storage/unique_fd.h"
 
 namespace escrow::storage {
@@ -33,19 +37,24 @@ class FileStagingArea final : public session::StagingArea {
   session::StagingUsage usage(session::StagingId id) const override;
   std::size_t read(session::StagingId id, std::uint64_t offset, std::span<std::byte> out) const override;
   void write(session::StagingId id, std::uint64_t offset, std::span<const std::byte> bytes) override;
+  void write_copy(session::StagingId id, std::uint64_t offset, std::span<const std::byte> bytes) override;
   void truncate(session::StagingId id, std::uint64_t size_bytes) override;
   void allocate(session::StagingId id, std::uint64_t offset, std::uint64_t length, bool extend) override;
   void punch_hole(session::StagingId id, std::uint64_t offset, std::uint64_t length) override;
   void zero_range(session::StagingId id, std::uint64_t offset, std::uint64_t length, bool extend) override;
   std::optional<std::uint64_t> seek(session::StagingId id, std::uint64_t offset,
                                     session::SeekTarget target) const override;
+  std::uint64_t era() const override;
   // There is nothing to do: the kernel has what was written.
   void write_behind() override {}
   std::unique_ptr<session::RawFile> raw(session::StagingId id) override;
   bool has_writers(session::StagingId id) const override;
+  Lost lost(session::StagingId id) const override;
   void sync(session::StagingId id) override;
   void sync_directory() override;
   void sync_all() override;
+  std::uint64_t held_bytes() const override;
+  void limit_waste(std::uint64_t) override {}
   FreeSpace free_space() const override;
 
   // A file with these bytes, whole or not at all; with `durable` it is on disk when this returns.
@@ -73,6 +82,29 @@ class FileStagingArea final : public session::StagingArea {
   Descriptor remember(session::StagingId id, UniqueFd fd) const;
   void forget(session::StagingId id) const;
   UniqueFd open(session::StagingId id, int flags) const;
+  // What was written in a file and not synced, and what of that is lost.
+  struct Unsynced {
+    Lost since;      // since the last sync began
+    Lost under_way;  // what a sync under way is to bring to disk
+    Lost lost;
+    bool is_syncing = false;
+    bool is_marked = false;   // the file
+    bool is_exposed = false;  // it may be written without a call here
+  };
+  using UnsyncedFiles = std::unordered_map<session::StagingId, Unsynced>;
+  enum class Change { written, copied };
+  // Before and after a write: a sync may begin or end while it goes on.
+  void begin_write(session::StagingId id, Change change, std::uint64_t begin, std::uint64_t end);
+  void end_write(session::StagingId id, Change change, std::uint64_t begin, std::uint64_t end);
+  // After bytes were given up.
+  void note_zeroes(session::StagingId id, std::uint64_t begin, std::uint64_t end);
+  void write(session::StagingId id, Change change, std::uint64_t offset, std::span<const std::byte> bytes);
+  void begin_sync(session::StagingId id);
+  // True: nothing is lost.
+  bool end_sync(session::StagingId id, bool failed) noexcept;
+  void give_up_sync(session::StagingId id) noexcept;
+  void mark(session::StagingId id, Unsynced& unsynced) const noexcept;
+  session::Synchronized<UnsyncedFiles>& unsynced(session::StagingId id) const { return unsynced_[id.value % kShards]; }
   session::Synchronized<Shard>& shard(session::StagingId id) const { return shards_[id.value % kShards]; }
   session::Error failure(int error, const char* verb, session::StagingId id) const;
   // fallocate(2); false when the file system does not know this mode.
@@ -82,11 +114,13 @@ class FileStagingArea final : public session::StagingArea {
 
   const std::string directory_;          // constant
   const std::size_t shard_capacity_;     // constant
+  mutable std::atomic<std::uint64_t> era_ = 0;  // 0 until asked for
   // Guards opening; the number in fd_ never changes once it is there.
   mutable session::Synchronized<UniqueFd> opened_;
   mutable std::atomic<int> fd_ = -1;
-  std::atomic<bool> names_unsynced_ = false;   // a file was made since the last sync_directory()
-  std::atomic<bool> parent_unsynced_ = false;  // the directory was made here, and its name may not be on disk yet
+  SyncedNames names_;                   // self-locking
+  mutable std::array<session::Synchronized<UnsyncedFiles>, kShards> unsynced_;  // taken before shards_
+  std::condition_variable_any sync_ended_;
   mutable std::array<session::Synchronized<Shard>, kShards> shards_;  // self-locking
 };
 

@@ -5,12 +5,13 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <string_view>
 #include <vector>
 
+#include "storage/file_lookup.h"
 #include "storage/git_error.h"
 #include "storage/git_repository_pool.h"
+#include "storage/head_file.h"
 
 namespace escrow::storage {
 namespace {
@@ -18,14 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 using session::Errc;
 using session::Error;
-
-std::string first_line(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::string line;
-  std::getline(in, line);
-  while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
-  return line;
-}
 
 std::string clean(const fs::path& path) {
   std::error_code ignored;
@@ -36,16 +29,6 @@ std::string clean(const fs::path& path) {
   return text;
 }
 
-bool has_directory(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_directory(path, ignored);
-}
-
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::symlink_status(path, ignored).type() != fs::file_type::not_found;
-}
-
 bool belongs_to_us(const std::string& path) {
   struct stat status {};
   return ::stat(path.c_str(), &status) == 0 && status.st_uid == ::geteuid();
@@ -53,7 +36,7 @@ bool belongs_to_us(const std::string& path) {
 
 // Three of git's four marks: enough to call a directory a repository that has lost one.
 bool looks_like_git_directory(const fs::path& path) {
-  const int marks = is_there(path / "HEAD") + has_directory(path / "objects") + has_directory(path / "refs") +
+  const int marks = is_there(path / "HEAD") + is_directory(path / "objects") + is_directory(path / "refs") +
                     is_there(path / "config");
   return marks >= 3 || (is_there(path / "HEAD") && is_there(path / "commondir"));
 }
@@ -61,7 +44,7 @@ bool looks_like_git_directory(const fs::path& path) {
 // A linked work tree's git directory names the one that holds objects and references.
 std::string common_directory(const fs::path& git_directory) {
   if (!is_there(git_directory / "commondir")) return clean(git_directory);
-  const fs::path common = first_line(git_directory / "commondir");
+  const fs::path common = first_line_of(git_directory / "commondir");
   return clean(common.is_absolute() ? common : git_directory / common);
 }
 
@@ -105,9 +88,7 @@ void refuse_extensions(const std::string& git_directory, git_config* config) {
 void check_config(const std::string& git_directory) {
   const std::string path = git_directory + "/config";
   if (!is_there(path)) return;  // as git: every key has its default
-  git_config* raw = nullptr;
-  check_git(git_config_open_ondisk(&raw, path.c_str()), "reading " + path);
-  GitConfig config(raw);
+  const GitConfig config = open_config(path);
   refuse_extensions(git_directory, config.get());
   std::int64_t version = 0;
   if (git_config_get_int64(&version, config.get(), "core.repositoryformatversion") == 0 && version > 1) {
@@ -122,21 +103,32 @@ void check_layout(const std::string& git_directory) {
                                               "; restore it from a clone or a backup");
   };
   if (!is_there(git_directory + "/HEAD")) damaged("HEAD is missing");
-  if (!has_directory(git_directory + "/objects")) damaged("the directory objects is missing");
-  if (!has_directory(git_directory + "/refs")) damaged("the directory refs is missing");
-  const std::string head = first_line(git_directory + "/HEAD");
-  const bool symbolic = head.starts_with("ref: refs/") && head.size() > 10;
-  if (!symbolic && !session::ObjectId::from_hex(head)) damaged("HEAD names neither a branch nor a commit");
+  if (!is_directory(git_directory + "/objects")) damaged("the directory objects is missing");
+  if (!is_directory(git_directory + "/refs")) damaged("the directory refs is missing");
+  if (!is_head_sound(git_directory)) damaged("HEAD names neither a branch nor a commit");
 }
 
 }  // namespace
 
+GitConfig open_config(const std::string& path) {
+  start_libgit2();
+  git_config* raw = nullptr;
+  const int code = git_config_open_ondisk(&raw, path.c_str());
+  GitConfig config(raw);
+  if (code == 0) return config;
+  // Where it cannot look, it finds nothing, or does not say why: that is no damage.
+  if (code == GIT_ENOTFOUND)
+    throw Error(Errc::input_output, "cannot read " + path + ": libgit2 does not find it; try again");
+  const bool could_not_look = git_message(code).starts_with("failed to stat");
+  throw_git_error(code, "reading " + path, could_not_look ? Errc::input_output : Errc::damaged_repository);
+}
+
 std::optional<std::string> find_git_directory(const std::string& path) {
   const fs::path given = path.empty() ? fs::path(".") : fs::path(path);
   const fs::path inner = given / ".git";
-  if (has_directory(inner)) return common_directory(inner);
+  if (is_directory(inner)) return common_directory(inner);
   if (is_there(inner)) {
-    const std::string line = first_line(inner);
+    const std::string line = first_line_of(inner);
     if (!line.starts_with("gitdir: ")) {
       throw Error(Errc::damaged_repository, "the file " + inner.string() + " does not name a git directory");
     }
@@ -149,7 +141,7 @@ std::optional<std::string> find_git_directory(const std::string& path) {
 
 GitRepository open_git_repository(const std::string& git_directory) {
   start_libgit2();
-  if (!has_directory(git_directory)) {
+  if (!is_directory(git_directory)) {
     throw Error(Errc::no_repository, "there is no git repository at " + git_directory);
   }
   check_layout(git_directory);
@@ -163,8 +155,11 @@ GitRepository open_git_repository(const std::string& git_directory) {
                                                   " belongs to another user; if you trust it, run: git config --global "
                                                   "--add safe.directory " + git_directory);
   }
+  // Also where it could not look: what it looks for was there a moment ago.
   if (code == GIT_ENOTFOUND) {
-    throw Error(Errc::no_repository, git_directory + " is not a git repository");
+    throw Error(Errc::input_output, "cannot open the repository " + git_directory +
+                                        ": libgit2 finds none there, though HEAD, objects and refs are there; try "
+                                        "again, and see what git says of it");
   }
   check_git(code, "opening the repository " + git_directory);
   return repository;

@@ -15,6 +15,9 @@ namespace escrow::storage {
 // or a .git directory; nullopt when `path` is not a git repository. Nothing above `path` is looked at.
 std::optional<std::string> find_git_directory(const std::string& path);
 
+// Throws Error{input_output} where it cannot be looked at.
+GitConfig open_config(const std::string& path);
+
 // Checks extensions, ownership and the presence of HEAD, objects and refs, then opens it.
 GitRepository open_git_repository(const std::string& git_directory);
 

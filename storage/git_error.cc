@@ -3,6 +3,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "storage/durable_file.h"
+
 namespace escrow::storage {
 
 using session::Errc;
@@ -18,8 +20,9 @@ void throw_git_error(int code, const std::string& doing, Errc fallback) {
   const git_error* last = git_error_last();
   const bool system = last != nullptr && last->klass == GIT_ERROR_OS;
   const std::string message = git_message(code);
-  if (system && message.find(std::strerror(ENOSPC)) != std::string::npos) {
-    throw Error(Errc::no_space, doing + ": " + message);
+  // libgit2 tells no errno, but ends with its text. What the machine refuses is no damage of the repository.
+  for (const int error : {ENOSPC, EDQUOT, EROFS, EACCES, EPERM, EIO, EMFILE, ENFILE, ENOMEM}) {
+    if (system && message.ends_with(std::strerror(error))) throw Error(errc_of(error), doing + ": " + message);
   }
   throw Error(fallback, doing + ": " + message);
 }

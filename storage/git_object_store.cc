@@ -13,6 +13,7 @@ using session::Error;
 using session::ObjectId;
 
 constexpr std::uint64_t kSmallBlobsBytes = std::uint64_t{32} << 20;
+constexpr int kMostHandlesAsked = 3;
 
 [[noreturn]] void throw_unreadable(int code, const ObjectId& id) {
   if (code == GIT_ENOTFOUND) {
@@ -35,22 +36,46 @@ GitObjectStore::GitObjectStore(GitRepositoryPool& pool, std::string cache_direct
       directory_(pool.git_directory() + "/objects"),
       cache_(std::move(cache_directory), cache_limit_bytes) {}
 
+GitRepositoryPool::Borrowed GitObjectStore::borrow() const {
+  auto repository = pool_.borrow();
+  if (generation_.exchange(repository.generation()) != repository.generation()) directory_.close_what_is_gone();
+  return repository;
+}
+
+// A handle of libgit2 that could not look at objects/pack as it was opened (ENOMEM) knows of no pack ever after, and
+// says nothing of it (odb_pack.c). If our own look finds the object in a pack, another handle is
+// asked.
+template <typename Question>
+int GitObjectStore::ask(const ObjectId& id, Question question) const {
+  for (int attempt = 1;; ++attempt) {
+    auto repository = borrow();
+    const int code = question(repository.odb());
+    if (code != GIT_ENOTFOUND || attempt == kMostHandlesAsked || !directory_.find(id)) return code;
+    repository.close();
+  }
+}
+
 RawObject GitObjectStore::read_object(const ObjectId& id) const {
-  const auto repository = pool_.borrow();
   const git_oid oid = to_git(id);
-  git_odb_object* raw = nullptr;
-  if (const int code = git_odb_read(&raw, repository.odb(), &oid); code < 0) throw_unreadable(code, id);
-  const GitOdbObject object(raw);
+  GitOdbObject object;
+  const int code = ask(id, [&](git_odb* odb) {
+    git_odb_object* found = nullptr;
+    const int result = git_odb_read(&found, odb, &oid);
+    object.reset(found);
+    return result;
+  });
+  if (code < 0) throw_unreadable(code, id);
+  git_odb_object* const raw = object.get();
   return {static_cast<ObjectType>(git_odb_object_type(raw)),
           std::string(static_cast<const char*>(git_odb_object_data(raw)), git_odb_object_size(raw))};
 }
 
 std::pair<ObjectType, std::uint64_t> GitObjectStore::header(const ObjectId& id) const {
-  const auto repository = pool_.borrow();
   const git_oid oid = to_git(id);
   std::size_t size = 0;
   git_object_t type = GIT_OBJECT_INVALID;
-  if (const int code = git_odb_read_header(&size, &type, repository.odb(), &oid); code < 0) throw_unreadable(code, id);
+  const int code = ask(id, [&](git_odb* odb) { return git_odb_read_header(&size, &type, odb, &oid); });
+  if (code < 0) throw_unreadable(code, id);
   return {static_cast<ObjectType>(type), size};
 }
 
@@ -73,9 +98,8 @@ std::uint64_t GitObjectStore::blob_size(const ObjectId& id) const {
 }
 
 bool GitObjectStore::contains(const ObjectId& id) const {
-  const auto repository = pool_.borrow();
   const git_oid oid = to_git(id);
-  return git_odb_exists(repository.odb(), &oid) == 1;
+  return ask(id, [&](git_odb* odb) { return git_odb_exists(odb, &oid) == 1 ? 0 : GIT_ENOTFOUND; }) == 0;
 }
 
 std::shared_ptr<const ByteSource> GitObjectStore::open_blob(const ObjectId& id) const {

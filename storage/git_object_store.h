@@ -58,6 +58,11 @@ class GitObjectStore final : public session::ObjectReader {
     std::unordered_map<session::ObjectId, std::list<Entry>::iterator> by_id;
     std::uint64_t bytes = 0;
   };
+  // Also lets the directory close what is gone, when the pool has.
+  GitRepositoryPool::Borrowed borrow() const;
+  // What `question(odb)` returns: a code of libgit2's, GIT_ENOTFOUND where there is no such object.
+  template <typename Question>
+  int ask(const session::ObjectId& id, Question question) const;
   std::shared_ptr<const session::ByteSource> find_small(const session::ObjectId& id) const;
   void keep_small(const session::ObjectId& id, const std::shared_ptr<const session::ByteSource>& blob) const;
 
@@ -66,6 +71,7 @@ class GitObjectStore final : public session::ObjectReader {
   mutable BlobCache cache_;                          // self-locking
   mutable session::Synchronized<SmallBlobs> small_;  // self-locking
   mutable std::atomic<std::uint64_t> small_hits_ = 0, small_misses_ = 0;
+  mutable std::atomic<unsigned> generation_ = 0;     // of the pool's handles
 };
 
 }  // namespace escrow::storage

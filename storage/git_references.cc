@@ -6,18 +6,22 @@
 
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <thread>
+#include <set>
 #include <vector>
 
 #include "session/error.h"
 #include "storage/branch_rules.h"
+#include "storage/branch_turn.h"
 #include "storage/durable_file.h"
+#include "storage/file_lookup.h"
 #include "storage/git_error.h"
+#include "storage/packed_references.h"
+#include "storage/reference_files.h"
 #include "storage/reference_lock.h"
+#include "storage/shared_permissions.h"
+#include "storage/reflog.h"
 
 namespace escrow::storage {
 namespace {
@@ -29,15 +33,10 @@ using session::ObjectId;
 using session::SessionId;
 
 constexpr std::string_view kHeads = "refs/heads/";
+constexpr char kPackedRefs[] = "packed-refs";
 constexpr std::size_t kMostNamed = 1000;
-constexpr auto kLockPatience = std::chrono::seconds(10);
-constexpr auto kLongestPause = std::chrono::milliseconds(100);
-
-// false: it is not there, or cannot be synced.
-bool sync_there(const std::string& path) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  return fd && ::fsync(fd.get()) == 0;
-}
+// For git to end its packing. What is left is gc's to drop.
+constexpr auto kPatienceForPins = std::chrono::milliseconds(1000);
 
 // Gives `file`, if that is what it says, another name. As no file of a reference is ever written in place, what is at
 // that name goes on saying so; and what was on disk is.
@@ -51,41 +50,32 @@ bool link_like(const std::string& file, const std::string& content, const std::s
 }
 
 std::string branch_reference(const std::string& branch) { return std::string(kHeads) + branch; }
-std::string pins_of(const SessionId& session) { return "refs/escrow/base/" + session.text() + "/"; }
+constexpr char kPins[] = "refs/escrow/base/";
+std::string pins_of(const SessionId& session) { return kPins + session.text() + "/"; }
 constexpr char kResults[] = "refs/sessions/";
 std::string result_name(const SessionId& session) { return kResults + session.text(); }
+std::string file_content(const ObjectId& id) { return id.hex() + "\n"; }
 
-// Calls `attempt`, which returns a libgit2 code, again while others hold a lock file, or take away the empty
-// directory it was to be in.
-template <typename Attempt>
-int patiently(Attempt attempt) {
-  const auto deadline = std::chrono::steady_clock::now() + kLockPatience;
-  auto pause = std::chrono::milliseconds(1);
-  for (int failures = 0;;) {
-    const int code = attempt();
-    const git_error* last = code == GIT_ERROR ? git_error_last() : nullptr;
-    const bool swept = last != nullptr && last->klass == GIT_ERROR_OS && ++failures < 5;
-    if ((code != GIT_ELOCKED && !swept) || std::chrono::steady_clock::now() > deadline) return code;
-    std::this_thread::sleep_for(pause);
-    pause = std::min(pause * 2, kLongestPause);
-  }
+// As git does it: read under the lock, written without the references that are to go, everything else as it is.
+template <typename IsDropped>
+void drop_packed(const std::string& git_directory, ReferenceLock& lock, IsDropped is_dropped) {
+  const PackedReferences packed(git_directory);
+  bool has_any = false;
+  const std::string rest = packed.without([&](std::string_view name) {
+    const bool drops = is_dropped(name);
+    has_any = has_any || drops;
+    return drops;
+  });
+  if (!has_any) return;
+  lock.prepare(rest, packed.mode());
+  lock.land();
 }
 
-[[noreturn]] void throw_reference_error(int code, const std::string& doing, const std::string& path) {
-  if (code == GIT_ELOCKED) {
-    throw Error(Errc::busy, doing + ": another process has held the lock " + path +
-                                ".lock for 10 s; if no git process is running, remove that file");
-  }
-  throw_git_error(code, doing, Errc::damaged_repository);
-}
-
-// nullopt: there is none. Fresh from disk.
-std::optional<ObjectId> read_target(git_repository* repository, const std::string& name) {
-  git_oid id;
-  const int code = git_reference_name_to_id(&id, repository, name.c_str());
-  if (code == GIT_ENOTFOUND) return std::nullopt;
-  check_git(code, "reading the reference " + name);
-  return from_git(id);
+// False: it was not there.
+bool remove_loose(const std::string& path) {
+  if (::unlink(path.c_str()) == 0) return true;
+  if (errno != ENOENT && errno != ENOTDIR) throw system_error(errno, "remove the reference " + path);
+  return false;
 }
 
 void check_exists(git_repository* repository, const ObjectId& commit) {
@@ -98,38 +88,17 @@ void check_exists(git_repository* repository, const ObjectId& commit) {
 }
 
 // git keeps references in files: "a" and "a/b" cannot both be.
-void check_no_directory_conflict(git_repository* repository, const std::string& branch) {
+void check_no_directory_conflict(const std::string& git_directory, const std::string& branch) {
   const auto refuse = [&](const std::string& other) {
     throw Error(Errc::bad_request, "cannot create the branch '" + branch + "': there is a branch '" + other +
                                        "', and git cannot have both; choose another name");
   };
   for (std::size_t slash = branch.find('/'); slash != std::string::npos; slash = branch.find('/', slash + 1)) {
     const std::string parent = branch.substr(0, slash);
-    if (read_target(repository, branch_reference(parent))) refuse(parent);
+    if (read_reference(git_directory, branch_reference(parent))) refuse(parent);
   }
-  git_reference_iterator* raw = nullptr;
-  const std::string below = branch_reference(branch) + "/*";
-  check_git(git_reference_iterator_glob_new(&raw, repository, below.c_str()), "listing branches");
-  const GitReferenceIterator iterator(raw);
-  const char* name = nullptr;
-  if (git_reference_next_name(&name, raw) == 0) refuse(std::string(name).substr(kHeads.size()));
-}
-
-// One line, as git appends it (refs/files-backend.c, log_ref_write_fd()).
-void append_reflog(const std::string& git_directory, const std::string& name, const ObjectId& before,
-                   const ObjectId& after, const git_signature& who, const std::string& message) {
-  const std::string path = git_directory + "/logs/" + name;
-  std::error_code error;
-  fs::create_directories(fs::path(path).parent_path(), error);
-  const int offset = std::abs(who.when.offset);
-  char when[64];
-  std::snprintf(when, sizeof when, "%lld %c%02d%02d", static_cast<long long>(who.when.time),
-                who.when.offset < 0 ? '-' : '+', offset / 60, offset % 60);
-  const std::string line = before.hex() + " " + after.hex() + " " + who.name + " <" + who.email + "> " + when + "\t" +
-                           message + "\n";
-  const UniqueFd fd = open_or_throw(AT_FDCWD, path.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0666, "open " + path);
-  if (::write(fd.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size()))
-    throw system_error(errno == 0 ? ENOSPC : errno, "write " + path);
+  const std::vector<std::string> below = references_below(git_directory, branch_reference(branch) + "/");
+  if (!below.empty()) refuse(below.front().substr(kHeads.size()));
 }
 
 // The reflog says who committed.
@@ -144,6 +113,18 @@ GitSignature reflog_identity(git_repository* repository, const ObjectId& commit)
     check_git(git_signature_now(&raw, "escrow", "escrow@localhost"), "making a signature");
   }
   return GitSignature(raw);
+}
+
+// One line for each move.
+std::string reflog_entries(git_repository* repository, ObjectId from, const std::vector<GitReferences::Move>& moves) {
+  std::string entries;
+  for (const GitReferences::Move& move : moves) {
+    const GitSignature who = reflog_identity(repository, move.to);
+    entries += reflog_entry(from, move.to, std::string(who->name) + " <" + who->email + ">", who->when.time,
+                            who->when.offset, move.reflog_message);
+    from = move.to;
+  }
+  return entries;
 }
 
 }  // namespace
@@ -191,8 +172,7 @@ void GitReferences::check_target(const std::string& branch) const {
 }
 
 std::optional<ObjectId> GitReferences::target(const std::string& name) const {
-  const auto repository = pool_.borrow();
-  return read_target(repository.get(), name);
+  return read_reference(pool_.git_directory(), name);
 }
 
 std::optional<ObjectId> GitReferences::head(const std::string& branch) const {
@@ -206,27 +186,46 @@ std::optional<ObjectId> GitReferences::head(const std::string& branch) const {
 bool GitReferences::move_through(const std::string& branch, const std::optional<ObjectId>& expected,
                                  const std::vector<Move>& moves) {
   const ObjectId& desired = moves.back().to;
-  const std::string name = branch_reference(branch);
-  const auto repository = pool_.borrow();
-  if (!expected) check_no_directory_conflict(repository.get(), branch);
-  ReferenceLock lock(pool_.git_directory(), name, desired);
-  // Under the lock: nobody moves it between this look and the commit.
-  if (read_target(repository.get(), name) != expected) return false;
-  if (!expected) check_no_directory_conflict(repository.get(), branch);
-  std::vector<GitSignature> identities;
-  for (const Move& move : moves) identities.push_back(reflog_identity(repository.get(), move.to));
+  const std::string& git_directory = pool_.git_directory();
+  const std::string name = resolve_reference(git_directory, branch_reference(branch));
+  if (!expected) check_no_directory_conflict(git_directory, branch);
+  ReferenceLock lock(git_directory, name, file_content(desired));
+  // Under the lock: nobody moves it between this look and the move.
+  if (target(name) != expected) return false;
+  if (!expected) check_no_directory_conflict(git_directory, branch);
+  const std::string entries = reflog_entries(pool_.borrow().get(), expected.value_or(ObjectId{}), moves);
+  Reflog reflog(git_directory, name, entries);
   lock.land();
-  // After the move: a log entry says that the branch was there, and recovery believes it.
-  ObjectId from = expected.value_or(ObjectId{});
-  for (std::size_t at = 0; at < moves.size(); ++at) {
-    append_reflog(pool_.git_directory(), name, from, moves[at].to, *identities[at], moves[at].reflog_message);
-    from = moves[at].to;
-  }
-  // Readers of the reflog, recovery among them, trust what it says; git syncs neither it nor the directories.
-  sync_there(pool_.git_directory() + "/logs/" + name);
-  sync_there(pool_.git_directory() + "/" + parent_of(name));
+  // What fails from here on leaves a branch that has moved, for all that anybody can see, and may yet be back at
+  // `expected` after a power loss.
+  sync_directory(git_directory + "/" + parent_of(name));
   sync_names_above(parent_of(name));
+  // Recovery believes that the branch was where an entry says it was.
+  reflog.append();
   return true;
+}
+
+std::unique_ptr<session::ReferenceStore::Turn> GitReferences::take_turn(const std::string& branch) {
+  return std::make_unique<BranchTurn>(pool_.git_directory() + "/escrow", branch);
+}
+
+// Written anew: a sync that failed has dropped what it was to write, and the next one would say nothing.
+void GitReferences::make_durable(const std::string& branch) {
+  const std::string& git_directory = pool_.git_directory();
+  const std::string name = resolve_reference(git_directory, branch_reference(branch));
+  ReferenceLock lock(git_directory, name);
+  const std::optional<ObjectId> head = target(name);
+  if (!head) return;
+  lock.prepare(file_content(*head));
+  lock.land();
+  sync_directory(git_directory + "/" + parent_of(name));
+  sync_names_above(parent_of(name));
+  // The attempt that failed has taken its entry back, or left one that may not be on disk.
+  if (!storage::reflog_has(git_directory, name, *head)) {
+    const std::vector<Move> move = {{*head, "escrow: a commit whose first attempt at this entry failed"}};
+    Reflog(git_directory, name, reflog_entries(pool_.borrow().get(), ObjectId{}, move)).append();
+  }
+  Reflog::sync_names(git_directory, name);
 }
 
 // The directories on the way to what is in `directory`, which is on disk itself. One whose name was put on disk before
@@ -234,11 +233,14 @@ bool GitReferences::move_through(const std::string& branch, const std::optional<
 void GitReferences::sync_names_above(std::string directory) {
   for (; directory != "refs" && directory != "refs/heads"; directory = parent_of(directory)) {
     struct statx status {};
-    if (::statx(AT_FDCWD, (pool_.git_directory() + "/" + directory).c_str(), 0, STATX_INO | STATX_BTIME, &status) != 0)
-      return;  // gone with its last reference: nothing is left to be named
+    const std::string path = pool_.git_directory() + "/" + directory;
+    if (::statx(AT_FDCWD, path.c_str(), 0, STATX_INO | STATX_BTIME, &status) != 0) {
+      if (errno == ENOENT) return;  // gone with its last reference: nothing is left to be named
+      throw system_error(errno, "look at the directory " + path);
+    }
     const NamedDirectory named{status.stx_ino, status.stx_btime.tv_sec, status.stx_btime.tv_nsec};
     if ((status.stx_mask & STATX_BTIME) != 0 && named_.lock()->contains(named)) return;
-    if (!sync_there(pool_.git_directory() + "/" + parent_of(directory))) return;
+    sync_directory(pool_.git_directory() + "/" + parent_of(directory));
     auto known = named_.lock();
     if (known->size() >= kMostNamed) known->clear();
     known->insert(named);
@@ -250,53 +252,44 @@ session::BranchRule GitReferences::rule_of(const std::string& branch) const {
 }
 
 bool GitReferences::reflog_has(const std::string& branch, const ObjectId& commit) const {
-  const auto repository = pool_.borrow();
-  git_reflog* raw = nullptr;
-  check_git(git_reflog_read(&raw, repository.get(), branch_reference(branch).c_str()),
-            "reading the reflog of the branch '" + branch + "'");
-  const GitReflog reflog(raw);
-  for (std::size_t i = 0; i < git_reflog_entrycount(raw); ++i) {
-    if (from_git(*git_reflog_entry_id_new(git_reflog_entry_byindex(raw, i))) == commit) return true;
-  }
-  return false;
+  const std::string& git_directory = pool_.git_directory();
+  return storage::reflog_has(git_directory, resolve_reference(git_directory, branch_reference(branch)), commit);
 }
 
-// libgit2 syncs the file and its directory (GIT_OPT_ENABLE_FSYNC_GITDIR).
+// Durable on return.
 void GitReferences::set(const std::string& name, const ObjectId& id) {
-  const auto repository = pool_.borrow();
-  const git_oid oid = to_git(id);
-  const int code = patiently([&] {
-    git_reference* raw = nullptr;
-    const int result = git_reference_create(&raw, repository.get(), name.c_str(), &oid, 1, nullptr);
-    const GitReference created(raw);
-    return result;
-  });
-  if (code < 0) throw_reference_error(code, "writing the reference " + name, pool_.git_directory() + "/" + name);
+  ReferenceLock lock(pool_.git_directory(), name, file_content(id));
+  lock.land();
+  sync_directory(pool_.git_directory() + "/" + parent_of(name));
   sync_names_above(parent_of(name));
 }
 
+// In git's order: where it was packed it goes there first, or the older value that is packed would show; and nobody
+// may pack it again meanwhile. Call sync_removed_references() before removing
+// objects that it held.
 void GitReferences::remove(const std::string& name) {
-  const auto repository = pool_.borrow();
-  const int code = patiently([&] { return git_reference_remove(repository.get(), name.c_str()); });
-  if (code < 0 && code != GIT_ENOTFOUND) {
-    throw_reference_error(code, "removing the reference " + name, pool_.git_directory() + "/" + name);
-  }
+  const std::string& git_directory = pool_.git_directory();
+  ReferenceLock lock(git_directory, name);
+  ReferenceLock packed(git_directory, kPackedRefs);
+  drop_packed(git_directory, packed, [&](std::string_view each) { return each == name; });
+  remove_loose(git_directory + "/" + name);
 }
 
-// As git writes one, by a lock file. libgit2 would wait for the disk three times; nobody else writes these.
+// Nobody else writes these, so that there is nothing to lock: a file is put in place whole, and what was left of one
+// that was not is written over.
 void GitReferences::pin(const SessionId& session, const ObjectId& commit, const std::string& like) {
   const std::string path = pool_.git_directory() + "/" + pins_of(session) + commit.hex();
-  const fs::path directory = fs::path(path).parent_path();
-  const std::string content = commit.hex() + "\n";
   check_exists(pool_.borrow().get(), commit);
   for (int attempt = 0; !is_pinned(session, commit); ++attempt) {
-    std::error_code error;
-    fs::create_directories(directory, error);
-    if (!like.empty() && link_like(pool_.git_directory() + "/" + like, content, path)) return;
+    const SharedPermissions permissions = SharedPermissions::of(pool_.git_directory());
+    permissions.make_directories(pool_.git_directory(), parent_of(path));
+    if (!like.empty() && link_like(pool_.git_directory() + "/" + like, file_content(commit), path)) return;
     try {
-      return put_file(path, path + ".lock", content, 0666);
+      put_file(path, path + ".lock", file_content(commit), 0666);
+      return permissions.apply(path);
     } catch (const Error&) {
-      if (fs::exists(directory, error) || attempt > 4) throw;  // else others swept away what they found empty
+      std::error_code error;
+      if (fs::exists(parent_of(path), error) || attempt > 4) throw;  // else git swept away what it found empty
     }
   }
 }
@@ -309,8 +302,9 @@ void GitReferences::pin_base(const SessionId& session, const ObjectId& commit) {
   pin(session, commit, "");
   const std::string directory = parent_of(pins_of(session) + commit.hex());
   const std::string path = pool_.git_directory() + "/" + directory;
-  // Gone when git has packed the pin meanwhile, which is as good.
-  if (!sync_there(path) && fs::exists(path)) throw Error(Errc::input_output, "cannot sync the directory " + path);
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd && errno == ENOENT) return;  // git has packed the pin meanwhile, which is as good
+  if (!fd || ::fsync(fd.get()) != 0) throw system_error(errno, "sync the directory " + path);
   sync_names_above(directory);
 }
 
@@ -318,43 +312,73 @@ bool GitReferences::is_pinned(const SessionId& session, const ObjectId& commit) 
   return target(pins_of(session) + commit.hex()).has_value();
 }
 
-// Only the process that holds a session's directory writes its references: a lock file there is a dead one's.
-void GitReferences::sweep_lock(const SessionId& session) {
-  ::unlink((pool_.git_directory() + "/" + result_name(session) + ".lock").c_str());
-}
-
 std::vector<std::string> GitReferences::names_below(const std::string& directory) const {
-  const auto repository = pool_.borrow();
-  git_reference_iterator* raw = nullptr;
-  check_git(git_reference_iterator_glob_new(&raw, repository.get(), (directory + "*").c_str()),
-            "listing the references in " + directory);
-  const GitReferenceIterator iterator(raw);
-  std::vector<std::string> names;
-  for (const char* name = nullptr; git_reference_next_name(&name, raw) == 0;) names.push_back(name);
-  return names;
+  return references_below(pool_.git_directory(), directory);
 }
 
-// Nobody else writes these, so that they need no lock, and a lock file is a dead process's. The directory goes, too:
-// else every session that ever was would leave one that each listing of the references reads.
+// Nobody else writes these, so that the loose ones need no lock. The directory goes, too: else every session that ever
+// was would leave one that each listing of the references reads. Pins are unlinked before the look at packed-refs: who
+// packs references holds its lock from before it reads them until what it read is there to be seen.
 void GitReferences::unpin_base(const SessionId& session) {
-  const std::string directory = pool_.git_directory() + "/" + pins_of(session);
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(directory, error)) ::unlink(entry.path().c_str());
-  ::rmdir(directory.c_str());
-  for (const std::string& packed : names_below(pins_of(session))) remove(packed);
+  const std::string& git_directory = pool_.git_directory();
+  const std::string pins = pins_of(session);
+  for (const std::string& name : names_in(git_directory + "/" + pins)) remove_loose(git_directory + "/" + pins + name);
+  ::rmdir((git_directory + "/" + pins).c_str());
+  drop_packed_pins(pins);
 }
+
+// `prefix`: a pin, or the directory of all of a session's.
+void GitReferences::drop_packed_pins(const std::string& prefix) {
+  const std::string& git_directory = pool_.git_directory();
+  bool is_packed = is_there(git_directory + "/" + kPackedRefs + ".lock");
+  PackedReferences(git_directory).visit_below(prefix, [&](const std::string&, const ObjectId&) { is_packed = true; });
+  if (!is_packed) return;
+  try {
+    ReferenceLock packed(git_directory, kPackedRefs, std::nullopt, kPatienceForPins);
+    drop_packed(git_directory, packed, [&](std::string_view name) { return name.starts_with(prefix); });
+  } catch (const Error& error) {
+    // A pin too many is dropped by the next gc; no end of a session waits for one of git's.
+    if (error.code() != Errc::busy) throw;
+  }
+}
+
+void GitReferences::unpin(const std::string& name) {
+  remove_loose(pool_.git_directory() + "/" + name);
+  drop_packed_pins(name);
+}
+
+void GitReferences::unpin_older(const SessionId& session, const ObjectId& base) {
+  const auto repository = pool_.borrow();
+  const git_oid tip = to_git(base);
+  for (const std::string& name : names_below(pins_of(session))) {
+    const auto commit = ObjectId::from_hex(name.substr(name.rfind('/') + 1));
+    if (!commit || *commit == base) continue;
+    const git_oid older = to_git(*commit);
+    if (git_graph_descendant_of(repository.get(), &tip, &older) == 1) unpin(name);
+  }
+}
+
+std::vector<SessionId> GitReferences::pinned() const {
+  std::vector<SessionId> sessions;
+  for (const std::string& name : names_below(kPins)) {
+    const std::size_t begin = std::string_view(kPins).size();
+    const auto id = SessionId::parse(name.substr(begin, name.find('/', begin) - begin));
+    if (id && (sessions.empty() || sessions.back() != *id)) sessions.push_back(*id);
+  }
+  return sessions;
+}
+
+bool GitReferences::has_pin(const SessionId& session) const { return !names_below(pins_of(session)).empty(); }
+
+void GitReferences::sweep_locks() { sweep_reference_locks(pool_.git_directory()); }
 
 void GitReferences::keep_result(const SessionId& session, const ObjectId& commit) {
-  sweep_lock(session);
   set(result_name(session), commit);
 }
 
 std::optional<ObjectId> GitReferences::result(const SessionId& session) const { return target(result_name(session)); }
 
-void GitReferences::drop_result(const SessionId& session) {
-  sweep_lock(session);
-  remove(result_name(session));
-}
+void GitReferences::drop_result(const SessionId& session) { remove(result_name(session)); }
 
 std::vector<SessionId> GitReferences::results() const {
   std::vector<SessionId> sessions;

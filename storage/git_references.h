@@ -1,7 +1,10 @@
-// Branches, pins and results as git references, moved under git's own lock files so that any git can take part.
+// Branches, pins and results as git references, written and deleted under git's own lock files and in git's order, so
+// that any git can take part, one that packs references too.
 //
 // Thread-safe; safe between processes. A lock somebody else holds is waited for, up to 10 s, then Error{busy}. What
-// compare_and_swap() and keep_result() report is on disk. Sources: gitrepository-layout(5), git-update-ref(1).
+// compare_and_swap() and keep_result() report is on disk; what drop_result() and unpin_base() removed is with
+// sync_removed_references(). Never through libgit2, which writes what it remembers of packed-refs. Sources:
+// gitrepository-layout(5), git-update-ref(1), refs/files-backend.c of git.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +29,8 @@ class GitReferences final : public session::ReferenceStore {
   std::optional<session::ObjectId> head(const std::string& branch) const override;
   bool move_through(const std::string& branch, const std::optional<session::ObjectId>& expected,
                     const std::vector<Move>& moves) override;
+  std::unique_ptr<Turn> take_turn(const std::string& branch) override;
+  void make_durable(const std::string& branch) override;
   session::BranchRule rule_of(const std::string& branch) const override;
   bool reflog_has(const std::string& branch, const session::ObjectId& commit) const override;
 
@@ -35,11 +40,15 @@ class GitReferences final : public session::ReferenceStore {
   void pin_base(const session::SessionId& session, const session::ObjectId& commit) override;
   bool is_pinned(const session::SessionId& session, const session::ObjectId& commit) const override;
   void unpin_base(const session::SessionId& session) override;
+  void unpin_older(const session::SessionId& session, const session::ObjectId& base) override;
   void keep_result(const session::SessionId& session, const session::ObjectId& commit) override;
   std::optional<session::ObjectId> result(const session::SessionId& session) const override;
   void drop_result(const session::SessionId& session) override;
-  // Every session whose result is kept.
+  void sweep_locks() override;
+  // Every session whose result is kept; that has a pin.
   std::vector<session::SessionId> results() const;
+  std::vector<session::SessionId> pinned() const;
+  bool has_pin(const session::SessionId& session) const;
 
  private:
   std::optional<session::ObjectId> target(const std::string& name) const;
@@ -48,8 +57,9 @@ class GitReferences final : public session::ReferenceStore {
   void set(const std::string& name, const session::ObjectId& id);
   // `like`: a reference that may say the same; "": none.
   void pin(const session::SessionId& session, const session::ObjectId& commit, const std::string& like);
-  void sweep_lock(const session::SessionId& session);
   void remove(const std::string& name);
+  void unpin(const std::string& name);
+  void drop_packed_pins(const std::string& prefix);
   void sync_names_above(std::string directory);
 
   // Inode, and birth in seconds and nanoseconds.

@@ -1,5 +1,10 @@
 #include "storage/git_repository_pool.h"
 
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <filesystem>
+
 #include "storage/git_directory.h"
 #include "storage/git_error.h"
 
@@ -19,6 +24,8 @@ namespace {
 constexpr std::size_t kMapWindowBytes = std::size_t{8} << 20;
 constexpr std::size_t kMapLimitBytes = std::size_t{64} << 20;
 constexpr ssize_t kObjectCacheBytes = ssize_t{16} << 20;
+// A repository of many packs must not need as many descriptors; a pack that is closed is opened again when it is read.
+constexpr std::size_t kMostOpenPacks = 128;
 
 struct Library {
   Library() {
@@ -27,6 +34,7 @@ struct Library {
     git_libgit2_opts(GIT_OPT_SET_MWINDOW_SIZE, kMapWindowBytes);
     git_libgit2_opts(GIT_OPT_SET_MWINDOW_MAPPED_LIMIT, kMapLimitBytes);
     git_libgit2_opts(GIT_OPT_SET_CACHE_MAX_SIZE, kObjectCacheBytes);
+    git_libgit2_opts(GIT_OPT_SET_MWINDOW_FILE_LIMIT, kMostOpenPacks);
   }
 };
 
@@ -53,8 +61,10 @@ git_odb* GitRepositoryPool::Borrowed::odb() const {
 
 GitRepositoryPool::Borrowed GitRepositoryPool::borrow() {
   unsigned generation = 0;
+  std::vector<GitRepository> closed;  // after the lock
   {
     auto idle = idle_.lock();
+    look(*idle, closed);
     generation = idle->generation;
     if (!idle->handles.empty()) {
       GitRepository handle = std::move(idle->handles.back());
@@ -68,8 +78,30 @@ GitRepositoryPool::Borrowed GitRepositoryPool::borrow() {
 void GitRepositoryPool::renew() {
   std::vector<GitRepository> closed;
   auto idle = idle_.lock();
-  ++idle->generation;
-  closed.swap(idle->handles);
+  look(*idle, closed);
+}
+
+// Packs come with every commit: only one that is gone is a reason to open everything anew. Costs a stat(2) when
+// nothing has changed, and a listing when something has.
+void GitRepositoryPool::look(Idle& idle, std::vector<GitRepository>& closed) const {
+  const std::string directory = git_directory_ + "/objects/pack";
+  struct stat status {};
+  if (::stat(directory.c_str(), &status) != 0) return;
+  const std::int64_t stamp = std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+  if (stamp == idle.stamp) return;
+  std::set<std::string> packs;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->path().extension() == ".pack") packs.insert(entry->path().filename());
+  }
+  if (error) return;  // no descriptor: next time
+  if (!std::includes(packs.begin(), packs.end(), idle.packs.begin(), idle.packs.end())) {
+    ++idle.generation;
+    closed.swap(idle.handles);
+  }
+  idle.packs = std::move(packs);
+  idle.stamp = stamp;
 }
 
 }  // namespace escrow::storage

@@ -1,9 +1,13 @@
 // A pool of git_repository handles over one git directory: one handle per borrower, never shared between threads.
 //
 // Thread-safe. Opening the first handle sets libgit2's process-wide settings (fsync, bounded maps and caches). The
-// handles see objects and references that other processes add. Throws as open_git_repository().
+// handles see objects and references that other processes add. libgit2 keeps the files of packs open that others have
+// removed since, with their maps and their space on the disk: handles that may are closed, at the next loan.
+// Throws as open_git_repository().
 #pragma once
 
+#include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -30,6 +34,10 @@ class GitRepositoryPool {
     git_repository* get() const noexcept { return handle_.get(); }
     // The repository's object database; valid while the loan lasts.
     git_odb* odb() const;
+    // Another one than before: packs were removed meanwhile.
+    unsigned generation() const noexcept { return generation_; }
+    // It does not go back.
+    void close() noexcept { handle_.reset(); }
 
    private:
     GitRepositoryPool* pool_;
@@ -38,8 +46,7 @@ class GitRepositoryPool {
   };
 
   Borrowed borrow();
-  // Handles opened so far are closed, those on loan when they come back: libgit2 keeps the files of packs open that
-  // were removed since, and with them their space on the disk.
+  // Closes what is gone without waiting for a loan.
   void renew();
   const std::string& git_directory() const noexcept { return git_directory_; }
 
@@ -47,7 +54,10 @@ class GitRepositoryPool {
   struct Idle {
     std::vector<GitRepository> handles;
     unsigned generation = 0;  // of the handles; another one comes too late
+    std::int64_t stamp = 0;   // of the directory of packs when it was listed
+    std::set<std::string> packs;
   };
+  void look(Idle& idle, std::vector<GitRepository>& closed) const;
   const std::string git_directory_;    // constant
   session::Synchronized<Idle> idle_;  // self-locking
 };

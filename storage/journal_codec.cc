@@ -32,6 +32,31 @@ std::optional<std::string> take_counted(std::string_view& in) {
   return bytes;
 }
 
+constexpr std::size_t kNumberBytes = 8;
+
+void append_number(std::string& out, std::uint64_t number) {
+  for (std::size_t i = 0; i < kNumberBytes; ++i) out += static_cast<char>(number >> 8 * i & 0xff);
+}
+
+std::uint64_t take_number(std::string_view& in) {
+  std::uint64_t number = 0;
+  for (std::size_t i = kNumberBytes; i-- > 0;) number = number << 8 | static_cast<unsigned char>(in[i]);
+  in.remove_prefix(kNumberBytes);
+  return number;
+}
+
+session::NodeRow::Durable decode_durable(const std::string& path, std::string_view bytes, NodeId node) {
+  session::NodeRow::Durable durable;
+  if (bytes.empty()) return durable;
+  if (bytes.size() < session::ObjectId::kSize + 2 * kNumberBytes) damaged(path, node, "durable form");
+  durable.base = session::ObjectId::from_raw(bytes.data());
+  bytes.remove_prefix(session::ObjectId::kSize);
+  durable.base_length = take_number(bytes);
+  durable.staging = session::StagingId{take_number(bytes)};
+  durable.block_map = bytes;
+  return durable;
+}
+
 Timestamp time_at(const Statement::Run& row, int column) {
   return {row.integer(column), static_cast<std::uint32_t>(row.integer(column + 1))};
 }
@@ -44,6 +69,16 @@ std::string encode_xattrs(const Xattrs& xattrs) {
     append_counted(encoded, name);
     append_counted(encoded, value);
   }
+  return encoded;
+}
+
+std::string encode_durable(const session::NodeRow::Durable& durable) {
+  std::string encoded;
+  if (durable == session::NodeRow::Durable{}) return encoded;
+  encoded.assign(reinterpret_cast<const char*>(durable.base.bytes().data()), session::ObjectId::kSize);
+  append_number(encoded, durable.base_length);
+  append_number(encoded, durable.staging.value);
+  encoded += durable.block_map;
   return encoded;
 }
 
@@ -83,6 +118,8 @@ session::NodeRow decode_node(const std::string& path, const Statement::Run& row)
     if (!value) damaged(path, node.node, "list of extended attributes");
     node.xattrs.emplace_back(std::move(*name), std::move(*value));
   }
+  node.era = unsigned_at(row, 18);
+  node.durable = decode_durable(path, row.bytes(19), node.node);
   return node;
 }
 

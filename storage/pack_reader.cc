@@ -190,6 +190,11 @@ bool ObjectDirectory::is_in(const std::vector<std::shared_ptr<const PackFile>>& 
   return ::access((path_ + "/" + hex.substr(0, 2) + "/" + hex.substr(2)).c_str(), F_OK) == 0;
 }
 
+void ObjectDirectory::close_what_is_gone() const {
+  auto packs = packs_.lock();
+  if (!packs->open.empty()) scan(*packs);
+}
+
 std::vector<std::shared_ptr<const PackFile>> ObjectDirectory::packs() const {
   auto packs = packs_.lock();
   scan(*packs);

@@ -69,6 +69,8 @@ class ObjectDirectory {
   // Packs that appeared meanwhile are found, but for one in the same clock tick as the last scan.
   std::optional<Place> find(const session::ObjectId& id) const;
   std::vector<std::shared_ptr<const PackFile>> packs() const;
+  // Of the packs that are open, those that others have removed.
+  void close_what_is_gone() const;
   // Whether one of `packs`, or a loose file of this directory itself, is the object: for many questions at one moment.
   bool is_in(const std::vector<std::shared_ptr<const PackFile>>& packs, const session::ObjectId& id) const;
   const std::string& path() const noexcept { return path_; }

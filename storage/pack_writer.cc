@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <filesystem>
 
 #include "storage/byte_sources.h"
 #include "storage/durable_file.h"
@@ -27,13 +26,20 @@ void put_big_endian_32(std::string& out, std::uint32_t value) {
   for (int shift = 24; shift >= 0; shift -= 8) out.push_back(static_cast<char>(value >> shift & 0xff));
 }
 
-void write_all(int fd, std::string_view bytes, const std::string& path) {
+void write_at(int fd, std::string_view bytes, std::uint64_t offset, const std::string& path) {
   while (!bytes.empty()) {
-    const ssize_t count = ::write(fd, bytes.data(), bytes.size());
+    const ssize_t count = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) throw system_error(errno, "write " + path);
     bytes.remove_prefix(static_cast<std::size_t>(count));
+    offset += static_cast<std::uint64_t>(count);
   }
+}
+
+// Never an old file written over: that may be a pack of the repository by another name.
+UniqueFd make_file(const std::string& path) {
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) throw system_error(errno, "remove " + path);
+  return open_or_throw(AT_FDCWD, path.c_str(), O_RDWR | O_CREAT | O_EXCL, 0444, "make " + path);
 }
 
 std::string_view as_text(std::span<const std::byte> bytes) {
@@ -42,15 +48,6 @@ std::string_view as_text(std::span<const std::byte> bytes) {
 
 void append_id(std::string& out, const ObjectId& id) {
   out.append(reinterpret_cast<const char*>(id.bytes().data()), ObjectId::kSize);
-}
-
-// A name for a pack: 40 hexadecimal digits, as git wants, which no other pack has.
-std::string random_name() {
-  ObjectId::Bytes bytes{};
-  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    throw system_error(errno, "get random bytes");
-  }
-  return "pack-" + ObjectId(bytes).hex();
 }
 
 // Whether the first bytes shrink: media and archives do not, and zlib is slow on them.
@@ -63,15 +60,13 @@ bool worth_deflating(const session::ByteSource& source) {
 }  // namespace
 
 PackWriter::PackWriter(std::string stem, std::uint32_t count) : stem_(std::move(stem)) {
-  const std::string path = stem_ + ".pack";
-  fd_ = open_or_throw(AT_FDCWD, path.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0444, "make " + path);
+  fd_ = make_file(stem_ + ".pack");
   std::string header("PACK\0\0\0\2", 8);
   put_big_endian_32(header, count);
   append(header);
 }
 
 PackWriter::~PackWriter() {
-  if (finished_) return;
   ::unlink((stem_ + ".pack").c_str());
   ::unlink((stem_ + ".idx").c_str());
 }
@@ -90,8 +85,10 @@ void PackWriter::append(std::span<const std::byte> bytes) {
   if (buffer_.size() >= kBufferBytes) flush();
 }
 
+// When it throws, the same bytes go to the same place next time.
 void PackWriter::flush() {
-  write_all(fd_.get(), buffer_, stem_ + ".pack");
+  write_at(fd_.get(), buffer_, written_, stem_ + ".pack");
+  written_ += buffer_.size();
   buffer_.clear();
 }
 
@@ -137,12 +134,53 @@ ObjectId PackWriter::add_blob(const session::ByteSource& source) {
 }
 
 void PackWriter::finish() {
-  const ObjectId checksum = hash_.finish();
-  append_id(buffer_, checksum);
+  if (finished_) return;
+  if (!checksum_) {
+    checksum_ = hash_.finish();
+    append_id(buffer_, *checksum_);
+  }
   flush();
-  if (::fsync(fd_.get()) != 0) throw system_error(errno, "sync " + stem_ + ".pack");
-  write_pack_index(stem_ + ".idx", std::move(entries_), checksum);
+  sync_pack();
+  write_pack_index(stem_ + ".idx", entries_, *checksum_);
   finished_ = true;
+}
+
+void PackWriter::sync_pack() {
+  if (sync_failed_) write_again();
+  if (::fsync(fd_.get()) == 0) return;
+  sync_failed_ = true;
+  throw system_error(errno, "sync " + stem_ + ".pack");
+}
+
+// After a failed fsync another one of the same file succeeds, and says nothing of what was written before (fsync(2)).
+// Who reads fd() meanwhile reads the same bytes from either file.
+void PackWriter::write_again() {
+  const std::string path = stem_ + ".pack", again = stem_ + ".again";
+  const UniqueFd copy = make_file(again);
+  try {
+    Sha1 hash;
+    std::string piece(kBufferBytes, '\0');
+    for (std::uint64_t at = 0; at < written_;) {
+      const ssize_t count = ::pread(fd_.get(), piece.data(), std::min<std::uint64_t>(piece.size(), written_ - at),
+                                    static_cast<off_t>(at));
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) throw system_error(count < 0 ? errno : EIO, "read " + path);
+      const std::string_view read = std::string_view(piece).substr(0, static_cast<std::size_t>(count));
+      const std::uint64_t hashed = written_ - ObjectId::kSize;
+      if (at < hashed) hash.update(read.substr(0, std::min<std::uint64_t>(read.size(), hashed - at)));
+      write_at(copy.get(), read, at, again);
+      at += read.size();
+    }
+    if (hash.finish() != *checksum_)
+      throw Error(Errc::input_output, "the file " + path + " was damaged on its way to the disk; mount the session "
+                                      "again and commit: the pack is then made anew from the session's files");
+    if (::rename(again.c_str(), path.c_str()) != 0) throw system_error(errno, "rename " + again);
+    if (::dup3(copy.get(), fd_.get(), O_CLOEXEC) < 0) throw system_error(errno, "read " + path);
+  } catch (...) {
+    ::unlink(again.c_str());
+    throw;
+  }
+  sync_failed_ = false;
 }
 
 void write_pack_index(const std::string& path, std::vector<PackedEntry> entries, const ObjectId& checksum) {
@@ -170,49 +208,63 @@ void write_pack_index(const std::string& path, std::vector<PackedEntry> entries,
   Sha1 hash;
   hash.update(out);
   append_id(out, hash.finish());
-  const UniqueFd fd = open_or_throw(AT_FDCWD, path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0444, "make " + path);
-  write_all(fd.get(), out, path);
+  const UniqueFd fd = make_file(path);
+  write_at(fd.get(), out, 0, path);
   if (::fsync(fd.get()) != 0) throw system_error(errno, "sync " + path);
 }
 
-void write_keep_file(const std::string& path) {
+void write_keep_file(const std::string& path, std::string_view more) {
   const UniqueFd fd = open_or_throw(AT_FDCWD, path.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0644, "make " + path);
-  write_all(fd.get(), kKeepMark, path);
+  try {
+    write_at(fd.get(), std::string(kKeepMark) + std::string(more), 0, path);
+    // A name without its mark would be somebody else's .keep file after a power loss, and protect the pack for ever.
+    if (!sync_data(fd.get())) throw system_error(errno, "sync " + path);
+  } catch (...) {
+    ::unlink(path.c_str());
+    throw;
+  }
 }
 
-std::string install_pack(const std::string& stem, const std::string& objects_directory, const std::string& keep,
-                         bool link) {
-  const std::string directory = objects_directory + "/pack";
-  std::error_code ignored;
-  std::filesystem::create_directory(directory, ignored);
-  std::string installed = directory + "/" + random_name();
+// 40 hexadecimal digits, as git wants.
+std::string new_pack_stem(const std::string& objects_directory) {
+  ObjectId::Bytes bytes{};
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+    throw system_error(errno, "get random bytes");
+  }
+  return objects_directory + "/pack/pack-" + ObjectId(bytes).hex();
+}
+
+void install_pack(const std::string& stem, const std::string& installed, const std::string& keep, bool link,
+                  const SharedPermissions& permissions) {
+  const std::string directory = parent_of(installed);
+  permissions.make_directories(parent_of(directory), directory);
   const std::string installed_keep = installed + ".keep";
   if (keep.empty() || ::link(keep.c_str(), installed_keep.c_str()) != 0) write_keep_file(installed_keep);
-  for (const char* extension : {".pack", ".idx"}) {
-    const std::string from = stem + extension;
-    const std::string to = installed + extension;
-    const int code = link ? ::link(from.c_str(), to.c_str()) : ::rename(from.c_str(), to.c_str());
-    if (code == 0) continue;
-    const int error = errno;
+  try {
+    permissions.apply(installed_keep);
+    for (const char* extension : {".pack", ".idx"}) {
+      const std::string from = stem + extension;
+      const std::string to = installed + extension;
+      permissions.apply(from, directory);
+      const int code = link ? ::link(from.c_str(), to.c_str()) : ::rename(from.c_str(), to.c_str());
+      if (code != 0) throw system_error(errno, "move " + from + " to " + to);
+    }
+  } catch (...) {
     remove_pack(installed);
-    throw system_error(error, "move " + from + " to " + to);
+    throw;
   }
-  sync_directory(directory);
-  return installed;
 }
 
-void release_pack(const std::string& stem) noexcept { ::unlink((stem + ".keep").c_str()); }
-
-void remove_pack(const std::string& stem) noexcept {
-  // The index first: a pack without one is not seen.
-  for (const char* extension : {".idx", ".pack", ".rev", ".bitmap", ".keep"}) ::unlink((stem + extension).c_str());
+bool release_pack(const std::string& stem) noexcept {
+  return ::unlink((stem + ".keep").c_str()) == 0 || errno == ENOENT;
 }
 
-void remove_derived_files(const std::string& objects) noexcept {
-  std::error_code ignored;
-  std::filesystem::remove(objects + "/pack/multi-pack-index", ignored);
-  std::filesystem::remove(objects + "/info/commit-graph", ignored);
-  std::filesystem::remove_all(objects + "/info/commit-graphs", ignored);
+bool remove_pack(const std::string& stem) noexcept {
+  // The index first: a pack without one is not seen. The .keep file last: it goes on protecting what could not go.
+  if (::unlink((stem + ".idx").c_str()) != 0 && errno != ENOENT) return false;
+  if (::unlink((stem + ".pack").c_str()) != 0 && errno != ENOENT) return false;
+  for (const char* extension : {".rev", ".bitmap", ".mtimes"}) ::unlink((stem + extension).c_str());
+  return release_pack(stem);
 }
 
 }  // namespace escrow::storage

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cassert>
 #include <cerrno>
 #include <filesystem>
@@ -12,6 +13,7 @@
 #include "storage/byte_sources.h"
 #include "storage/durable_file.h"
 #include "storage/git_error.h"
+#include "storage/make_directories.h"
 #include "storage/zlib_stream.h"
 
 #include <fcntl.h>
@@ -28,8 +30,6 @@ using session::ObjectId;
 using session::Tree;
 
 constexpr int kFastest = 1;
-// A larger blob is published as a pack of its own, without another copy.
-constexpr std::uint64_t kOwnPackBytes = std::uint64_t{128} << 20;
 // A session's own large blobs are read back only to show what it did.
 constexpr std::uint64_t kLargeBlobsLimitBytes = std::uint64_t{1} << 30;
 
@@ -43,8 +43,7 @@ UniqueFd memory_file() {
 }
 
 UniqueFd incoming_file(const std::string& directory) {
-  std::error_code ignored;
-  fs::create_directories(directory, ignored);
+  make_directories(directory);
   const std::string path = directory + "/incoming.pack";
   return open_or_throw(AT_FDCWD, path.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600, "make " + path);
 }
@@ -82,6 +81,13 @@ std::string read_all(const ByteSource& source) {
   return content;
 }
 
+// Two different contents under one id: whoever stores the second would get the first.
+[[noreturn]] void throw_collision(const ObjectId& id) {
+  throw Error(Errc::input_output, "cannot store the object " + id.hex() +
+                                      ": the repository has another one of the same SHA-1, which only happens on "
+                                      "purpose; change a byte of the file");
+}
+
 void expect_type(ObjectType found, ObjectType wanted, const ObjectId& id) {
   if (found == wanted) return;
   throw Error(Errc::input_output,
@@ -91,17 +97,28 @@ void expect_type(ObjectType found, ObjectType wanted, const ObjectId& id) {
 }  // namespace
 
 GitQuarantine::GitQuarantine(GitRepositoryPool& pool, const GitObjectStore& store, std::string directory,
-                             std::string gc_lock_path)
+                             std::string gc_lock_path, std::uint64_t own_pack_bytes)
     : pool_(pool),
       store_(store),
       directory_(std::move(directory)),
       gc_lock_path_(std::move(gc_lock_path)),
+      own_pack_bytes_(own_pack_bytes),
+      publications_(directory_ + "/published", pool_.git_directory() + "/objects"),
       large_blobs_(directory_ + "/cache", kLargeBlobsLimitBytes) {
-  clear_files();
-  load_publications();
+  try {
+    clear_files();
+  } catch (const Error&) {
+    // Nothing here is read again: what is in the way of a new file is named when that is made.
+  }
 }
 
-GitQuarantine::~GitQuarantine() { settle(false); }
+GitQuarantine::~GitQuarantine() {
+  try {
+    settle(false);
+  } catch (const std::exception&) {
+    // Listed as they are, they are looked at when the session is opened again.
+  }
+}
 
 std::optional<GitQuarantine::Stored> GitQuarantine::find(const ObjectId& id) const {
   auto contents = contents_.lock();
@@ -220,17 +237,49 @@ ObjectId GitQuarantine::put_blob(const ByteSource& source) {
   return put_small(ObjectType::blob, read_all(source));
 }
 
-bool GitQuarantine::is_known(const ObjectId& id) {
-  {
-    auto contents = contents_.lock();
-    if (contents->stored.contains(id) || contents->borrowed.contains(id)) return true;
+// Whether an object of this id, with these bytes, is here or can be borrowed. One that is damaged counts for nothing.
+bool GitQuarantine::is_known(const ObjectId& id, ObjectType type, const std::string& content) {
+  const bool here = find(id).has_value();
+  if (!here && !store_.directory().find(id)) return false;
+  RawObject known;
+  try {
+    known = here ? std::move(*read_own(id)) : store_.read_object(id);
+  } catch (const Error&) {
+    return false;
   }
-  return borrow(id);
+  if (known.type != type || known.content != content) throw_collision(id);
+  return here || borrow(id);
+}
+
+bool GitQuarantine::is_known(const ObjectId& id, PackWriter& blob, std::uint64_t size_bytes) {
+  const auto stored = find(id);
+  if (!stored && !store_.directory().find(id)) return false;
+  blob.flush();
+  InflateReader own(blob.fd(), PackWriter::kFirstEntry + encode_entry_header(ObjectType::blob, size_bytes).size(),
+                    "the object " + id.hex());
+  Sha1 hash = object_hash(ObjectType::blob, size_bytes);
+  std::vector<std::byte> piece;
+  bool same = true;
+  const auto compare = [&](std::span<const std::byte> bytes) {
+    hash.update(bytes);
+    piece.resize(bytes.size());
+    same = same && own.read(piece) == bytes.size() && std::equal(piece.begin(), piece.end(), bytes.begin());
+  };
+  try {
+    if (stored) stream_own(id, *stored, compare);
+    else store_.stream(id, compare);
+  } catch (const Error&) {
+    return false;
+  }
+  std::byte more;
+  if (same && own.read(std::span(&more, 1)) == 0) return stored.has_value() || borrow(id);
+  if (hash.finish() == id) throw_collision(id);
+  return false;
 }
 
 ObjectId GitQuarantine::put_small(ObjectType type, const std::string& content) {
   const ObjectId id = hash_object(type, content);
-  if (!is_known(id)) store(id, type, content);
+  if (!is_known(id, type, content)) store(id, type, content);
   return id;
 }
 
@@ -242,39 +291,47 @@ std::pair<std::shared_ptr<const UniqueFd>, std::uint64_t> GitQuarantine::reserve
   return {entries.file, std::exchange(entries.end, entries.end + length)};
 }
 
+std::uint64_t GitQuarantine::held_bytes() const {
+  const auto contents = contents_.lock();
+  return contents->in_memory.end + contents->on_disk.end + contents->own_packs_bytes;
+}
+
 void GitQuarantine::store(const ObjectId& id, ObjectType type, const std::string& content) {
   const std::string entry = encode_entry_header(type, content.size()) +
                             deflate(kFastest, std::as_bytes(std::span(content.data(), content.size())));
   const auto [file, offset] = reserve(entry.size());
   write_at(file->get(), entry, offset);
-  contents_.lock()->stored.try_emplace(id, Stored{type, content.size(), file, offset, entry.size(), nullptr});
+  const std::uint32_t crc = crc32_of(entry);
+  contents_.lock()->stored.insert_or_assign(id, Stored{type, content.size(), file, offset, entry.size(), crc});
 }
 
 std::string GitQuarantine::next_path(const char* kind) {
-  std::error_code ignored;
-  fs::create_directories(directory_, ignored);
+  make_directories(directory_);
   return directory_ + "/" + kind + std::to_string(contents_.lock()->next_file++);
 }
 
 ObjectId GitQuarantine::put_large(const ByteSource& source) {
   auto writer = std::make_shared<PackWriter>(next_path("tmp_large_"), 1);
   const ObjectId id = writer->add_blob(source);
-  if (!is_known(id)) store_large(std::move(writer), id, source.size());
+  if (!is_known(id, *writer, source.size())) store_large(std::move(writer), id, source.size());
   return id;
 }
 
 void GitQuarantine::store_large(std::shared_ptr<PackWriter> writer, const ObjectId& id, std::uint64_t size_bytes) {
   writer->flush();
   const std::uint64_t length = writer->offset() - PackWriter::kFirstEntry;
-  if (length >= kOwnPackBytes) {
-    contents_.lock()->stored.try_emplace(
-        id, Stored{ObjectType::blob, size_bytes, nullptr, PackWriter::kFirstEntry, length, std::move(writer)});
+  const std::uint32_t crc = writer->last_crc();
+  if (length >= own_pack_bytes_) {
+    auto contents = contents_.lock();
+    contents->stored.insert_or_assign(
+        id, Stored{ObjectType::blob, size_bytes, nullptr, PackWriter::kFirstEntry, length, crc, std::move(writer)});
+    contents->own_packs_bytes += length;
     return;
   }
   // Many blobs of middling size must not hold a descriptor each: they join the others.
   const auto [file, offset] = reserve(length);
   copy_bytes(writer->fd(), PackWriter::kFirstEntry, file->get(), offset, length);
-  contents_.lock()->stored.try_emplace(id, Stored{ObjectType::blob, size_bytes, file, offset, length, nullptr});
+  contents_.lock()->stored.insert_or_assign(id, Stored{ObjectType::blob, size_bytes, file, offset, length, crc});
 }
 
 // Borrowing: the repository's own file, linked, keeps the object whatever gc does before the session is published.

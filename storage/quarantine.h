@@ -4,9 +4,9 @@
 // blobs get a pack of their own. The first small ones stay in memory: most sessions need no file. Publishing copies
 // entries without inflating them. What the repository already had when an object was put is borrowed: its file is
 // linked into <directory>/borrowed, so that no gc can take it away. Packs that were published are listed in
-// <directory>/published, which under another name is the .keep file of each until a reference holds its root; discard()
-// removes those that none came to need. Everything else here is a cache: opening an existing directory empties it, for
-// all of it can be made again from staging. Thread-safety as session::Quarantine says.
+// <directory>/published (publications.h); discard() removes those that none came to need. Everything else here is a
+// cache: opening an existing directory empties it, for all of it can be made again from staging. Thread-safety as
+// session::Quarantine says.
 #pragma once
 
 #include <map>
@@ -22,13 +22,18 @@
 #include "session/synchronized.h"
 #include "storage/git_object_store.h"
 #include "storage/pack_writer.h"
+#include "storage/publications.h"
 
 namespace escrow::storage {
 
 class GitQuarantine final : public session::Quarantine {
  public:
+  // A larger blob is published as a pack of its own, without another copy.
+  static constexpr std::uint64_t kOwnPackBytes = std::uint64_t{128} << 20;
+
   // `directory` need not exist. `pool` and `store` are the repository's and must outlive this.
-  GitQuarantine(GitRepositoryPool& pool, const GitObjectStore& store, std::string directory, std::string gc_lock_path);
+  GitQuarantine(GitRepositoryPool& pool, const GitObjectStore& store, std::string directory, std::string gc_lock_path,
+                std::uint64_t own_pack_bytes = kOwnPackBytes);
   ~GitQuarantine() override;
 
   session::Tree read_tree(const session::ObjectId& id) const override;
@@ -43,6 +48,7 @@ class GitQuarantine final : public session::Quarantine {
   std::unique_ptr<Published> publish(const session::ObjectId& root) override;
   void read_through(std::vector<const session::Quarantine*> others) override;
   bool holds(const session::ObjectId& id) const override { return find(id).has_value(); }
+  std::uint64_t held_bytes() const override;
   void discard() override;
 
   // Type and size of an object that is here, not in the repository.
@@ -63,19 +69,16 @@ class GitQuarantine final : public session::Quarantine {
     std::shared_ptr<const UniqueFd> file;  // null: its own pack
     std::uint64_t offset;
     std::uint64_t length;
-    std::shared_ptr<PackWriter> own_pack;  // of a huge blob
+    std::uint32_t crc;  // of the entry
+    std::shared_ptr<PackWriter> own_pack = nullptr;  // of a huge blob
   };
   struct Contents {
     std::unordered_map<session::ObjectId, Stored> stored;
     std::unordered_set<session::ObjectId> borrowed;
     std::set<std::string> linked_packs;  // stems
     Entries in_memory, on_disk;
+    std::uint64_t own_packs_bytes = 0;
     std::uint64_t next_file = 1;
-  };
-  // One publish() whose root no reference is known to hold yet: the packs, all with .keep files.
-  struct Publication {
-    std::string stem;
-    session::ObjectId root;
   };
   class Guard;
   struct Walk;
@@ -83,7 +86,8 @@ class GitQuarantine final : public session::Quarantine {
 
   session::ObjectId put_small(ObjectType type, const std::string& content);
   session::ObjectId put_large(const session::ByteSource& source);
-  bool is_known(const session::ObjectId& id);
+  bool is_known(const session::ObjectId& id, ObjectType type, const std::string& content);
+  bool is_known(const session::ObjectId& id, PackWriter& blob, std::uint64_t size_bytes);
   bool borrow(const session::ObjectId& id);
   bool link_borrowed(const ObjectDirectory::Place& place, const session::ObjectId& id);
   void store(const session::ObjectId& id, ObjectType type, const std::string& content);
@@ -100,25 +104,21 @@ class GitQuarantine final : public session::Quarantine {
   std::string next_path(const char* kind);
 
   std::vector<session::ObjectId> collect(const session::ObjectId& root);
-  std::vector<std::string> write_packs(const std::vector<session::ObjectId>& wanted);
-  bool is_needed_by_others(git_repository* repository, const std::vector<Publication>& publications) const;
-  void begin_list();
-  void record_publication(const std::string& stem, const session::ObjectId& root);
-  void settle(bool discarding) noexcept;
-  void load_publications();
+  void write_packs(const std::vector<session::ObjectId>& wanted, const session::ObjectId& root,
+                   Publications::Kind kind);
+  bool is_needed_by_others(git_repository* repository) const;
+  void settle(bool discarding);
   void clear_files();
 
   GitRepositoryPool& pool_;                                        // self-locking
   const GitObjectStore& store_;                                    // self-locking
   const std::string directory_;                                    // constant
   const std::string gc_lock_path_;                                 // constant
+  const std::uint64_t own_pack_bytes_;                             // constant
   mutable session::Synchronized<Contents> contents_;               // self-locking
-  session::Synchronized<std::vector<Publication>> publications_;  // self-locking
+  Publications publications_;                                      // self-locking
   session::SharedSynchronized<std::vector<const session::Quarantine*>> others_;  // self-locking; theirs, not ours
   mutable BlobCache large_blobs_;                                  // self-locking
 };
-
-// What such a list says: root and name of each pack, in the order in which they were published. Empty: there is none.
-std::vector<std::pair<session::ObjectId, std::string>> read_published(const std::string& path);
 
 }  // namespace escrow::storage

@@ -1,43 +1,45 @@
 // The half of GitQuarantine that makes a session's objects the repository's, or makes them vanish.
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 
 #include "session/error.h"
+#include "storage/derived_files.h"
 #include "storage/durable_file.h"
-#include "storage/gc_lock.h"
 #include "storage/git_error.h"
+#include "storage/lock_file.h"
 #include "storage/quarantine.h"
 #include "storage/reachable.h"
+#include "storage/reference_files.h"
+#include "storage/remove_tree.h"
 #include "storage/still_needed.h"
-
-#include <fcntl.h>
 
 namespace escrow::storage {
 
-namespace fs = std::filesystem;
 using session::ObjectId;
 using session::Tree;
 
-// Holds gc off; when it goes, packs that a reference holds by then lose their .keep files, and copies of what the
-// repository had before lose theirs in any case.
+// While it is there gc takes no .keep file for abandoned. When it goes, packs that a reference holds by then lose their
+// .keep files, and copies of what the repository had before lose theirs in any case: they stay, and are nobody's.
 class GitQuarantine::Guard final : public session::Quarantine::Published {
  public:
-  Guard(GitQuarantine& quarantine, UniqueFd gc_lock, std::vector<std::string> copies)
-      : quarantine_(quarantine), gc_lock_(std::move(gc_lock)), copies_(std::move(copies)) {}
+  explicit Guard(GitQuarantine& quarantine)
+      : quarantine_(quarantine), gc_lock_(lock_file(quarantine.gc_lock_path_, LockKind::shared)) {}
   ~Guard() override {
-    quarantine_.settle(false);
-    for (const std::string& stem : copies_) release_pack(stem);
+    quarantine_.publications_.release_copies();
+    try {
+      quarantine_.settle(false);
+    } catch (const std::exception&) {
+      // The packs keep their .keep files and stay listed: nothing is lost, and the next settling looks again.
+    }
   }
 
  private:
   GitQuarantine& quarantine_;
   const UniqueFd gc_lock_;
-  const std::vector<std::string> copies_;  // stems
 };
 
+// Each step may be taken again: what an earlier attempt published, for this root or another, is kept and counts.
 std::unique_ptr<session::Quarantine::Published> GitQuarantine::publish(const ObjectId& root) {
-  UniqueFd gc_lock = take_gc_lock(gc_lock_path_, LockKind::shared);
+  auto guard = std::make_unique<Guard>(*this);
   const std::vector<ObjectId> wanted = collect(root);
   // Apart: what the repository has already must stay when the session takes its own back.
   std::vector<ObjectId> own, copies;
@@ -46,9 +48,11 @@ std::unique_ptr<session::Quarantine::Published> GitQuarantine::publish(const Obj
     const bool here = contents_.lock()->borrowed.contains(id) || store_.directory().is_in(packs, id);
     (here ? copies : own).push_back(id);
   }
-  if (!wanted.empty()) begin_list();
-  for (const std::string& stem : write_packs(own)) record_publication(stem, root);
-  return std::make_unique<Guard>(*this, std::move(gc_lock), write_packs(copies));
+  write_packs(own, root, Publications::Kind::own);
+  write_packs(copies, root, Publications::Kind::copy);
+  // Also when nothing is new: an earlier attempt may have failed just here.
+  if (!wanted.empty() || !publications_.empty()) sync_directory(pool_.git_directory() + "/objects/pack");
+  return guard;
 }
 
 // Visits what `root` reaches as far as it is the session's own. A tree's counterpart is the tree at the same path in
@@ -64,16 +68,26 @@ struct GitQuarantine::Walk {
   };
   std::vector<Pending> pending;
 
-  // Whether the session put `id`; what it borrowed becomes its own, so that the pack holds it.
+  // Whether the session put `id`; what it borrowed becomes its own, so that the pack holds it. Any other object has to
+  // be the repository's, or about to be: nothing is published that misses one.
   bool claim(const ObjectId& id) {
     if (!seen.insert(id).second) return false;
     if (!quarantine.find(id)) {
-      if (!quarantine.contents_.lock()->borrowed.contains(id)) return false;
+      if (!quarantine.contents_.lock()->borrowed.contains(id)) {
+        // In this order: what another session holds is in the repository before it goes from there.
+        if (quarantine.other_with(id) == nullptr && !quarantine.contains(id)) throw_missing(id);
+        return false;
+      }
       quarantine.store_again(id);
     }
     const bool done = std::any_of(published.begin(), published.end(), [&](const auto& pack) { return pack->find(id); });
     if (!done) wanted.push_back(id);
     return true;
+  }
+
+  [[noreturn]] static void throw_missing(const ObjectId& id) {
+    throw session::Error(session::Errc::input_output, "the object " + id.hex() + ", which the commit needs, is neither "
+                                                      "in the session nor in the repository; run escrow verify");
   }
 
   void visit(const Pending& item) {
@@ -109,15 +123,7 @@ struct GitQuarantine::Walk {
 };
 
 std::vector<ObjectId> GitQuarantine::collect(const ObjectId& root) {
-  Walk walk{*this, {}, {}, {}, {}};
-  {
-    const auto publications = publications_.lock();
-    for (const Publication& publication : *publications) {
-      // A pack that has lost its .keep may be taken away at any moment: it does not count.
-      if (::access((publication.stem + ".keep").c_str(), F_OK) != 0) continue;
-      walk.published.push_back(std::make_shared<const PackFile>(publication.stem));
-    }
-  }
+  Walk walk{*this, publications_.kept(), {}, {}, {}};
   if (walk.claim(root)) walk.pending.push_back({root, std::nullopt});
   while (!walk.pending.empty()) {
     const Walk::Pending item = walk.pending.back();
@@ -140,9 +146,7 @@ void GitQuarantine::store_again(const ObjectId& id) {
   store(id, object.type, object.content);
 }
 
-std::vector<std::string> GitQuarantine::write_packs(const std::vector<ObjectId>& wanted) {
-  std::vector<std::string> stems;
-  const std::string objects = pool_.git_directory() + "/objects";
+void GitQuarantine::write_packs(const std::vector<ObjectId>& wanted, const ObjectId& root, Publications::Kind kind) {
   std::vector<std::pair<ObjectId, Stored>> small;
   for (const ObjectId& id : wanted) {
     const Stored stored = *find(id);
@@ -151,79 +155,54 @@ std::vector<std::string> GitQuarantine::write_packs(const std::vector<ObjectId>&
       continue;
     }
     stored.own_pack->finish();
-    stems.push_back(install_pack(stored.own_pack->stem(), objects, list_path(), true));
+    publications_.install(stored.own_pack->stem(), root, kind, true);
   }
-  if (small.empty()) return stems;
+  if (small.empty()) return;
   // In the order in which they lie in their files, so that copying reads forward.
   const auto place = [](const auto& one) { return std::pair(one.second.file->get(), one.second.offset); };
   std::sort(small.begin(), small.end(), [&](const auto& a, const auto& b) { return place(a) < place(b); });
   PackWriter writer(next_path("tmp_pack_"), static_cast<std::uint32_t>(small.size()));
-  for (const auto& [id, stored] : small) writer.add_copy(id, stored.file->get(), stored.offset, stored.length);
+  for (const auto& [id, stored] : small) {
+    writer.add_copy(id, stored.file->get(), stored.offset, stored.length);
+    if (writer.last_crc() != stored.crc)
+      throw session::Error(session::Errc::input_output,
+                           "the object " + id.hex() + " of the session was damaged on its way to the disk; mount the "
+                           "session again and commit: it is then made anew from the session's files");
+  }
   writer.finish();
-  stems.push_back(install_pack(writer.stem(), objects, list_path(), false));
-  return stems;
-}
-
-void GitQuarantine::begin_list() {
-  std::error_code ignored;
-  fs::create_directories(directory_, ignored);
-  if (!fs::exists(list_path())) write_keep_file(list_path());
-}
-
-// After the pack has its name: a crash in between leaves a pack with a .keep file that gc finds.
-void GitQuarantine::record_publication(const std::string& stem, const ObjectId& root) {
-  publications_.lock()->push_back({stem, root});
-  std::ofstream out(list_path(), std::ios::app);
-  out << root.hex() << ' ' << fs::path(stem).filename().string() << '\n';
-}
-
-void GitQuarantine::load_publications() {
-  auto publications = publications_.lock();
-  for (const auto& [root, name] : read_published(list_path()))
-    publications->push_back({pool_.git_directory() + "/objects/pack/" + name, root});
+  publications_.install(writer.stem(), root, kind, false);
 }
 
 // When a reference holds one root, every pack may be needed, because later publications leave out what earlier ones
 // hold. When none does, the packs stay protected for the next attempt, or go when the session is discarded, but for
 // what others came to need meanwhile. A result that may yet be rejected, under refs/sessions/, is no reason to let go.
-void GitQuarantine::settle(bool discarding) noexcept {
-  try {
-    auto publications = publications_.lock();
-    if (publications->empty()) return;
-    const auto repository = pool_.borrow();
-    const bool referenced = std::any_of(publications->rbegin(), publications->rend(), [&](const Publication& one) {
-      return is_referenced(repository.get(), one.root, discarding ? Results::count : Results::do_not_count);
-    });
-    if (!referenced && !discarding) return;
-    const bool needed = referenced || is_needed_by_others(repository.get(), *publications);
-    if (!needed) remove_derived_files(pool_.git_directory() + "/objects");
-    for (const Publication& publication : *publications) {
-      if (needed) release_pack(publication.stem);
-      else remove_pack(publication.stem);
-    }
-    publications->clear();
-    ::unlink(list_path().c_str());
-  } catch (const std::exception&) {
-    // The packs keep their .keep files: nothing is lost, and gc tidies up.
-  }
+void GitQuarantine::settle(bool discarding) {
+  const std::vector<Publications::Pack> packs = publications_.packs();
+  if (packs.empty()) return;
+  const auto repository = pool_.borrow();
+  const bool referenced = std::any_of(packs.rbegin(), packs.rend(), [&](const Publications::Pack& one) {
+    return is_referenced(repository.get(), one.root, discarding ? Results::count : Results::do_not_count);
+  });
+  if (!referenced && !discarding) return;
+  if (referenced || is_needed_by_others(repository.get())) return publications_.release();
+  sync_removed_references(pool_.git_directory());
+  remove_derived_files(pool_.git_directory() + "/objects", publications_.own());
+  publications_.remove();
 }
 
-bool GitQuarantine::is_needed_by_others(git_repository* repository,
-                                        const std::vector<Publication>& publications) const {
-  std::vector<std::shared_ptr<const PackFile>> packs;
-  for (const Publication& publication : publications)
-    if (::access((publication.stem + ".idx").c_str(), F_OK) == 0)
-      packs.push_back(std::make_shared<const PackFile>(publication.stem));
+bool GitQuarantine::is_needed_by_others(git_repository* repository) const {
+  const std::vector<std::shared_ptr<const PackFile>> packs = publications_.own();
   if (packs.empty()) return false;
   // Nothing in the packs was in the repository when they came, so what was complete when the first came reaches none
   // of it. (The parent of a later one may have brought the same.)
   std::vector<ObjectId> known;
-  if (const ObjectId& first = publications.front().root; store_.contains(first))
+  if (const ObjectId first = publications_.packs().front().root; store_.contains(first))
     known = store_.read_commit(first).parents;
   std::erase_if(known, [&](const ObjectId& id) { return !store_.contains(id); });
   return reaches_into(repository, store_, packs, known);
 }
 
+// When what it published cannot be removed, it stays listed, and can be discarded later.
 void GitQuarantine::discard() {
   settle(true);
   clear_files();
@@ -232,24 +211,7 @@ void GitQuarantine::discard() {
 void GitQuarantine::clear_files() {
   auto contents = contents_.lock();
   *contents = Contents();
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(directory_, error)) {
-    if (entry.path().filename() == "published") continue;
-    std::error_code ignored;
-    fs::remove_all(entry.path(), ignored);
-  }
-}
-
-// Lines of another kind, as that which makes the list a .keep file, say nothing of packs.
-std::vector<std::pair<ObjectId, std::string>> read_published(const std::string& path) {
-  std::vector<std::pair<ObjectId, std::string>> packs;
-  std::ifstream in(path);
-  for (std::string line; std::getline(in, line);) {
-    const std::size_t space = std::min(line.find(' '), line.size());
-    if (const auto root = ObjectId::from_hex(line.substr(0, space)); root && space + 1 < line.size())
-      packs.emplace_back(*root, line.substr(space + 1));
-  }
-  return packs;
+  remove_inside(directory_, {"published"});
 }
 
 }  // namespace escrow::storage

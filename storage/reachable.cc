@@ -1,45 +1,40 @@
 #include "storage/reachable.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
+#include <string>
 #include <string_view>
 
+#include "storage/file_lookup.h"
 #include "storage/git_error.h"
 
 namespace escrow::storage {
 namespace {
 
-namespace fs = std::filesystem;
 using session::ObjectId;
 
 constexpr git_time_t kClockSkew_s = 7 * 24 * 3600;
 
 // Reflog lines begin "<old> <new> ": both keep objects alive.
-void add_reflog(const fs::path& file, std::vector<Root>& roots) {
-  std::ifstream in(file, std::ios::binary);
-  for (std::string line; std::getline(in, line);) {
-    if (line.size() < 82) continue;
+void add_reflog(const std::string& file, std::vector<Root>& roots) {
+  for_each_line(file, [&](std::string_view line) {
+    if (line.size() < 81) return;
     for (const std::size_t at : {std::size_t{0}, std::size_t{41}}) {
-      const auto id = ObjectId::from_hex(std::string_view(line).substr(at, 40));
-      if (id && !id->is_null()) roots.push_back({*id, "reflog " + file.string(), false});
+      const auto id = ObjectId::from_hex(line.substr(at, 40));
+      if (id && !id->is_null()) roots.push_back({*id, "reflog " + file, false});
     }
-  }
+  });
 }
 
-void add_reflogs(const fs::path& logs, std::vector<Root>& roots) {
-  std::error_code error;
-  for (fs::recursive_directory_iterator entry(logs, error), end; !error && entry != end; entry.increment(error)) {
-    std::error_code ignored;
-    if (entry->is_regular_file(ignored)) add_reflog(entry->path(), roots);
-  }
+void add_reflogs(const std::string& logs, std::vector<Root>& roots) {
+  for_each_below(logs, [&roots](const std::string& path, const struct stat& status) {
+    if (S_ISREG(status.st_mode)) add_reflog(path, roots);
+  });
 }
 
-void add_index(const fs::path& file, std::vector<Root>& roots) {
-  std::error_code ignored;
-  if (!fs::exists(file, ignored)) return;
+void add_index(const std::string& file, std::vector<Root>& roots) {
+  if (!is_there(file)) return;
   git_index* raw = nullptr;
-  check_git(git_index_open(&raw, file.c_str()), "reading " + file.string());
+  check_git(git_index_open(&raw, file.c_str()), "reading " + file);
   const GitIndex index(raw);
   for (std::size_t i = 0; i < git_index_entrycount(raw); ++i) {
     const git_index_entry* entry = git_index_get_byindex(raw, i);
@@ -47,11 +42,11 @@ void add_index(const fs::path& file, std::vector<Root>& roots) {
   }
 }
 
-void add_head(const fs::path& file, std::vector<Root>& roots, bool required) {
-  std::ifstream in(file, std::ios::binary);
-  std::string line;
-  std::getline(in, line);
-  if (const auto id = ObjectId::from_hex(line)) roots.push_back({*id, file.filename().string(), required});
+// FETCH_HEAD has a line for each branch, the others have one.
+void add_head(const std::string& file, const std::string& name, std::vector<Root>& roots) {
+  for_each_line(file, [&](std::string_view line) {
+    if (const auto id = ObjectId::from_hex(line.substr(0, 40))) roots.push_back({*id, name, name == "HEAD"});
+  });
 }
 
 }  // namespace
@@ -62,23 +57,25 @@ std::vector<Root> all_roots(git_repository* repository) {
   check_git(git_reference_iterator_new(&raw, repository), "listing references");
   const GitReferenceIterator iterator(raw);
   git_reference* next = nullptr;
-  while (git_reference_next(&next, raw) == 0) {
+  int code = 0;
+  while ((code = git_reference_next(&next, raw)) == 0) {
     const GitReference reference(next);
     if (const git_oid* target = git_reference_target(next)) {
       roots.push_back({from_git(*target), git_reference_name(next), true});
     }
   }
-  const fs::path git_directory = git_repository_commondir(repository);
-  add_reflogs(git_directory / "logs", roots);
-  add_index(git_directory / "index", roots);
+  if (code != GIT_ITEROVER) check_git(code, "listing references");
+  const std::string git_directory = git_repository_commondir(repository);  // with a slash
+  add_reflogs(git_directory + "logs", roots);
+  add_index(git_directory + "index", roots);
   for (const char* name : {"HEAD", "MERGE_HEAD", "ORIG_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "FETCH_HEAD"}) {
-    add_head(git_directory / name, roots, name == std::string_view("HEAD"));
+    add_head(git_directory + name, name, roots);
   }
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(git_directory / "worktrees", error)) {
-    add_head(entry.path() / "HEAD", roots, true);
-    add_index(entry.path() / "index", roots);
-    add_reflogs(entry.path() / "logs", roots);
+  const std::string worktrees = git_directory + "worktrees/";
+  for (const std::string& name : names_in(worktrees)) {
+    add_head(worktrees + name + "/HEAD", "HEAD", roots);
+    add_index(worktrees + name + "/index", roots);
+    add_reflogs(worktrees + name + "/logs", roots);
   }
   return roots;
 }
@@ -92,13 +89,15 @@ std::vector<ObjectId> reference_targets(git_repository* repository, Results resu
   check_git(git_reference_iterator_glob_new(&raw, repository, glob), "listing references");
   const GitReferenceIterator iterator(raw);
   git_reference* next = nullptr;
-  while (git_reference_next(&next, raw) == 0) {
+  int code = 0;
+  while ((code = git_reference_next(&next, raw)) == 0) {
     const GitReference reference(next);
     if (results == Results::do_not_count && std::string_view(git_reference_name(next)).starts_with("refs/sessions/")) {
       continue;
     }
     if (const git_oid* target = git_reference_target(next)) targets.push_back(from_git(*target));
   }
+  if (code != GIT_ITEROVER) check_git(code, "listing references");
   return targets;
 }
 

@@ -1,39 +1,62 @@
-// The lock file of one reference, as git takes it (<reference>.lock, lockfile.h), which outlives no Escrow process.
+// The lock file of one reference, or of packed-refs, as git takes it (<name>.lock, lockfile.h of git); it outlives no
+// Escrow process.
 //
-// A process that dies between taking git's lock file and renaming it would block the branch for everybody, for ever.
-// So Escrow's processes take turns under an OFD lock (fcntl(2)) on <state>/reference.lock, and write there which inode
-// they are about to link as a lock file: whoever comes next finds that inode and takes it away. A lock file of git's
-// is another inode, and is waited for. One object per swap; not shared between threads.
+// A process that dies with git's lock file in place would block the reference for everybody, for ever. So Escrow's
+// processes take turns for each reference under an OFD lock (fcntl(2)), which dies with its process, and a lock file of
+// theirs is one more name of a file below <state>/locks/, the marker. Whoever comes next, or recovers, finds the marker
+// and takes away the lock file that is the same file. While the marker is there its inode is nobody else's, so that a
+// lock file of git's is never taken for one. One object per change; not shared between threads.
 #pragma once
 
+#include <chrono>
+#include <optional>
 #include <string>
+#include <string_view>
 
-#include "session/ids.h"
+#include "storage/shared_permissions.h"
 #include "storage/unique_fd.h"
 
 namespace escrow::storage {
 
 class ReferenceLock {
  public:
-  // Waits for others, up to 10 s, then throws Error{busy} naming the lock file. `value` is what land() will write.
-  ReferenceLock(const std::string& git_directory, const std::string& name, const session::ObjectId& value);
-  // Lets go; the reference is as it was unless it landed.
+  static constexpr std::chrono::milliseconds kPatience{10'000};
+
+  // `name` is below the git directory: "refs/heads/main", "packed-refs". Waits for others as long as `patience`, then
+  // throws Error{busy} naming the lock file. `content`: as prepare() takes it, written before anybody is locked out.
+  ReferenceLock(const std::string& git_directory, const std::string& name,
+                const std::optional<std::string>& content = std::nullopt,
+                std::chrono::milliseconds patience = kPatience);
+  // Lets go; the file is as it was unless a content has landed.
   ~ReferenceLock();
   ReferenceLock(const ReferenceLock&) = delete;
   ReferenceLock& operator=(const ReferenceLock&) = delete;
 
-  // Renames the lock file over the reference. The content was synced before; the directory is the caller's to sync.
+  // What land() will put in place; on disk when it returns.
+  void prepare(std::string_view content, unsigned mode = 0666);
+  // Renames what was prepared over the file. The directory is the caller's to sync; the lock goes on being held.
   void land();
 
  private:
-  void sweep();
-  void prepare(const session::ObjectId& value);
-  void link_or_wait();
+  friend void sweep_reference_locks(const std::string& git_directory);
+  struct Sweep {};
+  ReferenceLock(const std::string& git_directory, const std::string& name, Sweep);
 
-  const std::string state_;  // <gitdir>/escrow
-  const std::string path_;   // of the reference
-  UniqueFd turn_;            // holds the OFD lock, and the note of the inode
-  bool held_ = false;
+  bool take_turn(std::chrono::milliseconds patience);
+  void sweep();
+  void make_marker();
+  void link_or_wait(std::chrono::milliseconds patience);
+
+  const std::string state_;     // <gitdir>/escrow
+  const std::string name_;
+  const std::string path_;      // of the file that is locked
+  const std::string marker_, fresh_;
+  const SharedPermissions permissions_;
+  UniqueFd turn_;               // holds the OFD lock
+  bool is_marked_ = false, is_linked_ = false, is_prepared_ = false;
 };
+
+// Takes away every lock file that a dead process of Escrow's has left.
+void sweep_reference_locks(const std::string& git_directory);
 
 }  // namespace escrow::storage

@@ -1,22 +1,32 @@
 #include "storage/repository.h"
 
+#include <fcntl.h>
+
+#include <cerrno>
 #include <filesystem>
-#include <fstream>
 #include <set>
 
+#include "session/commit.h"
 #include "session/error.h"
 #include "storage/branch_rules.h"
-#include "storage/consolidate.h"
+#include "storage/collect_garbage.h"
 #include "storage/diff.h"
+#include "storage/file_lookup.h"
+#include "storage/durable_file.h"
 #include "storage/file_session_directories.h"
-#include "storage/gc_lock.h"
+#include "storage/fold_packs.h"
 #include "storage/git_directory.h"
 #include "storage/git_error.h"
 #include "storage/git_object_store.h"
 #include "storage/git_references.h"
+#include "storage/head_file.h"
 #include "storage/history.h"
+#include "storage/lock_file.h"
+#include "storage/pack_writer.h"
+#include "storage/publications.h"
 #include "storage/quarantine.h"
 #include "storage/reachable.h"
+#include "storage/reference_files.h"
 #include "storage/repository_init.h"
 #include "storage/sqlite_session_catalog.h"
 #include "storage/state_check.h"
@@ -31,27 +41,39 @@ using session::Error;
 using session::ObjectId;
 using session::SessionRecord;
 
+constexpr auto kPatience = std::chrono::milliseconds(500);
+
 // Packs that sessions published and whose fate is open; see quarantine.h.
 std::set<std::string> undecided_packs(const std::string& sessions) {
   std::set<std::string> names;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(sessions, error)) {
-    for (const auto& [root, name] : read_published(entry.path() / "objects" / "published")) names.insert(name);
+  for (const std::string& session : names_in(sessions)) {
+    for (const auto& pack : read_published(sessions + "/" + session + "/objects/published")) names.insert(pack.stem);
   }
   return names;
 }
 
-// .keep files that a crash left. Nobody is publishing: the caller has the gc lock alone.
-void release_abandoned_packs(const std::string& git_directory, const std::string& sessions) {
+// What a crash left of packs that were being published: protected for nobody, or in part, which git takes for damage.
+// Nobody is publishing: the caller has the gc lock alone.
+void clear_abandoned_packs(const std::string& git_directory, const std::string& sessions) {
+  constexpr std::string_view kKeep = ".keep";
   const std::set<std::string> undecided = undecided_packs(sessions);
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(git_directory + "/objects/pack", error)) {
-    if (entry.path().extension() != ".keep" || undecided.contains(entry.path().stem())) continue;
-    std::ifstream in(entry.path(), std::ios::binary);
-    std::string content(kKeepMark.size(), '\0');
-    in.read(content.data(), static_cast<std::streamsize>(content.size()));
-    std::error_code ignored;
-    if (content == kKeepMark) fs::remove(entry.path(), ignored);
+  const std::string directory = git_directory + "/objects/pack/";
+  for (const std::string& name : names_in(directory)) {
+    if (!name.ends_with(kKeep) || first_line_of(directory + name) + '\n' != kKeepMark) continue;
+    const std::string pack = name.substr(0, name.size() - kKeep.size());
+    if (!is_there(directory + pack + ".idx")) remove_pack(directory + pack);
+    else if (!undecided.contains(pack)) release_pack(directory + pack);
+  }
+}
+
+// Whoever comes next removes the directory, or what was staged in it: a process died while it did so, or before the
+// session was open.
+bool is_to_be_removed(const session::SessionCatalog& catalog, const session::SessionId& id) {
+  try {
+    const std::optional<SessionRecord> record = catalog.find(id);
+    return !record || session::is_final(record->state) || record->state == session::State::awaiting_approval;
+  } catch (const Error&) {
+    return false;  // the catalog is damaged, and has been named
   }
 }
 
@@ -71,6 +93,19 @@ struct Repository::Impl {
         }) {}
 
   std::string gc_lock_path() const { return state + "/gc.lock"; }
+  std::string upkeep_lock_path() const { return state + "/upkeep.lock"; }
+
+  // Sessions that have a pin and nothing else: packing references while a session ends can leave them. A session has
+  // its directory before its pin, and its row until it has ended.
+  std::vector<session::SessionId> pinned_for_nobody() const {
+    std::vector<session::SessionId> found = references.pinned();
+    std::erase_if(found, [&](const session::SessionId& id) {
+      if (is_there(directories.path_of(id))) return true;
+      const std::optional<SessionRecord> record = catalog.find(id);
+      return record && !session::is_final(record->state);
+    });
+    return found;
+  }
 
   const std::string state;
   session::Log& log;
@@ -90,6 +125,9 @@ std::unique_ptr<Repository> Repository::open(const std::string& path, session::L
     throw Error(Errc::no_repository, "there is no git repository at " + path + "; make one with: escrow --repo " +
                                          path + " init");
   }
+  const bool is_adopted = is_there(*git_directory + "/escrow/version");
+  const std::string mended = is_adopted ? mend_head(*git_directory, "") : "";
+  if (!mended.empty()) log.write(session::LogLevel::warning, mended);
   open_git_repository(*git_directory);
   check_state_version(*git_directory);
   std::error_code ignored;
@@ -111,7 +149,10 @@ std::vector<NumberedDenial> Repository::denials_after(std::int64_t number, std::
   return impl_->catalog.denials_after(number, limit);
 }
 
+std::vector<Transition> Repository::history(const session::SessionId& id) const { return impl_->catalog.history(id); }
+
 CatalogNumbers Repository::numbers() const { return impl_->catalog.numbers(); }
+std::set<session::SessionId> Repository::session_ids() const { return impl_->catalog.ids(); }
 std::uint64_t Repository::denied_calls() const { return impl_->catalog.denied_calls(); }
 CacheCounts Repository::cache_counts() const {
   const auto [hits, misses] = impl_->objects.cache_counts();
@@ -158,33 +199,36 @@ std::vector<std::pair<std::string, ObjectId>> Repository::branches() const {
 
 std::size_t Repository::fold_packs() {
   if (!has_many_packs(impl_->objects)) return 0;
-  const UniqueFd alone = try_gc_lock_alone(impl_->gc_lock_path());
-  if (!alone) return 0;
-  const GitRepository repository = open_git_repository(git_directory());
-  const std::size_t folded = fold_small_packs(repository.get(), impl_->objects, impl_->state);
+  const UniqueFd turn = try_lock_file(impl_->upkeep_lock_path());
+  if (!turn) return 0;
+  const std::size_t folded = fold_small_packs(impl_->objects, impl_->state);
   if (folded > 0) renew_handles();
   return folded;
 }
 
 void Repository::renew_handles() { impl_->pool.renew(); }
 
-GcReport Repository::gc() {
-  const UniqueFd alone = take_gc_lock(impl_->gc_lock_path(), LockKind::exclusive);
-  release_abandoned_packs(git_directory(), impl_->state + "/sessions");
-  std::set<session::SessionId> forgotten;  // with a result but without a record: it was pruned
+GcReport Repository::gc(const GitProgram& git) {
+  const UniqueFd turn = lock_file(impl_->upkeep_lock_path(), LockKind::exclusive);
+  // git holds the turn too, and keeps it should this process be killed.
+  if (::fcntl(turn.get(), F_SETFD, 0) != 0) throw system_error(errno, "share " + impl_->upkeep_lock_path());
+  // What a crash left can wait for a quiet moment; nobody who publishes waits for this.
+  if (const UniqueFd quiet = try_lock_file(impl_->gc_lock_path(), kPatience))
+    clear_abandoned_packs(git_directory(), impl_->state + "/sessions");
+  // With a result that no record asks for: the record was pruned, or a power loss brought the result back.
+  std::set<session::SessionId> forgotten;
   for (const session::SessionId& id : impl_->references.results()) forgotten.insert(id);
-  std::vector<ObjectId> needed;
   for (const SessionRecord& record : impl_->catalog.list()) {
-    forgotten.erase(record.id);
-    if (session::is_final(record.state)) continue;
-    for (const auto& id : {record.base, record.swap_from, record.swap_to, record.result}) {
-      if (id) needed.push_back(*id);
-    }
+    if (!session::is_final(record.state) || session::keeps_result(record)) forgotten.erase(record.id);
+    if (session::is_final(record.state) || !record.base || impl_->references.has_pin(record.id)) continue;
+    impl_->references.pin_base(record.id, *record.base);  // a power loss took the pin
   }
   for (const session::SessionId& id : forgotten) impl_->references.drop_result(id);
-  // A handle of its own, so that nothing is answered from a cache.
-  const GitRepository repository = open_git_repository(git_directory());
-  return consolidate(repository.get(), impl_->objects, needed, impl_->state);
+  for (const session::SessionId& id : impl_->pinned_for_nobody()) impl_->references.unpin_base(id);
+  sync_removed_references(git_directory());
+  GcReport report = collect_objects(git_directory(), git);
+  renew_handles();
+  return report;
 }
 
 std::vector<Problem> Repository::verify(const std::function<void(std::uint64_t, std::uint64_t)>& progress) const {
@@ -208,19 +252,21 @@ std::vector<Problem> Repository::verify(const std::function<void(std::uint64_t, 
       if (record.result && !impl_->objects.contains(*record.result)) {
         problems.push_back({where, "the result that awaits approval, " + record.result->hex() + ", is missing"});
       }
-      const std::string pin = "refs/escrow/base/" + record.id.text() + "/*";
-      git_reference_iterator* raw = nullptr;
-      const char* name = nullptr;
-      check_git(git_reference_iterator_glob_new(&raw, repository.get(), pin.c_str()), "listing pins");
-      const GitReferenceIterator iterator(raw);
-      if (record.base && git_reference_next_name(&name, raw) != 0) {
+      if (record.base && !impl_->references.has_pin(record.id)) {
         problems.push_back({where, "no reference under refs/escrow/base/ protects its base commit from gc"});
       }
+    }
+    const std::vector<session::SessionId> nobodys = impl_->pinned_for_nobody();
+    for (const session::SessionId& id : nobodys) {
+      if (impl_->references.has_pin(id))
+        problems.push_back({"session " + id.text(), "refs/escrow/base/" + id.text() + " keeps objects for a session "
+                                                    "that has ended; `escrow gc` drops it"});
     }
   } catch (const Error& error) {
     problems.push_back({"catalog", error.what()});
   }
   for (const session::SessionId& id : impl_->directories.list()) {
+    if (is_to_be_removed(impl_->catalog, id)) continue;
     add(check_session_directory(impl_->directories.path_of(id), id.text()));
   }
   return problems;

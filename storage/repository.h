@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "session/session_catalog.h"
 #include "session/session_directory.h"
 #include "storage/audit_entry.h"
+#include "storage/git_program.h"
 
 namespace escrow::storage {
 
@@ -79,10 +81,14 @@ class Repository {
 
   // The sessions that have ended or await approval and that `wanted` takes, oldest first.
   std::vector<AuditEntry> audit(const std::function<bool(const session::SessionRecord&)>& wanted) const;
+  // Of one session, oldest first.
+  std::vector<Transition> history(const session::SessionId& id) const;
   // At most `limit` of what happened to sessions, of whatever process, behind a number (audit_entry.h).
   std::vector<NumberedTransition> transitions_after(std::int64_t number, std::size_t limit) const;
   std::vector<NumberedDenial> denials_after(std::int64_t number, std::size_t limit) const;
   CatalogNumbers numbers() const;
+  // Of every session that is not forgotten.
+  std::set<session::SessionId> session_ids() const;
   // How many calls policies denied in all sessions that are not forgotten.
   std::uint64_t denied_calls() const;
   CacheCounts cache_counts() const;  // since it was opened
@@ -98,8 +104,9 @@ class Repository {
   std::size_t fold_packs();
   // Lets go of the files of packs that others have removed since; for a process that stays.
   void renew_handles();
-  // Drops what no reference, session or cache needs; holds off publishing meanwhile.
-  GcReport gc();
+  // Drops what no reference, session or cache needs and is older than gc.pruneExpire (collect_garbage.h). One at a
+  // time, and nobody else waits for it.
+  GcReport gc(const GitProgram& git);
   // Reads every reachable object, every catalog row and every staging file. Empty: all is well. `progress` gets done
   // and total object counts.
   std::vector<Problem> verify(const std::function<void(std::uint64_t, std::uint64_t)>& progress) const;

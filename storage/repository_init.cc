@@ -1,6 +1,7 @@
 #include "storage/repository_init.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
@@ -9,13 +10,18 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "session/error.h"
 #include "storage/durable_file.h"
+#include "storage/file_lookup.h"
 #include "storage/git_directory.h"
 #include "storage/git_error.h"
 #include "storage/git_repository_pool.h"
+#include "storage/head_file.h"
+#include "storage/reference_lock.h"
 #include "storage/repository.h"
+#include "storage/shared_permissions.h"
 #include "storage/sqlite_session_catalog.h"
 
 namespace escrow::storage {
@@ -24,6 +30,9 @@ namespace {
 namespace fs = std::filesystem;
 using session::Errc;
 using session::Error;
+
+// More files than this are synced with all others of their file system at once.
+constexpr std::size_t kMostSyncs = 1000;
 
 void refuse_control_characters(const std::string& text, const char* what) {
   if (std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < ' ' || c == 0x7f; })) {
@@ -42,22 +51,60 @@ void check_branch_name(const std::string& branch) {
   }
 }
 
+// What git's init makes, and what it leaves out here: templates of hooks. Nothing else is in a directory whose
+// initialisation was cut short, and no object is.
+constexpr std::array<std::string_view, 6> kParts = {"HEAD", "config", "hooks", "info", "objects", "refs"};
+constexpr std::array<std::string_view, 8> kDirectories = {"hooks", "info",       "objects",  "objects/info",
+                                                          "objects/pack", "refs", "refs/heads", "refs/tags"};
+constexpr char kFirstConfig[] = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n";
+
+bool was_cut_short(const std::string& path) {
+  for (const std::string& name : names_in(path)) {
+    const std::string part = name.substr(0, name.find(".new."));  // write_file_durably()
+    if (std::find(kParts.begin(), kParts.end(), part) == kParts.end()) return false;
+  }
+  bool has_object = false;
+  for_each_below(path + "/objects", [&](const std::string&, const struct stat& status) {
+    has_object = has_object || !S_ISDIR(status.st_mode);
+  });
+  return !has_object;
+}
+
+void make_directory(const std::string& path, unsigned mode) {
+  if (::mkdir(path.c_str(), mode) != 0 && errno != EEXIST) throw system_error(errno, "make the directory " + path);
+}
+
+// With the directories above it; the names of those that are new are on disk when it returns.
+void make_directories(const std::string& path) {
+  std::vector<std::string> missing;
+  for (std::string at = path; at != "/" && at != "." && !is_there(at); at = parent_of(at))
+    missing.push_back(at);
+  for (auto at = missing.rbegin(); at != missing.rend(); ++at) make_directory(*at, 0777);
+  for (const std::string& made : missing) sync_directory(parent_of(made));
+}
+
+// HEAD comes last: by it git knows a repository. Each part is on disk before the next one is made.
 void create_bare(const std::string& path, const std::string& branch) {
-  std::error_code error;
-  if (fs::exists(path, error) && !fs::is_directory(path, error)) {
+  if (is_there(path) && !is_directory(path)) {
     throw Error(Errc::bad_request, "cannot create a repository at " + path + ": a file is there");
   }
-  if (fs::is_directory(path, error) && !fs::is_empty(path, error)) {
+  if (is_directory(path) && !was_cut_short(path)) {
     throw Error(Errc::bad_request, "cannot create a repository at " + path + ": the directory is not empty and is "
                                    "not a git repository; name a new or an empty directory");
   }
-  git_repository_init_options options = GIT_REPOSITORY_INIT_OPTIONS_INIT;
-  options.flags = GIT_REPOSITORY_INIT_BARE | GIT_REPOSITORY_INIT_MKDIR | GIT_REPOSITORY_INIT_MKPATH;
-  options.initial_head = branch.c_str();
-  git_repository* raw = nullptr;
-  const int code = git_repository_init_ext(&raw, path.c_str(), &options);
-  const GitRepository repository(raw);
-  check_git(code, "creating a repository at " + path, Errc::access_denied);
+  make_directories(path);
+  for (const std::string_view directory : kDirectories) make_directory(path + "/" + std::string(directory), 0777);
+  for (const std::string_view directory : kDirectories) sync_directory(path + "/" + std::string(directory));
+  write_file_durably(path + "/config", kFirstConfig, 0666);
+  // core.sharedRepository may be set for all repositories of a user.
+  const SharedPermissions permissions = SharedPermissions::of(path);
+  for (const char* part : {"", "/config"}) permissions.apply(path + part, path);
+  for (const std::string_view directory : kDirectories) permissions.apply(path + "/" + std::string(directory));
+  write_file_durably(path + "/HEAD", "ref: refs/heads/" + branch + "\n", 0666);
+  permissions.apply(path + "/HEAD");
+  std::error_code ignored;
+  for (const std::string& name : names_in(path))
+    if (name.find(".new.") != std::string::npos) fs::remove(path + "/" + name, ignored);
 }
 
 void add_to_multivar(git_config* config, const char* name, const std::string& value) {
@@ -73,50 +120,95 @@ void add_to_multivar(git_config* config, const char* name, const std::string& va
   check_git(git_config_set_multivar(config, name, "^$", value.c_str()), std::string("setting ") + name);
 }
 
-// The repository's own configuration keeps what it says, but for what Escrow's promises rest on.
-void set_configuration(const std::string& git_directory) {
-  git_config* raw = nullptr;
-  check_git(git_config_open_ondisk(&raw, (git_directory + "/config").c_str()), "reading " + git_directory + "/config");
-  const GitConfig config(raw);
+void set_keys(const std::string& path) {
+  const GitConfig config = open_config(path);
+  git_config* const raw = config.get();
   const auto set = [&](const char* name, const char* value) {
     check_git(git_config_set_string(raw, name, value), std::string("setting ") + name, Errc::access_denied);
   };
   set("core.logAllRefUpdates", "true");
   set("core.bigFileThreshold", "8m");
-  // Pins and results are not shown to clones; a result can still be fetched by its id.
-  set("uploadpack.allowTipSHA1InWant", "true");
+  // A push of what git fsck refuses is refused too, unless somebody has decided otherwise.
+  const auto set_unless_there = [&](const char* name, const char* value) {
+    git_config_entry* entry = nullptr;
+    const int code = git_config_get_entry(&entry, raw, name);
+    git_config_entry_free(entry);
+    if (code == GIT_ENOTFOUND) set(name, value);
+  };
+  set_unless_there("receive.fsckObjects", "true");
+  set_unless_there("transfer.fsckObjects", "true");
+  // Clones take neither pins nor results (git-clone(1): branches and tags); a result can be fetched by its name, and a
+  // push changes neither.
   add_to_multivar(raw, "transfer.hideRefs", "refs/escrow");
-  add_to_multivar(raw, "transfer.hideRefs", "refs/sessions");
+  add_to_multivar(raw, "receive.hideRefs", "refs/sessions");
 }
 
-void make_directory(const std::string& path) {
-  if (::mkdir(path.c_str(), 0755) != 0 && errno != EEXIST) throw system_error(errno, "make the directory " + path);
+std::string content_of(const std::string& path) {
+  std::string content;
+  for_each_line(path, [&](std::string_view line) { content.append(line) += '\n'; });
+  return content;
+}
+
+// The repository's own configuration keeps what it says, but for what Escrow's promises rest on. libgit2 changes a
+// copy: it leaves its lock file when it is killed, and waits for no disk.
+void set_configuration(const std::string& git_directory) {
+  const std::string path = git_directory + "/config", copy = git_directory + "/escrow/config.copy";
+  ReferenceLock lock(git_directory, "config");
+  struct stat status {};
+  const unsigned mode = ::stat(path.c_str(), &status) == 0 ? status.st_mode & 0777 : 0666;
+  std::error_code ignored;
+  fs::remove(copy + ".lock", ignored);
+  put_file(copy, copy + ".new", content_of(path), mode);
+  set_keys(copy);
+  lock.prepare(content_of(copy), mode);
+  lock.land();
+  fs::remove(copy, ignored);
 }
 
 void make_state(const std::string& git_directory) {
   const std::string state = git_directory + "/escrow";
-  make_directory(state);
-  make_directory(state + "/sessions");
-  make_directory(state + "/cache");
+  make_directory(state, 0755);
+  make_directory(state + "/sessions", 0755);
+  make_directory(state + "/cache", 0755);
   open_or_throw(AT_FDCWD, (state + "/gc.lock").c_str(), O_RDWR | O_CREAT, 0644, "make " + state + "/gc.lock");
   const SqliteSessionCatalog catalog(state + "/catalog.db");
-  // Last: its presence says that the rest is there.
-  write_file_durably(state + "/version", std::to_string(kStateVersion) + "\n", 0644);
-  sync_directory(git_directory + "/refs");
-  sync_directory(git_directory);
+}
+
+void sync_file(const std::string& path) {
+  const UniqueFd fd = open_or_throw(AT_FDCWD, path.c_str(), O_RDONLY, 0, "sync " + path);
+  if (::fsync(fd.get()) != 0) throw system_error(errno, "sync " + path);
+}
+
+// Whatever made it: an adopted repository may be as young as this. Objects are not ours to wait for.
+void sync_repository(const std::string& git_directory) {
+  std::vector<std::string> paths;
+  for (const char* part : {"/HEAD", "/config", "/packed-refs", "/info", "/objects", "/objects/info", "/objects/pack"})
+    if (is_there(git_directory + part)) paths.push_back(git_directory + part);
+  for (const char* part : {"/refs", "/escrow"}) {
+    paths.push_back(git_directory + part);
+    for_each_below(git_directory + part, [&paths](const std::string& path, const struct stat& status) {
+      if (S_ISDIR(status.st_mode) || S_ISREG(status.st_mode)) paths.push_back(path);
+    });
+  }
+  paths.push_back(git_directory);
+  paths.push_back(parent_of(git_directory));
+  if (paths.size() <= kMostSyncs) {
+    for (const std::string& path : paths) sync_file(path);
+    return;
+  }
+  const UniqueFd fd = open_or_throw(AT_FDCWD, git_directory.c_str(), O_RDONLY, 0, "sync " + git_directory);
+  if (::syncfs(fd.get()) != 0) throw system_error(errno, "sync " + git_directory);
 }
 
 }  // namespace
 
 void check_state_version(const std::string& git_directory) {
   const std::string path = git_directory + "/escrow/version";
-  std::ifstream in(path);
-  if (!in) {
+  if (!is_there(path)) {
     throw Error(Errc::no_repository, "the repository " + git_directory +
                                          " has no Escrow state; run: escrow --repo " + git_directory + " init");
   }
-  std::string line;
-  std::getline(in, line);
+  const std::string line = first_line_of(path);
   std::int64_t version = 0;
   const auto parsed = std::from_chars(line.data(), line.data() + line.size(), version);
   if (parsed.ec != std::errc() || parsed.ptr != line.data() + line.size() || version < 1) {
@@ -141,14 +233,18 @@ bool Repository::init(const std::string& path, const std::string& branch) {
     found = find_git_directory(path);
     if (!found) throw Error(Errc::damaged_repository, "the repository just made at " + path + " cannot be found");
   }
+  mend_head(*found, branch);
   open_git_repository(*found);
-  std::error_code ignored;
-  if (fs::exists(*found + "/escrow/version", ignored)) {
+  if (is_there(*found + "/escrow/version")) {
     check_state_version(*found);
     return false;
   }
-  set_configuration(*found);
   make_state(*found);
+  set_configuration(*found);
+  if (create) record_default_branch(*found, branch);
+  sync_repository(*found);
+  // Last: its presence says that the rest is there, on disk.
+  write_file_durably(*found + "/escrow/version", std::to_string(kStateVersion) + "\n", 0644);
   return create;
 }
 

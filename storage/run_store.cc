@@ -15,7 +15,7 @@ using session::SessionId;
 namespace {
 
 // A command is its words, a NUL after each.
-constexpr std::array<const char*, 1> kMigrations = {R"(
+constexpr std::array<const char*, 3> kMigrations = {R"(
   CREATE TABLE run (
     id TEXT PRIMARY KEY NOT NULL,
     repository TEXT NOT NULL, owner TEXT NOT NULL,
@@ -26,21 +26,27 @@ constexpr std::array<const char*, 1> kMigrations = {R"(
     created_s INTEGER NOT NULL, created_ns INTEGER NOT NULL
   ) WITHOUT ROWID;
   CREATE INDEX run_by_owner ON run (owner, created_s, created_ns);
+)",
+                                                      R"(
+  ALTER TABLE run ADD COLUMN max_processes INTEGER;
+)",
+                                                      R"(
+  ALTER TABLE run ADD COLUMN ended INTEGER NOT NULL DEFAULT 0;
+  DROP INDEX run_by_owner;
+  CREATE INDEX run_by_owner ON run (owner, created_s, created_ns, id);
+  CREATE INDEX run_by_end ON run (owner, ended, created_s, created_ns, id);
+  CREATE INDEX run_by_age ON run (created_s, created_ns, id);
 )"};
 
 constexpr std::int32_t kRunStoreId = 0x65736372;  // "escr"
 constexpr std::string_view kRun =
     "SELECT id, repository, owner, user, uid, gid, command, mountpoint, timeout_ms, memory_bytes, output_bytes, "
-    "confined, network, created_s, created_ns FROM run ";
+    "confined, network, created_s, created_ns, max_processes, ended FROM run ";
 constexpr std::string_view kOldestFirst = "ORDER BY created_s, created_ns, id";
 
 Database open_database(const std::string& path) {
   static const Schema schema{"database of runs", kRunStoreId, kMigrations};
-  Database database(path, {.create = true});
-  database.execute("PRAGMA synchronous = FULL");
-  if (database.text("PRAGMA journal_mode") != "wal") database.execute("PRAGMA journal_mode = WAL");
-  migrate(database, schema);
-  return database;
+  return open_durable(path, schema);
 }
 
 std::string join(const std::vector<std::string>& words) {
@@ -80,10 +86,12 @@ RunStore::Run run_of(const Database& database, const Statement::Run& row) {
           .mountpoint = row.bytes(7),
           .timeout_ms = number_or_none(row, 8),
           .memory_bytes = number_or_none(row, 9),
+          .max_processes = number_or_none(row, 15),
           .output_bytes = static_cast<std::uint64_t>(row.integer(10)),
           .confined = row.integer(11) != 0,
           .network = row.integer(12) != 0,
-          .created = {row.integer(13), static_cast<std::uint32_t>(row.integer(14))}};
+          .created = {row.integer(13), static_cast<std::uint32_t>(row.integer(14))},
+          .has_ended = row.integer(16) != 0};
 }
 
 }  // namespace
@@ -100,11 +108,19 @@ struct RunStore::Connection {
   Database database;
   Statement add{database,
                 "INSERT INTO run (id, repository, owner, user, uid, gid, command, mountpoint, timeout_ms, "
-                "memory_bytes, output_bytes, confined, network, created_s, created_ns) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"};
+                "memory_bytes, output_bytes, confined, network, created_s, created_ns, max_processes) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"};
   Statement find{database, std::string(kRun) + "WHERE id = ?"};
   Statement list{database, std::string(kRun) + std::string(kOldestFirst)};
-  Statement list_of{database, std::string(kRun) + "WHERE owner = ? " + std::string(kOldestFirst)};
+  Statement list_after{database, std::string(kRun) + "WHERE (created_s, created_ns, id) > (?1, ?2, ?3) " +
+                                     std::string(kOldestFirst) + " LIMIT ?4"};
+  Statement list_after_of{database, std::string(kRun) +
+                                        "WHERE (created_s, created_ns, id) > (?1, ?2, ?3) AND owner = ?5 " +
+                                        std::string(kOldestFirst) + " LIMIT ?4"};
+  Statement unended_of{database, std::string(kRun) + "WHERE owner = ? AND ended = 0 " + std::string(kOldestFirst)};
+  Statement note_ended{database, "UPDATE run SET ended = 1 WHERE id = ? AND ended = 0"};
+  Statement ended_of{database, "SELECT id FROM run WHERE owner = ? AND ended = 1 "
+                               "ORDER BY created_s DESC, created_ns DESC, id DESC LIMIT -1 OFFSET ?"};
   Statement forget{database, "DELETE FROM run WHERE id = ?"};
 };
 
@@ -116,7 +132,7 @@ void RunStore::add(const Run& run) {
   (*connection_.lock())
       ->add.execute(run.id.text(), run.repository, run.owner, run.user, run.uid, run.gid, Bytes{join(run.command)},
                     Bytes{run.mountpoint}, run.timeout_ms, run.memory_bytes, run.output_bytes, run.confined,
-                    run.network, run.created.seconds, run.created.nanoseconds);
+                    run.network, run.created.seconds, run.created.nanoseconds, run.max_processes);
 }
 
 std::optional<RunStore::Run> RunStore::find(const SessionId& id) const {
@@ -130,9 +146,30 @@ std::vector<RunStore::Run> RunStore::list() const {
   return (*guard)->read((*guard)->list.run());
 }
 
-std::vector<RunStore::Run> RunStore::list_of(const std::string& owner) const {
+std::vector<RunStore::Run> RunStore::list_after(const Position& position, const std::optional<std::string>& owner,
+                                                std::size_t limit) const {
   auto guard = connection_.lock();
-  return (*guard)->read((*guard)->list_of.run(owner));
+  const auto& [seconds, nanoseconds] = position.created;
+  const auto most = static_cast<std::int64_t>(limit);
+  if (!owner) return (*guard)->read((*guard)->list_after.run(seconds, nanoseconds, position.id, most));
+  return (*guard)->read((*guard)->list_after_of.run(seconds, nanoseconds, position.id, most, *owner));
+}
+
+std::vector<RunStore::Run> RunStore::unended_of(const std::string& owner) const {
+  auto guard = connection_.lock();
+  return (*guard)->read((*guard)->unended_of.run(owner));
+}
+
+void RunStore::note_ended(const SessionId& id) { (*connection_.lock())->note_ended.execute(id.text()); }
+
+std::vector<SessionId> RunStore::ended_of(const std::string& owner, std::size_t kept) const {
+  auto guard = connection_.lock();
+  auto run = (*guard)->ended_of.run(owner, static_cast<std::int64_t>(kept));
+  std::vector<SessionId> ids;
+  while (run.next()) {
+    if (const auto id = SessionId::parse(run.bytes(0))) ids.push_back(*id);
+  }
+  return {ids.rbegin(), ids.rend()};
 }
 
 void RunStore::forget(const SessionId& id) { (*connection_.lock())->forget.execute(id.text()); }

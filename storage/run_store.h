@@ -5,6 +5,7 @@
 // Throws Error{no_space}, {damaged_repository}, {newer_state}.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -31,17 +32,29 @@ class RunStore {
     std::uint32_t uid = 0, gid = 0;
     std::vector<std::string> command;
     std::string mountpoint;  // as the command sees it; empty: a fresh one
-    std::optional<std::uint64_t> timeout_ms, memory_bytes;
+    std::optional<std::uint64_t> timeout_ms, memory_bytes, max_processes;
     std::uint64_t output_bytes = 0;  // kept of each stream, at most
     bool confined = true;
     bool network = false;
     session::Timestamp created;
+    bool has_ended = false;  // as far as anybody has noted it
   };
   void add(const Run& run);
   std::optional<Run> find(const session::SessionId& id) const;
   // Oldest first.
   std::vector<Run> list() const;
-  std::vector<Run> list_of(const std::string& owner) const;
+  struct Position {
+    session::Timestamp created;
+    std::string id;
+  };
+  // At most `limit` of those behind the position, oldest first; of one owner, or of all.
+  std::vector<Run> list_after(const Position& position, const std::optional<std::string>& owner,
+                              std::size_t limit) const;
+  // Those of which nobody has noted that they have ended, oldest first.
+  std::vector<Run> unended_of(const std::string& owner) const;
+  void note_ended(const session::SessionId& id);
+  // But for the newest `kept`, oldest first.
+  std::vector<session::SessionId> ended_of(const std::string& owner, std::size_t kept) const;
   void forget(const session::SessionId& id);
 
  private:

@@ -3,6 +3,9 @@
 #include <array>
 #include <string>
 
+#include "storage/durable_file.h"
+#include "storage/file_lookup.h"
+
 namespace escrow::storage {
 namespace {
 
@@ -10,7 +13,7 @@ using session::Errc;
 using session::Error;
 
 // Paths and other names of any bytes are BLOBs; lists of them are joined with a NUL after each.
-constexpr std::array<const char*, 3> kCatalogMigrations = {R"(
+constexpr std::array<const char*, 4> kCatalogMigrations = {R"(
   CREATE TABLE session (
     id TEXT PRIMARY KEY NOT NULL,
     state TEXT NOT NULL,
@@ -69,10 +72,13 @@ constexpr std::array<const char*, 3> kCatalogMigrations = {R"(
   CREATE INDEX denial_by_number ON denial (number);
   CREATE TABLE denial_counter (last INTEGER NOT NULL);
   INSERT INTO denial_counter VALUES (0);
+)",
+                                                              R"(
+  ALTER TABLE session ADD COLUMN updating_to TEXT;
 )"};
 
 // A savepoint or a fork is a new row of `layer`; nothing is copied.
-constexpr std::array<const char*, 1> kSessionMigrations = {R"(
+constexpr std::array<const char*, 2> kSessionMigrations = {R"(
   CREATE TABLE layer (
     id INTEGER PRIMARY KEY NOT NULL,
     parent INTEGER,
@@ -102,6 +108,9 @@ constexpr std::array<const char*, 1> kSessionMigrations = {R"(
     PRIMARY KEY (layer, first)
   ) WITHOUT ROWID;
   CREATE TABLE counter (name TEXT PRIMARY KEY NOT NULL, value INTEGER NOT NULL) WITHOUT ROWID;
+)", R"(
+  ALTER TABLE node ADD COLUMN era INTEGER NOT NULL DEFAULT 0;
+  ALTER TABLE node ADD COLUMN durable BLOB;
 )"};
 
 constexpr std::int32_t kCatalogId = 0x65736363;  // "escc"
@@ -132,6 +141,19 @@ const Schema& catalog_schema() {
 const Schema& session_schema() {
   static const Schema schema{"session journal", kSessionId, kSessionMigrations};
   return schema;
+}
+
+// SQLite syncs the directory of the log at each connection's first commit, but passes over an error of it. So whoever
+// makes the log sees to its name, and from then on it stays when the last connection closes.
+Database open_durable(const std::string& path, const Schema& schema) {
+  const bool has_log = is_there(path + "-wal");
+  Database database(path, {.create = true});
+  database.execute("PRAGMA synchronous = FULL");
+  if (database.text("PRAGMA journal_mode") != "wal") database.execute("PRAGMA journal_mode = WAL");
+  migrate(database, schema);
+  if (!has_log) sync_directory(parent_of(path));
+  database.keep_log();
+  return database;
 }
 
 void migrate(Database& database, const Schema& schema) {

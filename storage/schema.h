@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "storage/sqlite.h"
 
@@ -21,6 +22,9 @@ struct Schema {
 const Schema& catalog_schema();
 // <session>/session.db
 const Schema& session_schema();
+
+// Opens or creates a database whose transactions are on disk when they are committed: WAL, synchronous=FULL.
+Database open_durable(const std::string& path, const Schema& schema);
 
 // Brings `database` to the schema's newest version; an empty database gets all of it. Safe between processes.
 void migrate(Database& database, const Schema& schema);

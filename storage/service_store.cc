@@ -2,6 +2,7 @@
 
 #include <openssl/evp.h>
 
+#include <algorithm>
 #include <array>
 #include <new>
 #include <utility>
@@ -19,7 +20,7 @@ using session::SessionId;
 namespace {
 
 // Lists of names and values are joined with a NUL after each.
-constexpr std::array<const char*, 3> kMigrations = {R"(
+constexpr std::array<const char*, 5> kMigrations = {R"(
   CREATE TABLE repository (
     name TEXT PRIMARY KEY NOT NULL, path BLOB NOT NULL UNIQUE, registered_by TEXT NOT NULL
   ) WITHOUT ROWID;
@@ -55,19 +56,27 @@ constexpr std::array<const char*, 3> kMigrations = {R"(
     WHEN request_key LIKE 'run %' THEN '/v1/runs ' || substr(request_key, length('run ') + 1)
     ELSE '/v1/sessions ' || request_key END
   WHERE request_key IS NOT NULL AND request_key NOT LIKE '/v1/repositories/% %';
+)",
+                                                     R"(
+  CREATE INDEX request_by_age ON request (created_s);
+  CREATE INDEX session_by_repository ON session (repository);
+  CREATE INDEX session_by_mountpoint ON session (mountpoint) WHERE mountpoint <> x'';
+)",
+                                                     R"(
+  CREATE TABLE time_mark (
+    number INTEGER PRIMARY KEY CHECK (number = 1),
+    boot TEXT NOT NULL, since_boot_ms INTEGER NOT NULL, time_ms INTEGER NOT NULL
+  );
 )"};
 
 constexpr std::int32_t kServiceId = 0x65736364;  // "escd"
+constexpr std::size_t kForgottenAtOnce = 256;    // sessions in one transaction
 constexpr std::string_view kFacts =
     "SELECT id, repository, owner, external_id, request_key, message, mountpoint, labels FROM session ";
 
 Database open_database(const std::string& path) {
   static const Schema schema{"service database", kServiceId, kMigrations};
-  Database database(path, {.create = true});
-  database.execute("PRAGMA synchronous = FULL");
-  if (database.text("PRAGMA journal_mode") != "wal") database.execute("PRAGMA journal_mode = WAL");
-  migrate(database, schema);
-  return database;
+  return open_durable(path, schema);
 }
 
 template <typename Pairs>
@@ -150,7 +159,9 @@ struct ServiceStore::Connection {
   Statement read_session{database, std::string(kFacts) + "WHERE id = ?"};
   Statement read_by_request{database, std::string(kFacts) + "WHERE owner = ? AND request_key = ?"};
   Statement read_by_external{database, std::string(kFacts) + "WHERE owner = ? AND external_id = ?"};
-  Statement read_sessions{database, std::string(kFacts) + "ORDER BY id"};
+  Statement read_mounted{database, std::string(kFacts) +
+                                       "INDEXED BY session_by_mountpoint WHERE mountpoint <> x'' ORDER BY id"};
+  Statement read_ids{database, "SELECT id FROM session WHERE repository = ?"};
   Statement set_mountpoint{database, "UPDATE session SET mountpoint = ?2 WHERE id = ?1 AND mountpoint IS NOT ?2"};
   Statement forget_session{database, "DELETE FROM session WHERE id = ?"};
   Statement set_terms{database,
@@ -167,12 +178,14 @@ struct ServiceStore::Connection {
                          "WHERE lease_until_ms IS NOT NULL"};
   Statement read_overdue{database,
                          "SELECT session, 1 FROM terms WHERE lease_until_ms <= ?1 UNION ALL "
-                         "SELECT session, 0 FROM terms WHERE deadline_ms <= ?1"};
+                         "SELECT session, 0 FROM terms WHERE deadline_ms <= ?2"};
   Statement end_terms{database,
                       "UPDATE terms SET lease_until_ms = NULL, deadline_ms = NULL WHERE session = ?"};
   Statement set_mount_options{database,
                               "INSERT INTO terms (session, lease_ms, mount_options) VALUES (?, 0, ?) "
                               "ON CONFLICT (session) DO UPDATE SET mount_options = excluded.mount_options"};
+  Statement read_time_mark{database, "SELECT boot, since_boot_ms, time_ms FROM time_mark"};
+  Statement keep_time_mark{database, "REPLACE INTO time_mark VALUES (1, ?, ?, ?)"};
   Statement forget_terms{database, "DELETE FROM terms WHERE session = ?"};
   Statement read_request{database,
                          "SELECT body_hash, status, content_type, body, headers FROM request "
@@ -183,11 +196,12 @@ struct ServiceStore::Connection {
                            "UPDATE request SET status = ?4, content_type = ?5, body = ?6, headers = ?7 "
                            "WHERE principal = ?1 AND route = ?2 AND key = ?3"};
   Statement release_request{database, "DELETE FROM request WHERE principal = ? AND route = ? AND key = ?"};
-  Statement forget_keys{database,
-                        "UPDATE session SET request_key = NULL WHERE request_key IS NOT NULL AND EXISTS "
-                        "(SELECT 1 FROM request WHERE principal = session.owner AND created_s < ? AND "
-                        "session.request_key = substr(route, length('POST ') + 1) || ' ' || key)"};
-  Statement forget_requests{database, "DELETE FROM request WHERE created_s < ?"};
+  Statement read_old_requests{database,
+                              "SELECT principal, route, key FROM request WHERE created_s < ? "
+                              "ORDER BY created_s LIMIT ?"};
+  Statement forget_key{database,
+                       "UPDATE session SET request_key = NULL WHERE owner = ?1 AND "
+                       "request_key = substr(?2, length('POST ') + 1) || ' ' || ?3"};
 };
 
 ServiceStore::ServiceStore(const std::string& database_path)
@@ -251,9 +265,19 @@ std::optional<ServiceStore::SessionFacts> ServiceStore::session_by_request(const
   return found.empty() ? std::nullopt : std::optional(std::move(found.front()));
 }
 
-std::vector<ServiceStore::SessionFacts> ServiceStore::sessions() const {
+std::vector<ServiceStore::SessionFacts> ServiceStore::mounted() const {
   auto guard = connection_.lock();
-  return (*guard)->read((*guard)->read_sessions.run());
+  return (*guard)->read((*guard)->read_mounted.run());
+}
+
+std::vector<SessionId> ServiceStore::sessions_of(const std::string& repository) const {
+  auto guard = connection_.lock();
+  auto run = (*guard)->read_ids.run(repository);
+  std::vector<SessionId> ids;
+  while (run.next()) {
+    if (const auto id = SessionId::parse(run.bytes(0))) ids.push_back(*id);
+  }
+  return ids;
 }
 
 void ServiceStore::set_mountpoint(const SessionId& id, const std::string& mountpoint) {
@@ -268,11 +292,17 @@ void ServiceStore::clear_mountpoints(const std::vector<SessionId>& ids) {
   });
 }
 
-void ServiceStore::forget_session(const SessionId& id) {
-  writes_.run(connection_, [&](Connection& connection) {
-    connection.forget_session.execute(id.text());
-    connection.forget_terms.execute(id.text());
-  });
+void ServiceStore::forget_session(const SessionId& id) { forget_sessions({id}); }
+
+void ServiceStore::forget_sessions(const std::vector<SessionId>& ids) {
+  for (std::size_t first = 0; first < ids.size(); first += kForgottenAtOnce) {
+    writes_.run(connection_, [&](Connection& connection) {
+      for (std::size_t at = first; at < std::min(ids.size(), first + kForgottenAtOnce); ++at) {
+        connection.forget_session.execute(ids[at].text());
+        connection.forget_terms.execute(ids[at].text());
+      }
+    });
+  }
 }
 
 ServiceStore::Terms ServiceStore::terms(const SessionId& id) const {
@@ -293,9 +323,9 @@ bool ServiceStore::renew_lease(const SessionId& id, std::uint64_t lease_ms, std:
 
 void ServiceStore::renew_all_leases(std::int64_t now_ms) { (*connection_.lock())->renew_leases.execute(now_ms); }
 
-std::vector<ServiceStore::Overdue> ServiceStore::overdue(std::int64_t now_ms) const {
+std::vector<ServiceStore::Overdue> ServiceStore::overdue(std::int64_t lease_now_ms, std::int64_t now_ms) const {
   auto guard = connection_.lock();
-  auto run = (*guard)->read_overdue.run(now_ms);
+  auto run = (*guard)->read_overdue.run(lease_now_ms, now_ms);
   std::vector<Overdue> found;
   while (run.next()) {
     if (const auto id = SessionId::parse(run.bytes(0))) found.push_back({.id = *id, .is_lease = run.integer(1) != 0});
@@ -308,6 +338,19 @@ void ServiceStore::end_terms(const SessionId& id) { (*connection_.lock())->end_t
 void ServiceStore::set_mount_options(const SessionId& id, const std::string& options) {
   writes_.run(connection_, [&](Connection& connection) {
     connection.set_mount_options.execute(id.text(), options);
+  });
+}
+
+std::optional<ServiceStore::TimeMark> ServiceStore::time_mark() const {
+  auto guard = connection_.lock();
+  auto run = (*guard)->read_time_mark.run();
+  if (!run.next()) return std::nullopt;
+  return TimeMark{.boot = run.bytes(0), .since_boot_ms = run.integer(1), .time_ms = run.integer(2)};
+}
+
+void ServiceStore::keep_time_mark(const TimeMark& mark) {
+  writes_.run(connection_, [&](Connection& connection) {
+    connection.keep_time_mark.execute(mark.boot, mark.since_boot_ms, mark.time_ms);
   });
 }
 
@@ -377,11 +420,19 @@ void ServiceStore::release(const Request& request) {
   });
 }
 
-void ServiceStore::forget_requests(std::int64_t before_s) {
+bool ServiceStore::forget_requests(std::int64_t before_s, std::size_t most) {
+  std::vector<std::array<std::string, 3>> old;
   writes_.run(connection_, [&](Connection& connection) {
-    connection.forget_keys.execute(before_s);
-    connection.forget_requests.execute(before_s);
+    {
+      auto run = connection.read_old_requests.run(before_s, static_cast<std::int64_t>(most));
+      while (run.next()) old.push_back({run.bytes(0), run.bytes(1), run.bytes(2)});
+    }
+    for (const auto& [principal, route, key] : old) {
+      connection.forget_key.execute(principal, route, key);
+      connection.release_request.execute(principal, route, key);
+    }
   });
+  return old.size() == most;
 }
 
 }  // namespace escrow::storage

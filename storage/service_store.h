@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -47,7 +48,7 @@ class ServiceStore {
   // How long it may stay open, and how it is mounted.
   struct Terms {
     std::uint64_t lease_ms = 0;      // a lease's length; 0: none
-    std::int64_t lease_until_ms = 0;  // since the epoch; 0: none
+    std::int64_t lease_until_ms = 0;  // of the service's time; 0: none
     std::int64_t deadline_ms = 0;    // of the session; 0: none
     std::string mount_options;       // as `escrow mount -o` takes them
   };
@@ -55,11 +56,15 @@ class ServiceStore {
   void add_session(const SessionFacts& facts, const std::optional<Terms>& terms = std::nullopt);
   std::optional<SessionFacts> session(const session::SessionId& id) const;
   std::optional<SessionFacts> session_by_request(const std::string& owner, const std::string& request_key) const;
-  std::vector<SessionFacts> sessions() const;
+  // Those that are to be mounted.
+  std::vector<SessionFacts> mounted() const;
+  std::vector<session::SessionId> sessions_of(const std::string& repository) const;
   void set_mountpoint(const session::SessionId& id, const std::string& mountpoint);
   // Of sessions that are not to be mounted again.
   void clear_mountpoints(const std::vector<session::SessionId>& ids);
   void forget_session(const session::SessionId& id);
+  // However many: in several transactions, with room for others in between.
+  void forget_sessions(const std::vector<session::SessionId>& ids);
 
   Terms terms(const session::SessionId& id) const;
   // `lease_ms` from now on; 0: as long as before. False when there is no lease, or it has run out: that is for ever.
@@ -70,11 +75,19 @@ class ServiceStore {
     session::SessionId id;
     bool is_lease;  // or it is the deadline
   };
-  std::vector<Overdue> overdue(std::int64_t now_ms) const;
+  std::vector<Overdue> overdue(std::int64_t lease_now_ms, std::int64_t now_ms) const;
   // The session has ended.
   void end_terms(const session::SessionId& id);
   // How it is mounted from now on, whoever opened it.
   void set_mount_options(const session::SessionId& id, const std::string& options);
+
+  // How far the service's time had come (daemon/service/service_time.h) that long after the start of which boot.
+  struct TimeMark {
+    std::string boot;
+    std::int64_t since_boot_ms = 0, time_ms = 0;
+  };
+  std::optional<TimeMark> time_mark() const;
+  void keep_time_mark(const TimeMark& mark);
 
   // ---- Requests with a key.
   struct Request {
@@ -95,8 +108,9 @@ class ServiceStore {
   Claim claim(const Request& request, std::int64_t now_s, Answer& answer);
   void record(const Request& request, const Answer& answer);
   void release(const Request& request);
-  // What is older than `before_s` is forgotten, and which session it was that a key has opened.
-  void forget_requests(std::int64_t before_s);
+  // Forgets requests that are older than `before_s`, and which session their key has opened: the oldest first, at most
+  // `most` of them, in one short transaction, because everybody else waits for it. True: there may be more of them.
+  bool forget_requests(std::int64_t before_s, std::size_t most);
 
  private:
   // Of requests that this process answers at the moment: principal, route, key.

@@ -41,6 +41,15 @@ class Database {
   // fsync(2) of the database file itself, through SQLite's own descriptor: closing another one of the same file
   // would drop SQLite's locks (fcntl(2)).
   void sync_main_file();
+  // The write-ahead log stays, empty, when the last connection closes, and shrinks when it starts anew.
+  void keep_log();
+  // Nobody but checkpoint() does one from now on; log_pages() tells how long the log is.
+  void checkpoint_by_hand();
+  int log_pages() const noexcept { return *log_pages_; }
+  // sqlite3_wal_checkpoint_v2() with SQLITE_CHECKPOINT_...: a result code.
+  int checkpoint(int mode) noexcept;
+  // Whether the call that just failed did so in a sync: what it was to bring to disk may be lost.
+  bool has_failed_to_sync() const noexcept;
   // close() leaves the write-ahead log as it is.
   void forget_checkpoint_on_close() noexcept;
 
@@ -53,8 +62,10 @@ class Database {
   struct Close {
     void operator()(sqlite3* handle) const noexcept { sqlite3_close_v2(handle); }
   };
-  std::string path_;                         // constant
-  std::unique_ptr<sqlite3, Close> handle_;   // constant
+  std::string path_;                         // constant, as all here
+  bool may_create_;
+  std::unique_ptr<int> log_pages_ = std::make_unique<int>(0);  // SQLite has its address
+  std::unique_ptr<sqlite3, Close> handle_;
 };
 
 // Bytes bound as a BLOB; a string is bound as TEXT.

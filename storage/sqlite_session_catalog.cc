@@ -24,7 +24,7 @@ constexpr std::string_view kColumns =
     "read_only, ephemeral, keep_on_failure, excludes, base, \"commit\", swap_from, swap_to, exit_code, message, "
     "mountpoint, last_error, conflicts, created_s, created_ns, changed_s, changed_ns, policies, contained_symlinks, "
     "require_approval, approval_expires_s, command, result, expires_s, expires_ns, reviewer, review_comment, "
-    "counts_added, counts_modified, counts_deleted, limit_bytes, limit_files";
+    "counts_added, counts_modified, counts_deleted, limit_bytes, limit_files, updating_to";
 
 std::string sql_select(std::string_view rest) {
   return "SELECT " + std::string(kColumns) + " FROM session " + std::string(rest);
@@ -58,11 +58,7 @@ Database open_catalog(const std::string& path) {
   // Two processes that create the database at once: SQLite's busy handler does not wait for a change of journal mode.
   for (int attempt = 0;; ++attempt) {
     try {
-      Database database(path, {.create = true});
-      database.execute(kSynced);
-      if (database.text("PRAGMA journal_mode") != "wal") database.execute("PRAGMA journal_mode = WAL");
-      migrate(database, catalog_schema());
-      return database;
+      return open_durable(path, catalog_schema());
     } catch (const Error& error) {
       if (error.code() != Errc::busy || attempt == 1000) throw;
     }
@@ -169,6 +165,7 @@ SessionRecord decode(const Database& database, const Statement::Run& row) {
   record.counts = reader.optional_counts();
   for (std::uint64_t* value : {&options.limits.staged_bytes, &options.limits.files})
     *value = static_cast<std::uint64_t>(reader.integer());
+  record.updating_to = reader.optional_id();
   return record;
 }
 
@@ -193,12 +190,16 @@ void put_row(Statement& statement, const SessionRecord& record) {
                     record.expires ? std::optional(std::int64_t{record.expires->nanoseconds}) : std::nullopt,
                     record.reviewer, record.review_comment, count(&session::ChangeCounts::added),
                     count(&session::ChangeCounts::modified), count(&session::ChangeCounts::deleted),
-                    options.limits.staged_bytes, options.limits.files);
+                    options.limits.staged_bytes, options.limits.files, hex_of(record.updating_to));
+}
+
+Error no_session(const SessionId& id) {
+  return Error(Errc::no_session, "there is no session " + id.text() + "; `escrow sessions` lists them");
 }
 
 std::string sql_put(const char* verb) {
   std::string sql = std::string(verb) + " INTO session (" + std::string(kColumns) + ") VALUES (?";
-  for (int i = 1; i < 46; ++i) sql += ", ?";
+  for (int i = 1; i < 47; ++i) sql += ", ?";
   return sql + ")";
 }
 
@@ -225,8 +226,7 @@ struct SqliteSessionCatalog::Connection {
 
   void change(State expected, const SessionRecord& record, const std::string& who, const std::string& why) {
     const std::optional<State> stored = state_of(record.id);
-    if (!stored)
-      throw Error(Errc::no_session, "there is no session " + record.id.text() + "; `escrow sessions` lists them");
+    if (!stored) throw no_session(record.id);
     if (*stored != expected || (session::is_final(expected) && record.state != expected))
       throw Error(Errc::wrong_state, "session " + record.id.text() + " is " + session::name_of(*stored) +
                                          ": it cannot become " + session::name_of(record.state));
@@ -261,6 +261,7 @@ struct SqliteSessionCatalog::Connection {
   Statement insert{database, sql_put("INSERT")};
   Statement replace{database, sql_put("REPLACE")};
   Statement read_one{database, sql_select("WHERE id = ?1")};
+  Statement read_ids{database, "SELECT id FROM session"};
   Statement read_state{database, "SELECT state FROM session WHERE id = ?1"};
   Statement read_all{database, sql_select("ORDER BY created_s, created_ns, id")};
   // 'g' sorts behind every hexadecimal digit.
@@ -333,6 +334,15 @@ std::vector<SessionId> SqliteSessionCatalog::find_by_prefix(const std::string& p
   return ids;
 }
 
+std::set<SessionId> SqliteSessionCatalog::ids() const {
+  auto guard = connection_.lock();
+  auto run = (*guard)->read_ids.run();
+  std::set<SessionId> ids;
+  while (run.next())
+    if (auto id = SessionId::parse(run.bytes(0))) ids.insert(*id);
+  return ids;
+}
+
 std::vector<SessionRecord> SqliteSessionCatalog::list() const {
   auto guard = connection_.lock();
   auto run = (*guard)->read_all.run();
@@ -364,6 +374,16 @@ void SqliteSessionCatalog::note(const SessionRecord& record, const std::string& 
     *guard = std::make_unique<Connection>((*guard)->database.path());
   }
   if (failure) std::rethrow_exception(failure);
+}
+
+void SqliteSessionCatalog::remark(const SessionId& id, Timestamp when, const std::string& who,
+                                  const std::string& what) {
+  writes_.run(connection_, [&](Connection& connection) {
+    const std::optional<State> state = connection.state_of(id);
+    if (!state) throw no_session(id);
+    const char* name = session::name_of(*state);
+    connection.add_history.execute(id.text(), when.seconds, when.nanoseconds, name, name, who, what);
+  });
 }
 
 void SqliteSessionCatalog::add_denials(const SessionId& id, const std::vector<DenialCount>& denials) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -30,12 +31,15 @@ class SqliteSessionCatalog final : public session::SessionCatalog {
   void note(const session::SessionRecord& record, const std::string& who, const std::string& why) override;
   void transition(session::State expected, const session::SessionRecord& record, const std::string& who,
                   const std::string& why) override;
+  void remark(const session::SessionId& id, session::Timestamp when, const std::string& who,
+              const std::string& what) override;
   void add_denials(const session::SessionId& id, const std::vector<session::DenialCount>& denials) override;
   std::vector<session::DenialCount> denials(const session::SessionId& id) const override;
   void prune(session::Timestamp before) override;
   // Forgets one session, its history and denials; only a final one.
   void forget(const session::SessionId& id);
 
+  std::set<session::SessionId> ids() const;
   // Oldest first.
   std::vector<Transition> history(const session::SessionId& id) const;
   std::vector<NumberedTransition> transitions_after(std::int64_t number, std::size_t limit) const;

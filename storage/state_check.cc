@@ -9,6 +9,7 @@
 
 #include "session/error.h"
 #include "storage/durable_file.h"
+#include "storage/file_lookup.h"
 #include "storage/file_session_directories.h"
 #include "storage/file_staging_area.h"
 #include "storage/journal_codec.h"
@@ -25,8 +26,6 @@ using session::Error;
 using session::NodeId;
 using session::NodeRow;
 using session::StagingId;
-
-bool is_there(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 
 // Runs `check`; what it throws becomes a problem, but for `busy`: somebody is working there.
 void collect(std::vector<Problem>& problems, const std::string& where, const std::function<void()>& check) {
@@ -60,6 +59,12 @@ void check_version(Database& database, const Schema& schema) {
     throw Error(Errc::damaged_repository, database.path() + " is not an Escrow " + schema.title);
 }
 
+// The process that was making it died; it never held anything, and the session's next use makes it.
+bool is_unmade(Database& database) {
+  return database.integer("PRAGMA user_version") == 0 && database.integer("PRAGMA application_id") == 0 &&
+         database.integer("SELECT count(*) FROM sqlite_schema") == 0;
+}
+
 class SessionCheck {
  public:
   SessionCheck(std::string directory, std::string where)
@@ -79,23 +84,30 @@ class SessionCheck {
   void check_database() {
     Database database(directory_ + "/session.db", {.exclusive = true, .busy_timeout_ms = 0});
     database.forget_checkpoint_on_close();
+    if (is_unmade(database)) return;
     check_version(database, session_schema());
     if (!check_integrity(database, where_, problems_)) return;
     check_nodes(database);
     check_edges(database);
     check_blocks(database);
-    readable_ = true;
   }
 
   void check_nodes(Database& database) {
+    // The first version had no durable form: all that it named was to be there.
+    const bool is_first = database.integer("PRAGMA user_version") < 2;
     Statement statement(database, "SELECT node, mode, uid, gid, rdev, accessed_s, accessed_ns, modified_s, "
                                   "modified_ns, changed_s, changed_ns, base, base_mode, base_length, staging, "
-                                  "block_map, target, xattrs, layer FROM node ORDER BY layer, node");
+                                  "block_map, target, xattrs, " +
+                                      std::string(is_first ? "0, NULL" : "era, durable") +
+                                      " FROM node ORDER BY layer, node");
     for (auto row = statement.run(); row.next();) {
       collect(problems_, where_, [&] {
         const NodeRow node = decode_node(database.path(), row);
         if ((node.mode & S_IFMT) == 0) report("node " + std::to_string(node.node.value) + " has no file type");
-        if (node.staging) named_[node.staging] = node.node;
+        // What was never synced, a power loss may have taken.
+        const bool is_whole = node.era == 0 || node.era == staging_.era();
+        const StagingId required = is_whole ? node.staging : node.durable.staging;
+        if (required) required_[required] = node.node;
       });
     }
   }
@@ -119,15 +131,12 @@ class SessionCheck {
     }
   }
 
+  // A staging file without a row is no problem: one that was removed leaves its record in the log of small files, and
+  // one that was made in the last moments before a kill is removed by the session's next use.
   void check_files() {
-    std::set<StagingId> present;
-    for (const StagingId id : staging_.list()) {
-      present.insert(id);
-      if (readable_ && !named_.contains(id))
-        report("staging file " + FileStagingArea::file_name(id) +
-               " belongs to no node: a process died before it recorded the file; the session's next use removes it");
-    }
-    for (const auto& [id, node] : named_)
+    const std::vector<StagingId> listed = staging_.list();
+    const std::set<StagingId> present(listed.begin(), listed.end());
+    for (const auto& [id, node] : required_)
       if (!present.contains(id))
         report("staging file " + FileStagingArea::file_name(id) + " of node " + std::to_string(node.value) +
                " is missing: the file's content is lost; `escrow discard` takes its path back to the base");
@@ -137,8 +146,7 @@ class SessionCheck {
   const std::string where_;
   const TieredStagingArea staging_;
   std::vector<Problem> problems_;
-  std::map<StagingId, NodeId> named_;  // by rows
-  bool readable_ = false;              // named_ is complete
+  std::map<StagingId, NodeId> required_;  // by rows
 };
 
 }  // namespace

@@ -39,7 +39,6 @@ TieredStagingArea::TieredStagingArea(std::string directory, std::size_t descript
     Small small;
     small.place = place;
     small.size = place.length;
-    small.resident = false;
     small.was_synced = true;
     shard(id).lock()->files.emplace(id, std::move(small));
   }
@@ -66,11 +65,20 @@ bool TieredStagingArea::is_small(StagingId id) const {
   return find(*guard, id) != nullptr;
 }
 
-void TieredStagingArea::load_bytes(Small& small) const {
-  if (small.resident) return;
-  small.bytes.resize(small.size);
-  if (small.place) log_.read(small.place, 0, std::as_writable_bytes(std::span(small.bytes)));
-  small.resident = true;
+std::string TieredStagingArea::bytes_of(StagingId id, const Small& small) const {
+  if (small.dirty) return small.bytes;
+  if (small.damaged)
+    throw session::Error(session::Errc::input_output, "the disk lost the bytes of the staging file " +
+                                                          FileStagingArea::file_name(id) + "; write the file anew");
+  std::string bytes(small.size, '\0');
+  if (small.place) log_.read(small.place, 0, std::as_writable_bytes(std::span(bytes)));
+  return bytes;
+}
+
+void TieredStagingArea::make_dirty(Shard& shard, StagingId id, Small& small) {
+  shard.dirty.push_back(id);
+  small.dirty = true;
+  dirty_bytes_ += small.bytes.size();
 }
 
 template <typename Change>
@@ -78,21 +86,21 @@ bool TieredStagingArea::change_small(StagingId id, std::uint64_t new_size, Chang
   auto guard = shard(id).lock();
   Small* const small = find(*guard, id);
   if (!small) return false;
+  if (new_size == 0) small->damaged = false;  // nothing is left that could be lost
   if (new_size > kSmallBytes || small->appends >= kAppendLimit || !has_room_) {
     give_own_file(*guard, id);
     return false;
   }
-  load_bytes(*small);
   if (!small->dirty) {
-    guard->dirty.push_back(id);
-    small->dirty = true;
-    dirty_bytes_ += small->bytes.size();
+    if (new_size > 0) small->bytes = bytes_of(id, *small);
+    make_dirty(*guard, id, *small);
   }
   const std::uint64_t before = small->bytes.size();
   change(small->bytes);
   dirty_bytes_ += small->bytes.size() - before;  // modulo 2^64, so that it may shrink
   small->size = static_cast<std::uint32_t>(small->bytes.size());
   small->changes += 1;
+  small->moves = false;
   return true;
 }
 
@@ -109,9 +117,9 @@ bool TieredStagingArea::is_promised(const Small& small) const {
 }
 
 void TieredStagingArea::give_own_file(Shard& shard, StagingId id) {
-  Small& small = *find(shard, id);
-  load_bytes(small);
-  files_.create_with(id, std::as_bytes(std::span(small.bytes)), is_promised(small));
+  const Small& small = *find(shard, id);
+  const std::string bytes = bytes_of(id, small);
+  files_.create_with(id, std::as_bytes(std::span(bytes)), is_promised(small));
   forget(shard, id);
 }
 
@@ -124,8 +132,7 @@ void TieredStagingArea::create(StagingId id) {
   auto guard = shard(id).lock();
   const auto [made, is_new] = guard->files.try_emplace(id);
   if (!is_new) throw session::Error(session::Errc::input_output, "a staging id was given out twice");
-  made->second.dirty = true;
-  guard->dirty.push_back(id);
+  make_dirty(*guard, id, made->second);
 }
 
 void TieredStagingArea::remove(StagingId id) {
@@ -163,22 +170,31 @@ std::size_t TieredStagingArea::read(StagingId id, std::uint64_t offset, std::spa
     auto guard = shard(id).lock();
     if (const Small* small = find(*guard, id)) {
       if (offset >= small->size) return 0;
-      if (!small->resident) return log_.read(small->place, offset, out);
       const std::size_t count = std::min<std::uint64_t>(out.size(), small->size - offset);
-      std::memcpy(out.data(), small->bytes.data() + offset, count);
+      if (!small->dirty && !small->damaged) return log_.read(small->place, offset, out.first(count));
+      const std::string& bytes = small->dirty ? small->bytes : bytes_of(id, *small);
+      std::memcpy(out.data(), bytes.data() + offset, count);
       return count;
     }
   }
   return files_.read(id, offset, out);
 }
 
-void TieredStagingArea::write(StagingId id, std::uint64_t offset, std::span<const std::byte> bytes) {
+bool TieredStagingArea::write_small(StagingId id, std::uint64_t offset, std::span<const std::byte> bytes) {
   const bool done = change_small(id, offset + bytes.size(), [&](std::string& content) {
     if (content.size() < offset + bytes.size()) content.resize(offset + bytes.size());
     std::memcpy(content.data() + offset, bytes.data(), bytes.size());
   });
-  if (!done) return files_.write(id, offset, bytes);
-  if (dirty_bytes_ > kDirtyLimitBytes) write_behind();
+  if (done && dirty_bytes_ > kDirtyLimitBytes) write_behind();
+  return done;
+}
+
+void TieredStagingArea::write(StagingId id, std::uint64_t offset, std::span<const std::byte> bytes) {
+  if (!write_small(id, offset, bytes)) files_.write(id, offset, bytes);
+}
+
+void TieredStagingArea::write_copy(StagingId id, std::uint64_t offset, std::span<const std::byte> bytes) {
+  if (!write_small(id, offset, bytes)) files_.write_copy(id, offset, bytes);
 }
 
 void TieredStagingArea::truncate(StagingId id, std::uint64_t size_bytes) {
@@ -205,10 +221,7 @@ void TieredStagingArea::zero_range(StagingId id, std::uint64_t offset, std::uint
 std::optional<std::uint64_t> TieredStagingArea::seek(StagingId id, std::uint64_t offset, SeekTarget target) const {
   {
     auto guard = shard(id).lock();
-    if (const Small* small = find(*guard, id)) {
-      if (offset >= small->size) return std::nullopt;
-      return target == SeekTarget::data ? offset : small->size;
-    }
+    if (const Small* small = find(*guard, id)) return session::seek_all_data(small->size, offset, target);
   }
   return files_.seek(id, offset, target);
 }
@@ -253,57 +266,119 @@ void TieredStagingArea::settle(const std::vector<Waiting>& waiting, const std::v
     small->was_synced = is_promised(*small);
     if (small->place) log_.release(small->place);
     small->place = places[i];
-    small->appends += 1;
+    if (!small->moves) small->appends += 1;
     if (small->changes != item.changes) {
       guard->dirty.push_back(item.id);
       continue;
     }
     dirty_bytes_ -= small->bytes.size();
-    small->dirty = false;
-    small->resident = false;
-    small->bytes = {};
+    small->dirty = small->moves = false;
+    std::string().swap(small->bytes);  // an assignment would keep the memory
   }
 }
 
 void TieredStagingArea::write_behind() {
-  const auto busy = appending_.lock();
-  const std::vector<Waiting> waiting = take_waiting();
-  if (waiting.empty()) return log_.remove_unused();
-  std::vector<SmallFileLog::Record> records;
-  records.reserve(waiting.size());
-  for (const Waiting& item : waiting) records.push_back({item.id, item.bytes});
-  std::vector<SmallFileLog::Place> places;
+  {
+    const auto busy = appending_.lock();
+    empty_failed_segments();
+    for (const std::uint32_t segment : log_.wasteful()) empty_segment(segment);
+    const std::vector<Waiting> waiting = take_waiting();
+    if (!waiting.empty()) {
+      std::vector<SmallFileLog::Record> records;
+      records.reserve(waiting.size());
+      for (const Waiting& item : waiting) records.push_back({item.id, item.bytes});
+      std::vector<SmallFileLog::Place> places;
+      try {
+        places = log_.append(records);
+      } catch (...) {
+        give_back(waiting);
+        throw;
+      }
+      settle(waiting, places);
+      measure_room();
+    }
+  }
+  log_.remove_unused();
+}
+
+// ---- records that are to lie elsewhere ----
+
+// Takes what counts in a segment into memory, to be appended anew.
+void TieredStagingArea::empty_segment(std::uint32_t segment) {
+  for (const StagingId id : log_.ids_in(segment)) {
+    auto guard = shard(id).lock();
+    Small* const small = find(*guard, id);
+    if (!small || small->dirty || small->place.segment != segment) continue;
+    if (auto bytes = log_.read_checked(id, small->place)) {
+      small->bytes = std::move(*bytes);
+      small->moves = true;
+      make_dirty(*guard, id, *small);
+    } else {
+      log_.release(std::exchange(small->place, {}));
+      small->damaged = true;
+    }
+  }
+}
+
+void TieredStagingArea::empty_failed_segments() {
+  for (const std::uint32_t segment : log_.failed()) empty_segment(segment);
+}
+
+session::StagingArea::Lost TieredStagingArea::lost(StagingId id) const {
+  {
+    auto guard = shard(id).lock();
+    if (const Small* small = find(*guard, id)) {
+      Lost lost;
+      if (small->damaged) lost.written.add(0, session::ByteRanges::kEnd);
+      return lost;
+    }
+  }
+  return files_.lost(id);
+}
+
+// ---- syncs ----
+
+// Where a segment cannot be synced, its bytes are read at once: as long as the kernel still has them.
+void TieredStagingArea::sync_log() {
   try {
-    places = log_.append(records);
+    log_.sync();
   } catch (...) {
-    give_back(waiting);
+    empty_failed_segments();
     throw;
   }
-  settle(waiting, places);
-  measure_room();
 }
 
 void TieredStagingArea::sync(StagingId id) {
   if (is_small(id)) {
     write_behind();
-    log_.sync();
+    sync_log();
     // Grown meanwhile: what moved before the record was on disk is in the file only.
-    if (is_small(id)) return;
+    auto guard = shard(id).lock();
+    if (const Small* small = find(*guard, id)) {
+      if (small->damaged) bytes_of(id, *small);
+      return;
+    }
   }
   files_.sync(id);
 }
 
 void TieredStagingArea::sync_directory() {
   write_behind();
-  log_.sync();
+  sync_log();
   files_.sync_directory();
 }
 
 void TieredStagingArea::sync_all() {
   write_behind();
-  log_.sync();
+  sync_log();
   files_.sync_all();
 }
+
+std::uint64_t TieredStagingArea::held_bytes() const {
+  return files_.held_bytes() + log_.space().held_bytes + dirty_bytes_;
+}
+
+std::uint64_t TieredStagingArea::era() const { return files_.era(); }
 
 session::StagingArea::FreeSpace TieredStagingArea::free_space() const { return files_.free_space(); }
 

@@ -5,10 +5,11 @@
 // and removing a small file costs no system call: what changed is appended to the log by write_behind(), and sooner
 // when much waits. Where the disk is nearly full each file is its own, so that a write that does not fit fails at once.
 // An id that has a file of its own and a record is the file's. A small file that was removed may be listed again after
-// a restart, for as long as others share its segment.
+// a restart, for as long as others share its segment. A segment of the log of which little counts is emptied: what
+// counts is appended again. So is what lies in a segment that a sync failed for.
 //
-// Thread-safe; the order of operations on one id is the caller's to keep. Locks, in this order: appending_, a shard,
-// the log's. Durability and errors as session/staging_area.h says.
+// Thread-safe; the order of operations on one id is the caller's to keep, but for sync(). Locks, in this order:
+// appending_, a shard, the log's. Durability and errors as session/staging_area.h says.
 #pragma once
 
 #include <array>
@@ -39,6 +40,7 @@ class TieredStagingArea final : public session::StagingArea {
   session::StagingUsage usage(session::StagingId id) const override;
   std::size_t read(session::StagingId id, std::uint64_t offset, std::span<std::byte> out) const override;
   void write(session::StagingId id, std::uint64_t offset, std::span<const std::byte> bytes) override;
+  void write_copy(session::StagingId id, std::uint64_t offset, std::span<const std::byte> bytes) override;
   void truncate(session::StagingId id, std::uint64_t size_bytes) override;
   void allocate(session::StagingId id, std::uint64_t offset, std::uint64_t length, bool extend) override;
   void punch_hole(session::StagingId id, std::uint64_t offset, std::uint64_t length) override;
@@ -47,22 +49,27 @@ class TieredStagingArea final : public session::StagingArea {
                                     session::SeekTarget target) const override;
   std::unique_ptr<session::RawFile> raw(session::StagingId id) override;
   bool has_writers(session::StagingId id) const override;
+  std::uint64_t era() const override;
+  Lost lost(session::StagingId id) const override;
   void write_behind() override;
   void sync(session::StagingId id) override;
   void sync_directory() override;
   void sync_all() override;
+  std::uint64_t held_bytes() const override;
+  void limit_waste(std::uint64_t bytes) override { log_.limit_waste(bytes); }
   FreeSpace free_space() const override;
 
  private:
   struct Small {
-    std::string bytes;           // while resident
+    std::string bytes;           // while it is dirty
     SmallFileLog::Place place;   // of the newest record
     std::uint32_t size = 0;
     std::uint32_t changes = 0;   // since it was made or loaded
-    std::uint8_t appends = 0;
-    bool resident = true;
-    bool dirty = false;          // and so resident, and in `dirty`
+    std::uint8_t appends = 0;    // of what was changed
+    bool dirty = false;          // the bytes are in memory and wait for a record; the id is in Shard::dirty
     bool was_synced = false;     // a record of it, newest or older, may be on disk: an fsync was promised
+    bool moves = false;          // dirty only because its record is to lie elsewhere
+    bool damaged = false;        // its record is lost
   };
   struct Shard {
     std::unordered_map<session::StagingId, Small> files;
@@ -79,15 +86,21 @@ class TieredStagingArea final : public session::StagingArea {
   session::Synchronized<Shard>& shard(session::StagingId id) const { return shards_[id.value % kShards]; }
   static Small* find(Shard& shard, session::StagingId id);
   // Runs `change` on the small file and marks it; false when the file is not small, or is no longer now.
+  // False when the file is not small, or no longer now.
+  bool write_small(session::StagingId id, std::uint64_t offset, std::span<const std::byte> bytes);
   template <typename Change>
   bool change_small(session::StagingId id, std::uint64_t new_size, Change change);
-  void load_bytes(Small& small) const;
+  std::string bytes_of(session::StagingId id, const Small& small) const;
+  void make_dirty(Shard& shard, session::StagingId id, Small& small);
   bool is_promised(const Small& small) const;
   void forget(Shard& shard, session::StagingId id);
   void give_own_file(Shard& shard, session::StagingId id);
   void give_own_file(session::StagingId id);
   bool is_small(session::StagingId id) const;
   void measure_room() noexcept;
+  void empty_segment(std::uint32_t segment);
+  void empty_failed_segments();
+  void sync_log();
   std::vector<Waiting> take_waiting();
   void give_back(const std::vector<Waiting>& waiting);
   void settle(const std::vector<Waiting>& waiting, const std::vector<SmallFileLog::Place>& places);

@@ -15,7 +15,7 @@ using session::SessionId;
 namespace {
 
 // Options are names and values, a NUL after each.
-constexpr std::array<const char*, 1> kMigrations = {R"(
+constexpr std::array<const char*, 2> kMigrations = {R"(
   CREATE TABLE volume (
     name TEXT PRIMARY KEY NOT NULL, options BLOB NOT NULL, created_s INTEGER NOT NULL
   ) WITHOUT ROWID;
@@ -28,6 +28,10 @@ constexpr std::array<const char*, 1> kMigrations = {R"(
     ran_out_of_memory INTEGER NOT NULL, hides_stops INTEGER NOT NULL, is_unmounted INTEGER NOT NULL,
     ending TEXT NOT NULL, exit_code INTEGER, keep_result INTEGER NOT NULL
   ) WITHOUT ROWID;
+)",
+                                                     R"(
+  CREATE INDEX mount_by_volume ON mount (volume, created_ns, session);
+  CREATE INDEX mount_by_age ON mount (created_ns, session);
 )"};
 
 constexpr std::int32_t kVolumeStoreId = 0x65736376;  // "escv"
@@ -38,11 +42,7 @@ constexpr std::string_view kMount =
 
 Database open_database(const std::string& path) {
   static const Schema schema{"database of volumes", kVolumeStoreId, kMigrations};
-  Database database(path, {.create = true});
-  database.execute("PRAGMA synchronous = FULL");
-  if (database.text("PRAGMA journal_mode") != "wal") database.execute("PRAGMA journal_mode = WAL");
-  migrate(database, schema);
-  return database;
+  return open_durable(path, schema);
 }
 
 std::string join(const std::map<std::string, std::string>& options) {

@@ -85,4 +85,8 @@ std::string deflate(int level, std::span<const std::byte> bytes) {
   return out;
 }
 
+std::uint32_t crc32_of(std::string_view bytes) {
+  return static_cast<std::uint32_t>(::crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+}
+
 }  // namespace escrow::storage

@@ -9,6 +9,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace escrow::storage {
@@ -62,5 +63,7 @@ class Deflater {
 
 // One-shot, for small objects.
 std::string deflate(int level, std::span<const std::byte> bytes);
+
+std::uint32_t crc32_of(std::string_view bytes);
 
 }  // namespace escrow::storage

@@ -14,6 +14,6 @@ do(install -m 644 ${CMAKE_CURRENT_LIST_DIR}/copyright ${documents}/copyright)
 file(REMOVE ${documents}/LICENSE)
 file(RENAME ${documents}/CHANGELOG.md ${documents}/changelog)
 do(gzip --best --no-name ${documents}/changelog ${root}/usr/share/man/man1/escrow.1
-  ${root}/usr/share/man/man8/escrowd.8)
+  ${root}/usr/share/man/man7/escrow-policy.7 ${root}/usr/share/man/man8/escrowd.8)
 # Else the umask of who builds it decides.
 do(find ${root} -type d -exec chmod 755 {} +)

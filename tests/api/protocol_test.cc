@@ -51,6 +51,65 @@ TEST(Protocol, EveryRequestComesThrough) {
   for (const DiffFormat format : {DiffFormat::name_status, DiffFormat::stat, DiffFormat::patch}) {
     EXPECT_EQ(through_the_wire(DiffRequest{.format = format}, decode_request).format, format);
   }
+  through_the_wire(ChangesRequest{}, decode_request);
+  through_the_wire(TrafficRequest{}, decode_request);
+  for (const std::string& path : kHardNames) {
+    const ReadFileRequest read{.path = path, .offset = 5, .most_bytes = std::uint64_t{1} << 40};
+    const ReadFileRequest got = through_the_wire(read, decode_request);
+    EXPECT_EQ(std::tuple(got.path, got.offset, got.most_bytes), std::tuple(path, read.offset, read.most_bytes));
+    EXPECT_EQ(through_the_wire(RemoveFileRequest{.path = path}, decode_request).path, path);
+    for (const std::optional<bool> executable : {std::optional<bool>(), std::optional(true), std::optional(false)}) {
+      const WriteFileRequest sent{.path = path, .executable = executable};
+      EXPECT_EQ(through_the_wire(sent, decode_request).executable, executable);
+    }
+    EXPECT_EQ(decode_asked(encode(UpdateRequest{}, path)).who, path);
+  }
+}
+
+TEST(Protocol, ChangesComeThroughWithTheirEntriesAndSizes) {
+  const session::TreeEntry entry{
+      .name = {}, .mode = session::GitMode::executable, .id = *session::ObjectId::from_hex(std::string(40, 'a'))};
+  const ChangesAnswer sent{
+      .changes = {{.change = {.path = kHardNames.back(),
+                              .did = session::Did::modified,
+                              .before = entry,
+                              .after = entry},
+                   .size_before = 7,
+                   .size_after = {}},
+                  {.change = {.path = "new", .did = session::Did::added, .before = {}, .after = entry},
+                   .size_before = {},
+                   .size_after = 0}},
+      .omitted = {}};
+  const ChangesAnswer got = through_the_wire(sent, decode_answer);
+  ASSERT_EQ(got.changes.size(), 2u);
+  for (std::size_t at = 0; at < 2; ++at) {
+    EXPECT_EQ(got.changes[at].change.path, sent.changes[at].change.path);
+    EXPECT_EQ(got.changes[at].change.did, sent.changes[at].change.did);
+    EXPECT_EQ(got.changes[at].change.before, sent.changes[at].change.before);
+    EXPECT_EQ(got.changes[at].change.after, sent.changes[at].change.after);
+    EXPECT_EQ(got.changes[at].size_before, sent.changes[at].size_before);
+    EXPECT_EQ(got.changes[at].size_after, sent.changes[at].size_after);
+  }
+}
+
+TEST(Protocol, FilesAndTrafficComeThrough) {
+  for (const std::string& bytes : kHardNames) {
+    const FileAnswer sent{
+        .bytes = bytes, .mode = 0100755, .size_bytes = std::uint64_t{1} << 40, .version = "v", .is_new = true};
+    const FileAnswer got = through_the_wire(sent, decode_answer);
+    EXPECT_EQ(std::tuple(got.bytes, got.mode, got.size_bytes, got.version, got.is_new),
+              std::tuple(sent.bytes, sent.mode, sent.size_bytes, sent.version, sent.is_new));
+  }
+  const TrafficAnswer sent{.operations = {{.name = "lookup", .count = 3, .within = {1, 2}, .seconds = 0.25}},
+                           .staged_bytes = 9,
+                           .cache_hits = 4,
+                           .cache_misses = 5};
+  const TrafficAnswer got = through_the_wire(sent, decode_answer);
+  ASSERT_EQ(got.operations.size(), 1u);
+  EXPECT_EQ(got.operations[0].name, "lookup");
+  EXPECT_EQ(got.operations[0].within, sent.operations[0].within);
+  EXPECT_EQ(got.operations[0].seconds, 0.25);
+  EXPECT_EQ(std::tuple(got.staged_bytes, got.cache_hits, got.cache_misses), std::tuple(9u, 4u, 5u));
 }
 
 TEST(Protocol, AStatusAnswerCarriesTheWholeRecord) {

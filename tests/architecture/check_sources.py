@@ -20,6 +20,7 @@ MAY_INCLUDE = {  # the layer rule: which folders' headers a folder may include
     "api": {"api", "session"},
     "daemon": set(PRODUCT_FOLDERS),
 }
+ROOMS = ("process", "console", "host", "import", "client", "cli", "service")  # of daemon/, lowest first
 FOREIGN = (  # a pattern of system headers, their name in messages, the only folder that may include them
     (r"fuse(_\w+)?\.h|fuse3?/.*|linux/fuse\.h", "libfuse", "fuse"),
     (r"nlohmann/.*", "nlohmann_json", "api"),
@@ -40,10 +41,15 @@ EXEMPT = {  # (file, header): why it may
     ("api/bearer_token.cc", "openssl/rand.h"): "the same",
     ("api/http_client.cc", "openssl/ssl.h"): "the name of the server that Asio does not send",
     ("api/listening.cc", "openssl/ssl.h"): "the settings of TLS that Asio has no word for",
-    ("daemon/message_channel.cc", "sys/socket.h"): "socketpair(2) and frames between processes of one run: no API",
+    ("daemon/process/message_channel.cc", "sys/socket.h"): "frames between processes of one run: no API",
+    ("daemon/process/network_namespace.cc", "sys/socket.h"): "turning a loopback on is an ioctl of a socket",
+    ("fuse/helper_process.cc", "sys/socket.h"): "socketpair(2) with a child of its own: no API",
+    ("fuse/helper_process.cc", "sys/wait.h"): "only another process may wait for a mount of this one",
 }
 MAX_LINES = 600
 MAX_COLUMNS = 120
+LEDGER = "tests/REQUIREMENTS.md"
+CONTRACTS = ("fuse/SEMANTICS.md", "session/INVARIANTS.md")
 REQUIREMENTS = (
     [f"T{n}" for n in range(1, 15)] + [f"M{n}" for n in range(1, 6)] + [f"H{n}" for n in range(1, 5)]
     + [f"S{n}" for n in range(1, 4)] + [f"W{n}" for n in range(1, 8)] + [f"B{n}" for n in range(1, 11)])
@@ -122,8 +128,16 @@ def layers(sources):
             yield path, number, f'"{header}" must be written from the top of the project, as in "{folder}/..."'
         elif target in PRODUCT_FOLDERS and "/" in header and not is_system and target not in MAY_INCLUDE[folder]:
             yield path, number, f'{folder}/ must not include "{header}": it may only see {sorted(MAY_INCLUDE[folder])}'
+        elif folder == target == "daemon" and room_rank(header) > room_rank(path):
+            yield path, number, f'daemon/{path.split("/")[1]}/ must not include "{header}": the order is {ROOMS}'
         elif is_system and folder == "session" and re.search(r"[./]", header):
             yield path, number, f"session/ must not include <{header}>: it uses the C++ standard library only"
+
+
+def room_rank(path):
+    """Of a file of daemon/: how many rooms it may include; the programs' own files lie above all of them."""
+    room = path.split("/")[1]
+    return ROOMS.index(room) if room in ROOMS else len(ROOMS)
 
 
 def foreign_libraries(sources):
@@ -218,9 +232,9 @@ def unknown_tests(text, tests):
 
 
 def status_table(sources):
-    """README's status table has a row per requirement, and a "yes" names a test that exists."""
+    """The ledger has a row per requirement, and a "yes" names a test that exists."""
     tests, seen = sources.tests(), {}
-    for number, header, cells in tables(sources.text.get("README.md", "")):
+    for number, header, cells in tables(sources.text.get(LEDGER, "")):
         ids = [i for i in re.split(r"[,\s]+", cells[0]) if i in REQUIREMENTS]
         if not ids or header[0].lower() != "id":
             continue
@@ -228,28 +242,27 @@ def status_table(sources):
         row = " | ".join(cells[1:])
         yes = [c for c in cells if re.match(r"(\*\*)?yes\b", c, re.IGNORECASE)]
         if not yes and not any(c.lower().startswith(("not yet", "partly")) for c in cells):
-            yield "README.md", number, f'{cells[0]}: the status is "yes", "partly" or "not yet"'
+            yield LEDGER, number, f'{cells[0]}: the status is "yes", "partly" or "not yet"'
         if yes and not TEST_NAME.search(row):
-            yield "README.md", number, f'{cells[0]}: "yes", but no test is named'
+            yield LEDGER, number, f'{cells[0]}: "yes", but no test is named'
         for name in unknown_tests(row, tests):
-            yield "README.md", number, f"{cells[0]}: there is no test {name}"
+            yield LEDGER, number, f"{cells[0]}: there is no test {name}"
     for requirement in REQUIREMENTS:
         if requirement not in seen:
-            yield "README.md", 1, f"requirement {requirement} has no row in the status table"
+            yield LEDGER, 1, f"requirement {requirement} has no row in the status table"
 
 
 def documented_tests(sources):
     """Every test that a document names exists; a table with a "test" column names one in each row."""
     tests = sources.tests()
-    for path in ("fuse/SEMANTICS.md", "session/INVARIANTS.md", "README.md"):
+    for path in CONTRACTS:
         if path not in sources.text:
             yield path, 1, "is missing"
-            continue
-        text = sources.text[path]
+    for path, text in sources.having(".md"):
         for number, line in enumerate(text.split("\n"), 1):
             for name in unknown_tests(line, tests):
                 yield path, number, f"there is no test {name}"
-        for number, header, cells in tables(text) if path != "README.md" else ():
+        for number, header, cells in tables(text) if path in CONTRACTS else ():
             columns = [i for i, name in enumerate(header) if name.lower() in ("test", "tests")]
             if columns and not any(TEST_NAME.search(cells[i]) for i in columns if i < len(cells)):
                 yield path, number, f"names no test: {cells[0]}"

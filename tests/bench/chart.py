@@ -6,7 +6,7 @@ import sys
 from xml.sax.saxutils import escape
 
 SYSTEMS = {"fuse-overlayfs": "#b8bcc4", "escrow": "#1f6feb", "escrow-raw": "#8250df"}
-LABELS = {"escrow-raw": "escrow --io passthrough"}
+LABELS = {"escrow-raw": "escrow --io passthrough", "escrow-writeback": "escrow --io writeback"}
 LEFT, WIDTH, BAR, GAP, TOP = 240, 480, 11, 12, 64
 LIMIT = 1.5  # longer bars are cut, and say their number
 

@@ -2,7 +2,7 @@
 // the start of the process.
 //
 //   bench_ops open-read-close FILE COUNT
-//   bench_ops create DIRECTORY COUNT BYTES         in sub-directories of 1000
+//   bench_ops create DIRECTORY COUNT BYTES [PIECE] in sub-directories of 1000; written by pieces of so many bytes
 //   bench_ops write-sequential FILE BYTES          1 MiB each, then fsync
 //   bench_ops read-sequential FILE                 1 MiB each
 //   bench_ops write-random FILE COUNT              4 KiB each, inside the existing file, then fsync
@@ -85,15 +85,16 @@ void open_read_close(const std::string& path, std::uint64_t count) {
   for (std::uint64_t i = 0; i < count; ++i) File(path, O_RDONLY).read_some(buffer);
 }
 
-void create(const std::string& directory, std::uint64_t count, std::uint64_t bytes) {
-  const std::vector<char> content = random_bytes(bytes);
+void create(const std::string& directory, std::uint64_t count, std::uint64_t bytes, std::uint64_t piece) {
+  const std::vector<char> content = random_bytes(piece);
   std::string folder;
   for (std::uint64_t i = 0; i < count; ++i) {
     if (i % 1000 == 0) {
       folder = directory + "/" + std::to_string(i / 1000);
       if (::mkdir(folder.c_str(), 0755) != 0) fail("mkdir " + folder);
     }
-    File(folder + "/" + std::to_string(i), O_WRONLY | O_CREAT | O_EXCL).write_all(content);
+    File file(folder + "/" + std::to_string(i), O_WRONLY | O_CREAT | O_EXCL);
+    for (std::uint64_t written = 0; written < bytes; written += piece) file.write_all(content);
   }
 }
 
@@ -136,7 +137,7 @@ void run(const std::vector<std::string>& words) {
   const auto number = [&](std::size_t index) { return std::stoull(words.at(index)); };
   const std::string& operation = words.at(0);
   if (operation == "open-read-close") return open_read_close(words.at(1), number(2));
-  if (operation == "create") return create(words.at(1), number(2), number(3));
+  if (operation == "create") return create(words.at(1), number(2), number(3), number(words.size() > 4 ? 4 : 3));
   if (operation == "write-sequential") return write_sequential(words.at(1), number(2));
   if (operation == "read-sequential") return read_sequential(words.at(1));
   if (operation == "write-random") return write_random(words.at(1), number(2));

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """How many durable commits escrowd takes from 1, 8 and 64 clients on one branch, against git worktree scripts.
 
-usage: service_load.py --build DIR [--clients 1,8,64] [--seconds 15] [--directory DIR]
+usage: service_load.py --build DIR [--clients 1,8,64] [--seconds 15] [--directory DIR] [--systems NAME,...]
 
 Each client, again and again, opens a session, rewrites its own file in the session's mount and ends the session with
-exit status 0; `finish` is answered when the commit is on disk. The other side does the same work with git alone: git
+exit status 0; `finish` is answered when the commit is on disk. With `--systems "escrow run"` each client runs a process
+of its own for each commit. The other side does the same work with git alone: git
 worktree add, the file, git commit, and git update-ref onto a head that is still the one it was rebased on, with every
 object and reference synced. Needs root and /dev/fuse. Prints a table; exits with 1 when anything was answered with an
 error, or when a commit that was reported is not in the branch. It is no test of speed.
@@ -60,7 +61,8 @@ class Escrow:
         shutil.copytree(seed, self.repository)
         subprocess.run([f'{programs}/escrow', '--repo', self.repository, 'init'], check=True, capture_output=True)
         config = {'socket': self.socket, 'state_directory': f'{self.directory}/state',
-                  'repository_roots': [self.directory], 'mount_roots': [f'{self.directory}/mounts']}
+                  'repository_roots': [self.directory], 'mount_roots': [f'{self.directory}/mounts'],
+                  'operators': ['user:root']}
         with open(f'{self.directory}/config.json', 'w', encoding='ascii') as file:
             json.dump(config, file)
         self.log = open(f'{self.directory}/log', 'wb')
@@ -92,19 +94,80 @@ class Escrow:
             raise RuntimeError(f'the session is {ended}')
         return ended['commit']
 
+    def processes(self):
+        """escrowd and the hosts of its sessions."""
+        pid = self.process.pid
+        with open(f'/proc/{pid}/task/{pid}/children', encoding='ascii') as children:
+            found = [pid, *map(int, children.read().split())]
+        for thread in os.listdir(f'/proc/{pid}/task'):
+            try:
+                with open(f'/proc/{pid}/task/{thread}/children', encoding='ascii') as children:
+                    found += map(int, children.read().split())
+            except OSError:
+                pass  # it has ended
+        return set(found)
+
     def resident_kib(self):
-        with open(f'/proc/{self.process.pid}/status', encoding='ascii') as status:
-            return next(int(line.split()[1]) for line in status if line.startswith('VmRSS'))
+        """Pages of files, which the processes share, count once. (Their smaps would take the time of the load.)"""
+        pages = 0
+        for pid in self.processes():
+            try:
+                with open(f'/proc/{pid}/statm', encoding='ascii') as memory:
+                    _, resident, of_files, *_ = map(int, memory.read().split())
+            except (OSError, ValueError):
+                continue  # it has ended
+            pages += resident if pid == self.process.pid else resident - of_files
+        return pages * os.sysconf('SC_PAGE_SIZE') // 1024
 
     def cpu_seconds(self):
-        with open(f'/proc/{self.process.pid}/stat', encoding='ascii') as stat:
-            fields = stat.read().rpartition(')')[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
+        """Also of hosts that have ended and were reaped."""
+        ticks = 0
+        for pid in self.processes():
+            try:
+                with open(f'/proc/{pid}/stat', encoding='ascii') as stat:
+                    ticks += sum(map(int, stat.read().rpartition(')')[2].split()[11:15]))
+            except OSError:
+                pass  # it has ended
+        return ticks / os.sysconf('SC_CLK_TCK')
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(60)
         self.log.close()
+
+
+class Runs:
+    """The same, each by an `escrow run` of its own: processes that know nothing of one another."""
+    name = 'escrow run'
+
+    def __init__(self, programs, directory, seed):
+        self.directory, self.program = f'{directory}/runs', f'{programs}/escrow'
+        os.makedirs(self.directory)
+        self.repository = f'{self.directory}/data.git'
+        shutil.copytree(seed, self.repository)
+        subprocess.run([self.program, '--repo', self.repository, 'init'], check=True, capture_output=True)
+
+    def client(self, number):
+        return f'{self.directory}/result-{number}.json'
+
+    def commit(self, connection, number, turn):
+        ended = subprocess.run([self.program, '--repo', self.repository, 'run', '--result', connection, '--',
+                                'sh', '-c', f'echo turn {turn} of client {number} > {path_of(number)}'],
+                               capture_output=True, text=True, check=False)
+        if ended.returncode != 0:
+            raise RuntimeError(f'the run ended with {ended.returncode}: {ended.stderr}')
+        with open(connection, encoding='utf-8') as file:
+            return json.load(file)['commit']
+
+    def resident_kib(self):
+        return 0
+
+    def cpu_seconds(self):
+        own = os.times()
+        return own.children_user + own.children_system
+
+    def stop(self):
+        pass
 
 
 class Worktrees:
@@ -214,13 +277,14 @@ def main():
     parser.add_argument('--systems', default='escrowd,git worktree')
     options = parser.parse_args()
     directory = os.path.realpath(tempfile.mkdtemp(prefix='escrowd-load-', dir=options.directory))
-    failed = False
+    failed, systems = False, []
     try:
         seed = make_repository(directory)
         print('| clients | system | commits/s | p50 ms | p99 ms | CPU ms a commit | errors | resident MiB over time |')
         print('|---|---|---|---|---|---|---|---|', flush=True)
-        wanted = [system for system in (Escrow, Worktrees) if system.name in options.systems.split(',')]
-        systems = [system(f'{options.build}/daemon', directory, seed) for system in wanted]
+        wanted = [system for system in (Escrow, Runs, Worktrees) if system.name in options.systems.split(',')]
+        for system in wanted:
+            systems.append(system(f'{options.build}/daemon', directory, seed))
         for turn, clients in enumerate(int(text) for text in options.clients.split(',')):
             for system in systems:
                 done, errors, resident, taken, cpu = measure(system, clients, options.seconds, turn * 1_000_000)
@@ -233,9 +297,9 @@ def main():
                       f'{len(errors) + len(lost)} | {memory} |', flush=True)
                 for message in errors[:3]:
                     print(message, file=sys.stderr)
+    finally:
         for system in systems:
             system.stop()
-    finally:
         with open('/proc/self/mounts', encoding='utf-8', errors='surrogateescape') as table:
             points = [line.split()[1] for line in table if line.split()[1].startswith(directory + '/')]
         for point in points:

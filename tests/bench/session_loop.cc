@@ -14,8 +14,8 @@
 #include <variant>
 #include <vector>
 
-#include "daemon/repository_context.h"
-#include "daemon/session_host.h"
+#include "daemon/host/repository_context.h"
+#include "daemon/host/session_host.h"
 
 namespace {
 

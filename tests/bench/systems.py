@@ -191,7 +191,8 @@ def available(context, wanted=None):
     for system in (Overlay("overlayfs", context), FuseOverlay("fuse-overlayfs", context), Escrow("escrow", context),
                    Escrow("escrow-opens", context, "--opens", "daemon"),
                    EscrowPolicy("escrow-policy", context),
-                   Escrow("escrow-raw", context, "--io", "passthrough"), Floor("floor", context)):
+                   Escrow("escrow-raw", context, "--io", "passthrough"),
+                   Escrow("escrow-writeback", context, "--io", "writeback"), Floor("floor", context)):
         if wanted and system.name not in wanted:
             continue
         try:

@@ -72,8 +72,12 @@ class Workloads:
         os.mkdir(f"{self.root}/created")
         return self.ops("create", f"{self.root}/created", self.context.creates, 4096)
 
+    def create_in_pieces(self):
+        os.mkdir(f"{self.root}/pieces")
+        return self.ops("create", f"{self.root}/pieces", self.context.creates // 4, 16384, 512)
+
     def remove(self):
-        return timed('rm -rf "$1/untarred" "$1/created"', self.root)
+        return timed('rm -rf "$1/untarred" "$1/created" "$1/pieces"', self.root)
 
     def table(self):
         """(name, function) in the order they run."""
@@ -89,6 +93,7 @@ class Workloads:
             ("open+read+close of one file", self.open_read_close),
             ("untar small files", lambda: self.quietly(self.untar)),
             ("create+write 4 KiB+close", lambda: self.quietly(self.create)),
+            ("create+32 writes of 512 bytes+close", lambda: self.quietly(self.create_in_pieces)),
             ("rm -rf of those", self.remove),
             ("write sequentially, fsync", lambda: self.quietly(
                 lambda: self.ops("write-sequential", self.big, big))),

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""README.md's container quick start, line by line as it is written, with real docker. The image of its name is made
-here from busybox, and what its first line installs is there: deploy/try-containers.sh does all on a fresh machine.
+"""The container quick start of deploy/README.md, line by line as it is written, with real docker. The image of its
+name is made here from busybox, and what its first line installs is there: deploy/try-containers.sh does all of it on a
+fresh machine.
 """
 import os
 import re
@@ -10,7 +11,7 @@ from runtimes import expect, expect_equal, main, source
 
 
 def commands():
-    section = source('README.md').split('### In a container\n')[1].split('\n### ')[0]
+    section = source('deploy/README.md').split('## In a container\n')[1].split('\n## ')[0]
     return re.search(r'^```sh\n(.*?)^```', section, re.MULTILINE | re.DOTALL).group(1).splitlines()
 
 

@@ -58,10 +58,20 @@ def TheImageSaysWhoAndWhat(machine):
     status, _, err = machine.container(['--uid', '1234', '--gid', '1234'], 'id -u > who; echo y >> a.txt')
     expect_equal(f'status ({err})', status, 0)
     expect_equal('who', machine.git('show', 'main:who'), '1234')
-    machine.make_image('as-name', 'USER builder')
-    status, _, err = machine.container([], 'id', image='as-name')
+    # A name is what the image's own passwd and group say.
+    machine.write_in_image('etc/passwd', 'root:x:0:0::/:/bin/sh\nbuilder:x:1234:4321::/:/bin/sh\n')
+    machine.write_in_image('etc/group', 'root:x:0:\nbuilder:x:4321:\nstaff:x:50:\n')
+    for user, who in (('builder', '1234:4321'), ('builder:staff', '1234:50'), ('1000:staff', '1000:50')):
+        machine.make_image('as-name', f'USER {user}')
+        status, _, err = machine.container([], 'echo "$(id -u):$(id -g)" > who; busybox stat -c %u:%g a.txt >> who',
+                                           image='as-name')
+        expect_equal(f'status ({err})', status, 0)
+        expect_equal(f'who {user} is, and whose the files are', machine.git('show', 'main:who'), f'{who}\n{who}')
+    machine.make_image('as-nobody', 'USER no-such-user')
+    status, _, err = machine.container([], 'id', image='as-nobody')
     expect_equal('status', status, 125)
-    expect('--uid' in err, err)
+    expect('no-such-user' in err and '--uid' in err, err)
+    machine.expect_clean()
 
 
 def ALinkThatLeadsOutOfTheMountCannotBeFollowed(machine):
@@ -130,6 +140,58 @@ def CancelWinsOverAContainerThatExitsWithZero(machine):
     machine.expect_clean()
 
 
+def OnlyASignalThatAsksForAnEndCancels(machine):
+    hears = 'trap "echo heard > new" HUP USR1; echo up; until [ -e new ]; do sleep 0.1; done; exit 0'
+    for number in ('HUP', 'USR1'):
+        run, name = started(machine, [], hears.replace('new', f'new-{number}'))
+        machine.run('docker', 'kill', '--signal', number, name)
+        expect_equal(f'status after SIG{number}', run.wait(timeout=60), 0)
+        expect_equal('content', machine.git('show', f'main:new-{number}'), 'heard')
+    # But where it is what the container is to be stopped with.
+    run, name = started(machine, ['--runtime-arg=--stop-signal=SIGHUP'], hears)
+    machine.run('docker', 'stop', name)
+    expect_equal('status after a stop', run.wait(timeout=60), 128 + signal.SIGHUP)
+    machine.expect_clean()
+
+
+def TheTimeOfGraceIsCountedOnce(machine):
+    """By what a deaf container wrote last, and kept: its clock knows nothing of how long the runtime takes to end."""
+    script = 'trap "" TERM; date +%s > first; while true; do date +%s > new; mv new last; sleep 0.1; done'
+    began = time.monotonic()
+    status, _, err = machine.container(['--timeout', '1s', '--grace', '6s', '--keep-on-failure'], script)
+    expect(time.monotonic() - began >= 7, 'a second and 6 s of grace were not waited for')
+    expect_equal(f'status ({err})', status, 124)
+    kept = f'refs/sessions/{machine.last_session()["session"]}'
+    lived = int(machine.git('show', f'{kept}:last')) - int(machine.git('show', f'{kept}:first'))
+    expect(lived <= 11, f'it lived for {lived} s: more than a second, 6 s of grace, and what the runtime took')
+    machine.expect_clean()
+
+
+def OptionsThatBreakARunAreRefusedByName(machine):
+    before = machine.git('rev-parse', 'main')
+    arguments = ['--name=x', '--rm', '--detach', '-d', '-itd', '-d=true', '--restart=always', '--sig-proxy=false',
+                 '--user=1', '-u1', '--user', '--rmi']
+    if machine.runtime.name == 'podman':
+        arguments += ['--stop-signal=TERM', '--pidfile=x', '--rootfs']
+    for argument in arguments:
+        status, _, err = machine.container([f'--runtime-arg={argument}'], 'echo x > new')
+        expect_equal(f'status of {argument} ({err})', status, 125)
+        expect(f'--runtime-arg={argument} cannot be used' in err and err.count('\n') == 1, f'{argument}: {err}')
+    expect_equal('sessions', json.loads(machine.escrow('audit', '--json')), machine.imported)
+    # Their letters and words may be values.
+    status, _, err = machine.container(['--runtime-arg=-eD=-d', '--runtime-arg=--env=A=--rm', '--runtime-arg=-lname=d'],
+                                       'echo "$D $A" > new')
+    expect_equal(f'status ({err})', (status, machine.git('show', 'main:new')), (0, '-d --rm'))
+    # An image that another argument names is not the one that would be recorded.
+    machine.make_image('another')
+    status, _, err = machine.container(['--runtime-arg=another', '--runtime-arg=sh', '--runtime-arg=-c',
+                                        '--runtime-arg=echo y > new'], 'exit 0')
+    expect_equal(f'status ({err})', status, 125)
+    expect('another image' in err, err)
+    expect_equal('commits', machine.git('rev-list', '--count', f'{before}..main'), '1')
+    machine.expect_clean()
+
+
 def WhenEscrowIsKilledTheContainerGoesToo(machine):
     before = machine.git('rev-parse', 'main')
     run, name = started(machine, [], TRAPS)
@@ -167,8 +229,17 @@ def OutOfMemoryRollsBack(machine):
     status, _, err = machine.container(['--runtime-arg=--memory=32m', '--runtime-arg=--memory-swap=32m'],
                                        'echo x > new; exec tail /dev/zero')
     expect_equal(f'status ({err})', status, 137)
-    reasons = ['oom'] if machine.runtime.name == 'docker' else ['oom', 'exit_status']  # podman may not have been told
-    expect(machine.last_session()['reason'] in reasons, machine.last_session()['reason'])
+    expect_equal('the reason', machine.last_session()['reason'], 'oom')
+    expect_equal('the branch', machine.git('rev-parse', 'main'), before)
+    machine.expect_clean()
+
+
+def OutOfMemoryOfAChildRollsBackWhateverItsParentMakesOfIt(machine):
+    before = machine.git('rev-parse', 'main')
+    for script in ('echo x > new; tail /dev/zero; exit 0', 'tail /dev/zero; echo x > new; sleep 1; exit 0') * 2:
+        status, _, err = machine.container(['--runtime-arg=--memory=32m', '--runtime-arg=--memory-swap=32m'], script)
+        expect_equal(f'status ({err})', status, 125)
+        expect_equal('the reason', machine.last_session()['reason'], 'oom')
     expect_equal('the branch', machine.git('rev-parse', 'main'), before)
     machine.expect_clean()
 
@@ -194,6 +265,15 @@ def BadInputIsRefusedBeforeAnythingIsOpened(machine):
         status, _, err = machine.container(options, 'exit 0', image=image, environment=environment)
         expect(status not in (0, 127), f'{options}: status {status}')
         expect(words in err, f'{options}: {err}')
+    # What is meant for a container never runs here instead.
+    marker = f'{machine.directory}/marker'
+    for options, words in ((['--image', ''], '--image: it is empty'), (['--runtime', 'docker'], 'requires --image'),
+                           (['--pull', 'never'], 'requires --image'), (['--runtime-arg=--rm'], 'requires --image')):
+        result = subprocess.run([machine.escrow_program, '--repo', machine.repository, 'run', *options, '--', 'touch',
+                                 marker], env=machine.environment, capture_output=True, text=True, check=False,
+                                timeout=60)
+        expect(result.returncode == 125 and words in result.stderr, f'{options}: {result}')
+        expect(not os.path.exists(marker), f'{options}: the command ran on the machine')
     expect_equal('sessions', json.loads(machine.escrow('audit', '--json')), machine.imported)
     machine.expect_clean()
 

@@ -26,11 +26,20 @@ def source(path):
         return file.read()
 
 
+def is_alive(pid_file):
+    """Whether the process of this file is there, and no zombie."""
+    with contextlib.suppress(OSError):
+        with open(pid_file, encoding='ascii') as file, open(f'/proc/{file.read().strip()}/stat', 'rb') as stat:
+            return stat.read().rsplit(b')', 1)[1].split()[0] != b'Z'
+    return False
+
+
 class Docker:
     name = 'docker'
 
     def __init__(self, directory):
         self.environment = {'DOCKER_HOST': f'unix://{directory}/docker.sock'}
+        self.containerd = f'{directory}/exec/containerd/containerd.pid'
         self.log = open(f'{directory}/dockerd.log', 'wb')  # pylint: disable=consider-using-with
         self.api = f'{directory}/docker.sock'
         self.command = [
@@ -42,6 +51,10 @@ class Docker:
         self.start()
 
     def start(self):
+        # One that is on its way out, or a zombie, would be taken for one that serves.
+        eventually("the containerd of the dockerd before has ended", lambda: not is_alive(self.containerd))
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.containerd)
         self.server = subprocess.Popen(  # pylint: disable=consider-using-with
             self.command, stdout=self.log, stderr=self.log)
         eventually('dockerd answers', lambda: subprocess.run(
@@ -50,7 +63,7 @@ class Docker:
 
     def stop(self):
         self.server.terminate()
-        self.server.wait(timeout=30)
+        self.server.wait(timeout=100)
 
 
 class Podman:
@@ -79,7 +92,7 @@ class Podman:
     def stop(self):
         if self.server is not None:
             self.server.terminate()
-            self.server.wait(timeout=30)
+            self.server.wait(timeout=100)
 
 
 class Machine:
@@ -107,13 +120,19 @@ class Machine:
         os.makedirs(f'{root}/bin', exist_ok=True)
         os.makedirs(f'{root}/tmp', exist_ok=True)
         shutil.copy('/bin/busybox', f'{root}/bin/busybox')
-        for program in ('sh', 'cat', 'id', 'ls', 'sleep', 'tail', 'touch', 'rm', 'echo', 'head', 'date'):
+        for program in ('sh', 'cat', 'id', 'ls', 'sleep', 'tail', 'touch', 'rm', 'echo', 'head', 'date', 'stat'):
             if not os.path.lexists(f'{root}/bin/{program}'):
                 os.symlink('busybox', f'{root}/bin/{program}')
         archive = f'{self.directory}/image.tar'
         subprocess.run(['tar', '-C', root, '-cf', archive, '.'], check=True)
         options = [word for change in changes for word in ('--change', change)]
         self.run(self.runtime.name, 'import', *options, archive, name)
+
+    def write_in_image(self, path, text):
+        """For images that are made from now on."""
+        os.makedirs(os.path.dirname(f'{self.directory}/image/{path}'), exist_ok=True)
+        with open(f'{self.directory}/image/{path}', 'w', encoding='ascii') as file:
+            file.write(text)
 
     def close(self):
         with contextlib.suppress(Exception, SystemExit):

@@ -41,7 +41,7 @@ class Service:
         """Of `docker run`, for a service of the compose file, without one of its rights (`name` or `name=value`)."""
         options = []
         for name, option in (('cap_drop', '--cap-drop'), ('cap_add', '--cap-add'), ('devices', '--device'),
-                             ('security_opt', '--security-opt'), ('tmpfs', '--tmpfs')):
+                             ('security_opt', '--security-opt'), ('tmpfs', '--tmpfs'), ('group_add', '--group-add')):
             values = [value for value in service.get(name, []) if f'{name}={value}' != without]
             options += [word for value in values for word in (option, value)]
         for volume in service['volumes']:
@@ -49,19 +49,18 @@ class Service:
             propagation = volume.get('bind', {}).get('propagation')
             if propagation and propagation != without:
                 mount += f',bind-propagation={propagation}'
+            if volume.get('read_only'):
+                mount += ',readonly'
             options += ['--mount', mount]
         if service.get('read_only'):
             options.append('--read-only')
+        if 'user' in service:
+            options += ['--user', service['user']]
         return options + ['--network', service['network_mode']]
 
     def start(self, without=None):
         self.machine.run('docker', 'run', '--detach', '--name', 'service', *self.options(compose()['escrowd'], without),
                          IMAGE)
-
-    def log(self):
-        result = subprocess.run(['docker', 'logs', 'service'], env=self.machine.environment, capture_output=True,
-                                text=True, check=False, timeout=30)
-        return result.stdout + result.stderr
 
     def stop(self):
         self.machine.run('docker', 'stop', 'service')
@@ -75,32 +74,70 @@ class Service:
             answer = connection.getresponse()
             return answer.status, json.loads(answer.read())
 
+    def ask_from(self, options, method, route, body=None):
+        """(status, answer) for a process of a container with these options of `docker run`."""
+        command = ['curl', '--silent', '--unix-socket', '/run/escrowd/escrowd.sock', '--write-out', '\n%{http_code}',
+                   '-X', method, '--header', 'Content-Type: application/json', f'http://escrowd/v1/{route}']
+        if body is not None:
+            command += ['--data', json.dumps(body)]
+        said = self.machine.run('docker', 'run', '--rm', *options, '--entrypoint', command[0], IMAGE, *command[1:])
+        document, _, status = said.rpartition('\n')
+        return int(status), json.loads(document or '{}')
+
     def is_up(self):
         with contextlib.suppress(OSError, http.client.HTTPException):
             return self.ask('GET', 'health')[0] == 200
         return False
 
+    def job_command(self, *command, options=(), user=None):
+        service = {**compose()['job'], **({'user': user} if user else {})}
+        program, *arguments = service['entrypoint']
+        return ['docker', 'run', *options, *self.options(service), '--entrypoint', program, IMAGE, *arguments,
+                *(command or service['command'])]
+
     def job(self, *command):
         """(status, what it said) of the compose file's job with another command."""
-        service = compose()['job']
-        program, *arguments = service['entrypoint']
-        result = subprocess.run(['docker', 'run', '--rm', *self.options(service), '--entrypoint', program, IMAGE,
-                                 *arguments, *(command or service['command'])], env=self.machine.environment,
+        result = subprocess.run(self.job_command(*command, options=['--rm']), env=self.machine.environment,
                                 capture_output=True, text=True, check=False, timeout=60)
         return result.returncode, result.stdout + result.stderr
 
+    def start_job(self, script, *options, user=None):
+        """(container, session) of a job that has begun; its script says so."""
+        name = self.machine.run(*self.job_command('sh', '-c', script, options=['--detach', *options], user=user))
+        eventually('the job speaks', lambda: self.machine.run('docker', 'logs', name) != '')
+        open_now = [one for one in self.ask_sessions(user or compose()['job']['user']) if one['state'] == 'open']
+        return name, open_now[0]['session']
+
+    def ask_sessions(self, user):
+        options = self.options({**compose()['job'], 'user': user})
+        return self.ask_from(options, 'GET', 'sessions')[1]['sessions']
+
+    def said(self, name='service'):
+        result = subprocess.run(['docker', 'logs', name], env=self.machine.environment, capture_output=True,
+                                text=True, check=False, timeout=30)
+        return result.stdout + result.stderr
+
+    def let_go(self, name):
+        self.machine.run('docker', 'exec', name, 'touch', '/tmp/go')
+
+    def end_of(self, session):
+        """(state, reason), once it has ended."""
+        ended = []
+        def has_ended():
+            ended[:] = [(one['state'], one['reason']) for one in json.loads(self.machine.escrow('audit', '--json'))
+                        if one['session'] == session and one['state'] not in ('open', 'committing')]
+            return ended
+        eventually(f'{session} has ended', has_ended)
+        return ended[0]
+
     def works(self):
         """Empty, or what does not work."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not self.is_up():
             state = self.machine.run('docker', 'inspect', '--format', '{{.State.Status}}', 'service')
             if state == 'exited' or time.monotonic() > deadline:
-                return f'the service is {state}: {self.log()}'
+                return f'the service is {state}: {self.said()}'
             time.sleep(0.05)
-        status, answer = self.ask('POST', 'repositories', {'name': 'data',
-                                                           'path': '/var/lib/escrow/repositories/data.git'})
-        if status not in (200, 201) and answer.get('code') != 'already_exists':
-            return f'the repository cannot be registered: {answer}'
         before = self.machine.git('rev-parse', 'main')
         status, said = self.job()
         if status != 0:
@@ -125,17 +162,22 @@ def make_image(machine):
     for name in ('bin', 'lib', 'lib64'):
         os.makedirs(f'{root}/usr/{name}')
         os.symlink(f'usr/{name}', f'{root}/{name}')
-    copy_with_libraries(root, f'{build}/escrowd', '/usr/bin/escrowd')
-    copy_with_libraries(root, '/usr/bin/curl', '/usr/bin/curl')
+    for program in ('escrow', 'escrowd'):
+        copy_with_libraries(root, f'{build}/{program}', f'/usr/bin/{program}')
+    for program in ('curl', 'git'):
+        copy_with_libraries(root, f'/usr/bin/{program}', f'/usr/bin/{program}')
     shutil.copy('/bin/busybox', f'{root}/usr/bin/busybox')
-    for program in ('sh', 'grep', 'date', 'hostname', 'cat'):
+    for program in ('sh', 'grep', 'date', 'hostname', 'cat', 'sleep', 'id', 'rm', 'ls', 'touch', 'env'):
         os.symlink('busybox', f'{root}/usr/bin/{program}')
     for directory in ('tmp', 'etc/escrow', 'run/escrowd', 'var/lib/escrowd', 'var/lib/escrow/repositories',
                       'var/lib/escrow/sessions', 'usr/local/bin'):
         os.makedirs(f'{root}/{directory}', exist_ok=True)
-    shutil.copy(f'{SOURCE}/deploy/packaging/escrowd.json', f'{root}/etc/escrow')
+    os.chmod(f'{root}/tmp', 0o1777)
+    shutil.copy(f'{SOURCE}/deploy/docker/escrowd.json', f'{root}/etc/escrow')
     shutil.copy(f'{SOURCE}/deploy/docker/escrow-job', f'{root}/usr/local/bin')
-    for name, text in (('passwd', 'root:x:0:0:root:/:/bin/sh\n'), ('group', 'root:x:0:\nescrow:x:999:\n')):
+    jobs = re.search(r'groupadd --system --gid (\d+) escrow', source('deploy/docker/Dockerfile')).group(1)
+    for name, text in (('passwd', f'root:x:0:0:root:/:/bin/sh\njob:x:{jobs}:{jobs}::/nonexistent:/bin/sh\n'),
+                       ('group', f'root:x:0:\nescrow:x:{jobs}:\n')):
         with open(f'{root}/etc/{name}', 'w', encoding='ascii') as file:
             file.write(text)
     archive = f'{machine.directory}/service.tar'
@@ -150,22 +192,13 @@ def ItsServiceWorksWithTheRightsThatAreListed(machine):
     service.start()
     expect_equal('the service', service.works(), '')
     about = os.stat(f'{service.place}/run/escrowd.sock')
-    expect_equal('the socket', (about.st_mode & 0o777, about.st_gid), (0o660, 999))
+    expect_equal('the socket', (about.st_mode & 0o777, about.st_gid), (0o660, 47100))
     expect_equal('what the job wrote', machine.git('show', '--format=', '--name-only', 'main'), 'built')
+    expect_equal('whose it is', machine.git('log', '-1', '--format=%(trailers:key=Escrow-Committer,valueonly)', 'main'),
+                 'user:job')
     before = machine.git('rev-parse', 'main')
     status, said = service.job('sh', '-c', 'echo x > lost; exit 3')
     expect_equal(f'a job that fails ({said})', (status, machine.git('rev-parse', 'main')), (3, before))
-
-    # Whoever the other container runs as: the session says whose its files are.
-    status, answer = service.ask('POST', 'sessions', {'repository': 'data', 'uid': 1000, 'gid': 1000,
-                                                      'mountpoint': '/var/lib/escrow/sessions/theirs'})
-    expect_equal(f'opening ({answer})', status, 201)
-    script = 'cd /var/lib/escrow/sessions/theirs && cat built > copy && echo x >> a.txt'
-    machine.run('docker', 'run', '--rm', '--user', '1000:1000', *service.options(compose()['job']),
-                '--entrypoint', 'sh', IMAGE, '-c', script)
-    status, answer = service.ask('POST', f'sessions/{answer["session"]}/finish', {'exit_code': 0})
-    expect_equal(f'finishing ({answer})', status, 200)
-    expect_equal('what it wrote', machine.git('diff', '--name-status', 'main^', 'main'), 'M\ta.txt\nA\tcopy')
 
     # A session goes on in the next container, and until then nobody sees it.
     point = {'repository': 'data', 'mountpoint': '/var/lib/escrow/sessions/kept'}
@@ -185,23 +218,119 @@ def ItsServiceWorksWithTheRightsThatAreListed(machine):
     expect_equal('the content', machine.git('show', 'main:file'), 'kept')
 
 
+def NobodyInAContainerIsMoreThanAUserOfSessions(machine):
+    make_image(machine)
+    service = Service(machine)
+    service.start()
+    expect_equal('the service', service.works(), '')
+    job = compose()['job']
+    command = {'repository': 'data', 'command': ['id']}
+    demands = [('repositories', {'name': 'mine', 'path': '/var/lib/escrow/repositories/data.git'}), ('runs', command),
+               ('runs', {**command, 'confined': False, 'network': 'host'}), ('repositories/data/gc', {}),
+               ('sessions', {'repository': 'data', 'mountpoint': '/var/lib/escrow/sessions/x', 'uid': 12, 'gid': 12}),
+               ('sessions', {'repository': 'data', 'mountpoint': '/var/lib/escrow/sessions/x', 'symlinks': 'any'}),
+               ('repositories/data/imports', {'source': '/etc', 'branch': 'main', 'message': 'x'})]
+    root = {**job, 'user': '0:0'}
+    for who, options in (('the user of jobs', service.options(job)),
+                         ('root without capabilities', service.options(root)),
+                         ('root', service.options({**root, 'cap_drop': []}))):
+        for route, body in demands:
+            status, answer = service.ask_from(options, 'POST', route, body)
+            expect(status == 403, f'{who} is answered {status} for {route} of {body}: {answer}')
+    # Users of the socket's group have sessions of their own.
+    name, session = service.start_job('echo secret > mine; echo ready; sleep 1000')
+    other = '1001:47100'
+    options = service.options({**job, 'user': other})
+    expect_equal("another user's list", service.ask_sessions(other), [])
+    for method, route, body in (('GET', f'sessions/{session}/files/mine', None), ('POST', f'sessions/{session}/finish',
+                                                                                  {'exit_code': 0})):
+        expect_equal('what others are answered', service.ask_from(options, method, route, body)[0], 404)
+    result = subprocess.run(['docker', 'run', '--rm', *options, '--entrypoint', 'sh', IMAGE, '-c',
+                             'cat /var/lib/escrow/sessions/*/mine'], env=machine.environment, check=False, timeout=60,
+                            capture_output=True, text=True)
+    expect(result.returncode != 0 and 'secret' not in result.stdout, f'others read {result.stdout}')
+    machine.run('docker', 'rm', '--force', name)
+
+
+def AJobThatIsStoppedOrKilledIsRolledBack(machine):
+    make_image(machine)
+    service = Service(machine)
+    service.start()
+    expect_equal('the service', service.works(), '')
+    before = machine.git('rev-parse', 'main')
+    traps = 'echo x > lost; trap "exit 0" TERM; echo ready; while :; do sleep 0.1; done'
+    name, session = service.start_job(traps)
+    machine.run('docker', 'stop', '--time', '60', name)
+    expect_equal('the status of the stopped', machine.run('docker', 'inspect', '--format', '{{.State.ExitCode}}', name),
+                 '143')
+    expect_equal('the stopped', service.end_of(session), ('rolled_back', 'cancelled'))
+    # Longer than its lease as long as it lives.
+    name, session = service.start_job('echo x > lost; echo ready; sleep 7; echo later; sleep 1000', '--env',
+                                      'ESCROW_JOB_LEASE_S=4')
+    eventually('it has outlived its lease', lambda: 'later' in machine.run('docker', 'logs', name))
+    expect_equal('the state meanwhile', [one['state'] for one in service.ask_sessions(compose()['job']['user'])
+                                         if one['session'] == session], ['open'])
+    machine.run('docker', 'kill', name)
+    expect_equal('the killed', service.end_of(session)[0], 'rolled_back')
+    expect_equal('the branch', machine.git('rev-parse', 'main'), before)
+    eventually('no mount and no mountpoint is left', lambda: os.listdir(service.sessions) == [])
+
+
+def AJobWaitsForTheServiceAndSaysHowItsSessionEnded(machine):
+    make_image(machine)
+    service = Service(machine)
+    late = subprocess.Popen(service.job_command(), env=machine.environment, text=True, stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT)
+    eventually('the job is there', lambda: machine.run('docker', 'ps', '--quiet') != '')
+    service.start()
+    said, _ = late.communicate(timeout=60)
+    expect_equal(f'a job that came before the service ({said})', late.returncode, 0)
+    expect_equal('what it wrote', machine.git('show', '--format=', '--name-only', 'main'), 'built')
+    # It stops and starts again just when the command ends.
+    waits = 'cd /; echo ready; until [ -e /tmp/go ]; do sleep 0.1; done'
+    name, _ = service.start_job(f'echo x > restarted; {waits}')
+    service.stop()
+    service.let_go(name)
+    eventually('the command has ended', lambda: not re.search(r'^ *\d+ +sh -c', machine.run(
+        'docker', 'top', name, '-o', 'pid,args'), re.MULTILINE))
+    service.start()
+    expect_equal('a job that ends during a restart', machine.run('docker', 'wait', name), '0')
+    expect_equal('what it wrote', machine.git('show', '--format=', '--name-only', 'main'), 'restarted')
+    # Somebody else changes the same file.
+    name, session = service.start_job(f'echo job > a.txt; {waits}')
+    machine.escrow('run', '--', 'sh', '-c', 'echo other > a.txt')
+    service.let_go(name)
+    expect_equal('a job with a conflict', machine.run('docker', 'wait', name), '122')
+    expect('a.txt' in service.said(name), 'it does not say which path')
+    expect_equal('its session', service.end_of(session)[0], 'commit_failed')
+    machine.git('config', 'escrow.main.requireApproval', 'true')
+    expect_equal('a job whose result waits for approval', service.job()[0], 123)
+
+
 def ComposeRunsItsServiceAndItsJob(machine):
     make_image(machine)
     service = Service(machine)
     def compose_up(*words):
         return machine.compose('compose.yaml', {STATE: service.place}, *words)
+    # As its header says, with a repository that is made by it.
+    shutil.rmtree(machine.repository)
+    repository = '/var/lib/escrow/repositories/data.git'
+    command = ['run', '--rm', '--entrypoint', 'escrow', 'escrowd', '--repo', repository]
+    status, said = compose_up(*command, 'init')
+    expect_equal(f'init ({said})', status, 0)
     status, said = compose_up('up', '--detach', 'escrowd')
     expect_equal(f'up ({said})', status, 0)
-    eventually('the service is up', service.is_up)
-    status, answer = service.ask('POST', 'repositories', {'name': 'data',
-                                                          'path': '/var/lib/escrow/repositories/data.git'})
-    expect_equal(f'registering ({answer})', status, 201)
     status, said = compose_up('run', '--rm', 'job')
     expect_equal(f'the job ({said})', status, 0)
-    expect_equal('what it wrote', machine.git('diff', '--name-status', 'main^', 'main'), 'A\tbuilt')
+    expect_equal('what it wrote', machine.git('show', '--format=', '--name-status', 'main'), 'A\tbuilt')
     before = machine.git('rev-parse', 'main')
     status, said = compose_up('run', '--rm', 'job', 'sh', '-c', 'rm built; exit 3')
     expect_equal(f'a job that fails ({said})', (status, machine.git('rev-parse', 'main')), (3, before))
+    status, said = compose_up(*command, 'log')
+    expect(status == 0 and 'user:job' in said, f'the log ({status}): {said}')
+    for verb in ('gc', 'verify'):
+        status, said = compose_up(*command, verb)
+        expect_equal(f'{verb} ({said})', status, 0)
     status, said = compose_up('down')
     expect_equal(f'down ({said})', status, 0)
 

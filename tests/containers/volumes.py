@@ -19,7 +19,8 @@ class VolumeMachine(Machine):
         # Docker finds plugins by their name in a directory of the machine's.
         self.driver = 'escrow-' + os.path.basename(self.directory).replace('.', '-')
         socket = f'/run/docker/plugins/{self.driver}.sock' if self.is_docker else f'{self.directory}/plugin.sock'
-        self.config = {'repository_roots': [self.directory], 'socket': f'{self.directory}/escrowd.sock',
+        self.config = {'operators': ['user:root'], 'repository_roots': [self.directory],
+                       'socket': f'{self.directory}/escrowd.sock',
                        'state_directory': f'{self.directory}/state',
                        'volume_plugin': {'socket': socket, 'runtimes': [f'unix://{self.runtime.api}'],
                                          'lost_after_ms': 1500}}

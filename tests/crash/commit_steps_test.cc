@@ -171,6 +171,32 @@ TEST_P(CommitSteps, AGitPushBetweenTheKillAndTheRecoveryIsNotLost) {
   }
 }
 
+TEST_P(CommitSteps, AGcBetweenTheKillAndTheRecoveryTakesNothing) {
+  const int step = GetParam();
+  die_in_commit(step, false);
+  git("repack -adq");
+  git("prune --expire=now");
+  git("gc --quiet --prune=now");
+  git("config gc.pruneExpire now");
+  shell(ESCROW_BINARY " --repo '" + repository_ + "' gc");  // recovers first, and then collects
+  Opened opened(repository_, nullptr);
+  opened.manager.recover();
+  SessionRecord record = opened.manager.list().back().record;
+  if (step < static_cast<int>(CommitStep::intent_recorded)) {
+    ASSERT_EQ(record.state, State::open);
+    const auto session = opened.manager.attach(record.id);
+    CommitRequest request;
+    request.by_hand = true;
+    request.who = "test";
+    EXPECT_TRUE(std::holds_alternative<Committed>(session->commit(request)));
+    record = session->record();
+  }
+  EXPECT_EQ(record.state, State::committed) << "its objects were taken: " << record.last_error;
+  EXPECT_EQ(landed(), 1);
+  EXPECT_EQ(git("rev-list --count main"), "2");
+  git("fsck --full --strict");
+}
+
 INSTANTIATE_TEST_SUITE_P(EveryStep, CommitSteps, testing::Range(1, 7));
 
 }  // namespace

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Breaks one promise (durability, atomicity, policies) at a time in a copy of the source; a test should notice.
 
-  mutants.py [--source DIR] [--work DIR] [--only NAME...] [--list]
+  mutants.py [--source DIR] [--work DIR] [--only NAME...] [--list] [--check]
 
 Each mutant names the tests that should catch it; every one of them is run and what it said is printed. Exit status 1
 names the mutants that no test caught. An edit whose old text is not found exactly once is an error: the source has
@@ -15,132 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-PACK_WRITER, COMMIT, JOURNAL = 'storage/pack_writer.cc', 'session/commit.cc', 'session/overlay_journal.cc'
-POLICED, MOVES, REPLY = 'session/policed_file_system.cc', 'session/policed_moves.cc', 'fuse/reply.cc'
-
-INTENT = '''    transition(services_, record_, std::move(intent), who_, "committing");
-    tell(services_, CommitStep::intent_recorded);
-'''
-PUBLISH = '    const auto published = quarantine_.publish(commit);\n'
-JOIN = '''    quarantine_.read_through({});
-    if (!link.published()) return false;
-'''
-OBJECTS_DURABLE = '    tell(services_, CommitStep::objects_durable);\n'
-OUTCOME = '''  transition(services, record, std::move(next), who, why);
-  tell(services, CommitStep::outcome_recorded);
-'''
-CLEAN_UP = '  clean_up_or_log(services, record, directory);\n'
-BRANCH_MOVED = '    tell(services_, CommitStep::branch_moved);\n'
-
-# What runs a test, and what it needs built. {build} is the build directory, {source} the copy.
-DURABILITY, CRASH, SESSION, GIT = 'durability_order', 'crash_tests', 'session_tests', 'storage_git_tests'
-POLICY = 'mount_policy_test'
-TESTS = {
-    DURABILITY: ('escrow', [sys.executable, '{source}/tests/crash/durability_order_test.py',
-                            '--escrow', '{build}/daemon/escrow']),
-    CRASH: ('crash_tests', ['{build}/tests/crash/crash_tests', '--gtest_brief=1']),
-    SESSION: ('session_tests', ['{build}/tests/session/session_tests', '--gtest_brief=1']),
-    GIT: ('storage_git_tests', ['{build}/tests/storage/storage_git_tests', '--gtest_brief=1']),
-    POLICY: ('mount_policy_test', ['{build}/tests/mount/mount_policy_test', '--gtest_brief=1', '--gtest_repeat=3']),
-}
-
-KEEP_RESULT = '''    services_.references.keep_result(record_.id, made);
-    tell(services_, CommitStep::result_referenced);
-'''
-REVIEWED_HEAD = 'if (whom_ == CommitFor::reviewer && head != result_.base)'
-
-# name: (what it breaks, [(file, old, new)...], tests that should fail)
-MUTANTS = {
-    'pack-unsynced': ('a published pack is not synced', [
-        (PACK_WRITER, 'if (::fsync(fd_.get()) != 0) throw system_error(errno, "sync " + stem_ + ".pack");', ''),
-    ], [DURABILITY]),
-    'index-unsynced': ("a published pack's index is not synced", [
-        (PACK_WRITER, 'if (::fsync(fd.get()) != 0) throw system_error(errno, "sync " + path);', ''),
-    ], [DURABILITY]),
-    'pack-directory-unsynced': ('objects/pack is not synced', [
-        (PACK_WRITER, '  sync_directory(directory);\n', ''),
-    ], [DURABILITY]),
-    'reference-unsynced': ("the branch's new content is not synced before its rename", [
-        ('storage/reference_lock.cc', 'if (::fsync(fd.get()) != 0) throw system_error(errno, "sync " + candidate);',
-         ''),
-    ], [DURABILITY]),
-    'sealed-without-reference': ('a result waits that no reference holds', [
-        (COMMIT, KEEP_RESULT, '    tell(services_, CommitStep::result_referenced);\n'),
-    ], [SESSION, CRASH]),
-    'approved-on-another-head': ('what nobody looked at is committed when others moved the branch', [
-        (COMMIT, REVIEWED_HEAD, 'if (false)'),
-    ], [SESSION]),
-    'rejected-with-what-others-need': ('a rejection removes objects that others came to need', [
-        ('storage/quarantine_publish.cc', 'referenced || is_needed_by_others(repository.get(), *publications)',
-         'referenced'),
-    ], [GIT]),
-    'staging-unsynced': ('fsync does not sync the staging file', [
-        ('storage/file_staging_area.cc',
-         'if (::fdatasync(descriptor(id)->get()) != 0) throw failure(errno, "sync", id);', '(void)descriptor(id);'),
-    ], [DURABILITY]),
-    'staging-directory-unsynced': ('fsync does not sync the name of a new staging file', [
-        (JOURNAL, '    staging.sync_directory();\n', ''),
-    ], [DURABILITY]),
-    'no-barrier': ('fsync does not sync the journal', [
-        (JOURNAL, '  now_writing->journal.barrier();\n', ''),
-    ], [DURABILITY, SESSION]),
-    'intent-late': ('the branch moves before the intent is recorded', [
-        (COMMIT, INTENT, ''),
-        (COMMIT, BRANCH_MOVED, BRANCH_MOVED + INTENT),
-    ], [DURABILITY, SESSION, CRASH]),
-    'objects-late': ('the objects are published after the branch moved', [
-        (COMMIT, PUBLISH + JOIN + OBJECTS_DURABLE, JOIN),
-        (COMMIT, BRANCH_MOVED, BRANCH_MOVED + PUBLISH + OBJECTS_DURABLE),
-    ], [DURABILITY, SESSION, CRASH]),
-    'outcome-late': ('the session is cleaned up before its outcome is recorded', [
-        (COMMIT, OUTCOME + CLEAN_UP, CLEAN_UP + OUTCOME),
-    ], [SESSION, CRASH]),
-    'swap-without-compare': ('the branch moves whatever it was', [
-        ('storage/git_references.cc', 'if (read_target(repository.get(), name) != expected) return false;', ''),
-    ], [GIT]),
-    'policy-moves-unseen': ('what a directory holds is not judged when it moves', [
-        (MOVES, '    if (from.is_directory) require_move_of_all(moved.node, from, to);\n', ''),
-    ], [POLICY, SESSION]),
-    'policy-rename-gains': ('a rename may gain what was denied', [
-        (MOVES, 'if (!gained.empty()) refuse(from.path,', 'if (false && !gained.empty()) refuse(from.path,'),
-    ], [POLICY, SESSION]),
-    'policy-link-gains': ('a link may gain what was denied', [
-        (MOVES, 'if (!gained.empty()) require_on(node, gained.first(), "link");', '(void)gained;'),
-    ], [POLICY, SESSION]),
-    'policy-replaced-free': ('a file that is renamed over needs no permission to be deleted', [
-        (MOVES, '      require_at(spot_in(to_directory, new_name, session::is_directory(*target)), Action::remove, '
-                '"rename");\n', ''),
-    ], [POLICY]),
-    'policy-stale-after-move': ('what was remembered of a moved directory is not forgotten', [
-        (MOVES, 'remembered_.forget_all();', ''),
-    ], [POLICY, SESSION]),
-    'policy-one-name': ('a file is judged at its last name only', [
-        (POLICED, 'allowed = allowed & policy_.allowed(in_repository(path), names.is_directory);',
-         'allowed = policy_.allowed(in_repository(path), names.is_directory);'),
-    ], [POLICY, SESSION]),
-    'policy-removed-free': ('a removed file allows everything', [
-        (POLICED, 'orphans->insert_or_assign(target_->node, allowed);',
-         'orphans->insert_or_assign(target_->node, allowed | Actions::all());'),
-    ], [POLICY, SESSION]),
-    'policy-truncate-free': ('truncate(2) needs no permission', [
-        (POLICED, 'if (change.size_bytes && !change.by_descriptor) require_on(node, Action::write, "truncate");', ''),
-    ], [POLICY, SESSION]),
-    'policy-listing-whole': ('a listing shows what may not be listed', [
-        (POLICED, '      if (!policy_.allowed(spot.place).has(Action::list)) return true;\n', ''),
-    ], [POLICY, SESSION]),
-    'policy-listing-cached': ('the kernel keeps listings that a move makes wrong', [
-        (REPLY, '  file.keep_cache = service.caches_listings;\n  file.cache_readdir = service.caches_listings;\n',
-         '  file.keep_cache = 1;\n  file.cache_readdir = 1;\n'),
-    ], [POLICY]),
-    'policy-links-cached': ('the kernel keeps targets of links that a move makes unreadable', [
-        ('fuse/operation_table.cc',
-         '  if (!static_cast<Service*>(user_data)->caches_links) connection->want &= ~FUSE_CAP_CACHE_SYMLINKS;\n', ''),
-    ], [POLICY]),
-    'policy-made-judged': ('a file that was just made is judged again when it is opened', [
-        (REPLY, '.permitted = is_new || is_from_flush(request)',
-         '.permitted = (is_new && false) || is_from_flush(request)'),
-    ], [POLICY]),
-}
+from mutant_table import MUTANTS, TESTS
 
 
 class Stale(Exception):
@@ -148,16 +23,18 @@ class Stale(Exception):
 
 
 class Laboratory:
-    def __init__(self, source, work):
+    def __init__(self, source, work, tests=TESTS):
+        self.tests = tests
         self.work, self.copy, self.build = work, os.path.join(work, 'source'), os.path.join(work, 'build')
-        skipped = shutil.ignore_patterns('build', '.git')
-        shutil.copytree(source, self.copy, ignore=skipped, dirs_exist_ok=True, copy_function=copy_changed)
+        if source is not None:  # else what is there is used again
+            skipped = shutil.ignore_patterns('build', '.git')
+            shutil.copytree(source, self.copy, ignore=skipped, dirs_exist_ok=True, copy_function=copy_changed)
         # The compiler's cache then knows the copy again, wherever it lies.
         self.environment = dict(os.environ, CCACHE_BASEDIR=work, CCACHE_NOHASHDIR='1')
 
-    def run(self, command, timeout):
+    def run(self, command, timeout, **variables):
         return subprocess.run(command, capture_output=True, text=True, errors='replace', timeout=timeout, check=False,
-                              env=self.environment)
+                              env=self.environment | variables)
 
     def configure(self):
         done = self.run(['cmake', '-G', 'Ninja', '-S', self.copy, '-B', self.build, '-DCMAKE_BUILD_TYPE=Debug',
@@ -166,14 +43,15 @@ class Laboratory:
             raise Stale(f'the copy cannot be configured: {done.stderr}')
 
     def make(self, tests):
-        done = self.run(['ninja', '-C', self.build, *sorted({TESTS[test][0] for test in tests})], 3600)
+        targets = {target for test in tests for target in self.tests[test][0].split()}
+        done = self.run(['ninja', '-C', self.build, *sorted(targets)], 3600)
         if done.returncode != 0:
             raise Stale(f'it does not compile: {done.stdout[-2000:]}')
 
-    def test(self, test):
-        command = [word.format(build=self.build, source=self.copy) for word in TESTS[test][1]]
+    def test(self, test, **variables):
+        command = [word.format(build=self.build, source=self.copy) for word in self.tests[test][1]]
         try:
-            done = self.run(command, 600)
+            done = self.run(command, 600, **variables)
         except subprocess.TimeoutExpired:
             return 'ran out of time'
         if done.returncode == 0:
@@ -237,6 +115,21 @@ def check_unchanged(laboratory, tests):
             raise Stale(f'{test} fails without any mutant: {said}')
 
 
+def check_places(source):
+    stale = []
+    for name, (_, edits, _) in MUTANTS.items():
+        texts = {}
+        for path, old, new in edits:
+            if path not in texts:
+                with open(os.path.join(source, path), encoding='utf-8') as file:
+                    texts[path] = file.read()
+            if texts[path].count(old) != 1:
+                stale.append(f'{name}: in {path} its text stands {texts[path].count(old)} times: {old.strip()}')
+            texts[path] = texts[path].replace(old, new)
+    print('\n'.join(stale) or f'{len(MUTANTS)} mutants find their places')
+    return 1 if stale else 0
+
+
 def main():
     here = os.path.dirname(os.path.abspath(__file__))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -244,11 +137,14 @@ def main():
     parser.add_argument('--work', help='where to copy and build (default: a temporary directory, removed afterwards)')
     parser.add_argument('--only', nargs='+', choices=sorted(MUTANTS), default=list(MUTANTS), metavar='NAME')
     parser.add_argument('--list', action='store_true', help='name the mutants and leave')
+    parser.add_argument('--check', action='store_true', help='only see whether each edit finds its place')
     options = parser.parse_args()
     if options.list:
         for name, (breaks, _, tests) in MUTANTS.items():
             print(f'{name}: {breaks} ({", ".join(tests)})')
         return 0
+    if options.check:
+        return check_places(options.source)
     work = os.path.abspath(options.work or tempfile.mkdtemp(prefix='escrow-mutants-'))
     failed = []
     try:

@@ -59,7 +59,7 @@ def executable(path, text):
 
 def ManualPageHasNoWarnings(source):
     environment = {**os.environ, "LC_ALL": "C.UTF-8", "MANROFFSEQ": "", "MANWIDTH": "100"}
-    for page in ("escrow.1", "escrowd.8"):
+    for page in ("escrow.1", "escrow-policy.7", "escrowd.8"):
         path = f"{source}/deploy/man/{page}"
         result = run("man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", path, env=environment)
         expect_equal(f"warnings of man {page}", result.stderr, "")
@@ -90,7 +90,7 @@ def ManualPageOfTheServiceNamesEveryOption(source, build):
     options = options_of(f"{build}/daemon/escrowd")
     named = {"--" + name for name in re.findall(r"^\.It Fl -([a-z][a-z-]*)", page, re.MULTILINE)}
     expect_equal("the options of escrowd and those in escrowd.8", named, options)
-    with open(f"{source}/daemon/escrowd_config.cc", encoding="utf-8") as file:
+    with open(f"{source}/daemon/service/escrowd_config.cc", encoding="utf-8") as file:
         members = set(re.findall(r'fields\.\w+\("(\w+)"', file.read()))
     lines = re.findall(r"^\.It ([a-z_ ,]+)$", page, re.MULTILINE)
     documented = {name for line in lines for name in line.split(" , ")}
@@ -104,7 +104,7 @@ def TheApiDescriptionNamesEveryRouteAndProblem(source):
             return file.read()
     api = read("api/openapi.yaml")
     routes = set()
-    for file in glob.glob(f"{source}/daemon/service_*routes.cc"):
+    for file in glob.glob(f"{source}/daemon/service/http/service_*routes.cc"):
         text = read(os.path.relpath(file, source))
         for method, route in re.findall(r'^  (get|post|post_long|put|remove)\("(/[^"]*)"', text, re.MULTILINE):
             routes.add(("delete" if method == "remove" else method.removesuffix("_long"), route))
@@ -208,7 +208,8 @@ def InstallPutsEverythingInPlace(build):
             "usr/share/fish/vendor_completions.d/escrow.fish": False,
             "usr/lib/systemd/system/escrow-mount@.service": False, "usr/lib/systemd/system/escrowd.service": False,
             "usr/lib/systemd/system/escrowd.socket": False, "usr/bin/escrowd": True,
-            "usr/share/man/man8/escrowd.8": False, "usr/share/doc/escrow/openapi.yaml": False,
+            "usr/share/man/man8/escrowd.8": False, "usr/share/man/man7/escrow-policy.7": False,
+            "usr/share/doc/escrow/openapi.yaml": False,
         }
         for path, is_program in expected.items():
             if not os.path.isfile(f"{directory}/{path}"):

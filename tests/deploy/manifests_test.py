@@ -12,18 +12,23 @@ import tempfile
 import yaml
 
 TEXT, FLAG, NUMBER = str, bool, int
+JOBS = 47100  # the user of jobs, and the group of the socket
 ANY_TEXTS = {'*': TEXT}  # an object of texts
 META = {'name': TEXT, 'generateName': TEXT, 'namespace': TEXT, 'labels': ANY_TEXTS}
 VOLUME = {'name': TEXT, 'configMap': {'name': TEXT}, 'hostPath': {'path': TEXT, 'type': TEXT}, 'emptyDir': {}}
+RIGHTS = {'privileged': FLAG, 'readOnlyRootFilesystem': FLAG, 'allowPrivilegeEscalation': FLAG,
+          'capabilities': {'drop': [TEXT]}, 'seccompProfile': {'type': TEXT}}
 CONTAINER = {
     'name': TEXT, 'image': TEXT, 'imagePullPolicy': TEXT, 'command': [TEXT], 'args': [TEXT],
     'env': [{'name': TEXT, 'value': TEXT}],
-    'securityContext': {'privileged': FLAG, 'readOnlyRootFilesystem': FLAG},
+    'securityContext': RIGHTS,
     'readinessProbe': {'exec': {'command': [TEXT]}},
     'volumeMounts': [{'name': TEXT, 'mountPath': TEXT, 'mountPropagation': TEXT, 'readOnly': FLAG}]}
 POD = {'metadata': META, 'spec': {
     'serviceAccountName': TEXT, 'automountServiceAccountToken': FLAG, 'nodeSelector': ANY_TEXTS, 'restartPolicy': TEXT,
     'terminationGracePeriodSeconds': NUMBER, 'initContainers': [CONTAINER], 'containers': [CONTAINER],
+    'securityContext': {'runAsNonRoot': FLAG, 'runAsUser': NUMBER, 'runAsGroup': NUMBER,
+                        'seccompProfile': {'type': TEXT}},
     'volumes': [VOLUME]}}
 KINDS = {  # of the API's reference, version 1.28, what is used here
     ('v1', 'Namespace'): {},
@@ -75,6 +80,32 @@ def check_pod(where, template, defined):
     return {name: volume['hostPath']['path'] for name, volume in volumes.items() if 'hostPath' in volume}
 
 
+def check_rights(where, spec):
+    """Of a pod: what mounts for others is privileged, and nothing else has any right; jobs are not even root."""
+    for container in spec.get('initContainers', []) + spec['containers']:
+        context, name = container.get('securityContext', {}), f'{where}: {container["name"]}'
+        expect(context.get('readOnlyRootFilesystem'), f'{name} may write in its image')
+        if any(mount.get('mountPropagation') == 'Bidirectional' for mount in container['volumeMounts']):
+            continue
+        expect(not context.get('privileged') and context.get('allowPrivilegeEscalation') is False and
+               context.get('capabilities') == {'drop': ['ALL']}, f'{name} has rights that it does not need: {context}')
+        profile = context.get('seccompProfile') or spec.get('securityContext', {}).get('seccompProfile')
+        expect(profile == {'type': 'RuntimeDefault'}, f'{name} may make every system call')
+    if where.endswith('Job'):
+        context = spec.get('securityContext', {})
+        expect(context.get('runAsNonRoot') and context['runAsUser'] == context['runAsGroup'] == JOBS,
+               f'{where} is of {context}')
+        expect(not any('securityContext' in one and 'runAsUser' in one['securityContext']
+                       for one in spec['containers']), f'{where}: a container has another user')
+
+
+def check_only_sessions(config):
+    """Of a service in a container: nobody has it do more than open sessions."""
+    expect(not config.get('operators'), f'{config["operators"] if "operators" in config else ""} can do anything')
+    expect(config['max_runs'] == 0, 'runs would be commands in the container of the service')
+    expect(config['socket_group'] == 'escrow' and config['repositories'], f'jobs can do nothing: {config}')
+
+
 def check_configuration(escrowd, text):
     config = json.loads(text)
     with tempfile.TemporaryDirectory(prefix='escrow-manifests.') as directory:
@@ -85,7 +116,7 @@ def check_configuration(escrowd, text):
         with open(f'{directory}/escrowd.json', 'w', encoding='utf-8') as file:
             json.dump(config, file)
         result = subprocess.run([escrowd, '--config', f'{directory}/escrowd.json', '--check-config'],
-                                capture_output=True, text=True, check=False, timeout=20)
+                                capture_output=True, text=True, check=False, timeout=100)
     expect(result.returncode == 0, f'escrowd does not take the configuration: {result.stderr}')
 
 
@@ -112,6 +143,7 @@ def check_kubernetes(source, escrowd):
         if template is None:
             continue
         host_paths.append(check_pod(where, template, defined))
+        check_rights(where, template['spec'])
         selector = document['spec'].get('selector', {}).get('matchLabels', {})
         labels = template.get('metadata', {}).get('labels', {})
         expect(selector.items() <= labels.items(), f'{where}: its selector {selector} does not match {labels}')
@@ -120,30 +152,42 @@ def check_kubernetes(source, escrowd):
         expect(host_paths[0][name] == host_paths[1][name], f'service and job do not meet: {name} is elsewhere')
     config, = [document for _, document in found if document['kind'] == 'ConfigMap']
     check_configuration(escrowd, config['data']['escrowd.json'])
+    check_only_sessions(json.loads(config['data']['escrowd.json']))
     with open(f'{directory}/README.md', encoding='utf-8') as file:
         for name in re.findall(r'-f (\S+\.yaml)', file.read()):
             expect(os.path.exists(f'{directory}/{name}'), f'README.md applies {name}, which is not there')
 
 
 def check_docker(source, escrowd):
-    with open(f'{source}/deploy/packaging/escrowd.json', encoding='utf-8') as file:
+    with open(f'{source}/deploy/docker/escrowd.json', encoding='utf-8') as file:
         text = file.read()
     check_configuration(escrowd, text)
     with open(f'{source}/deploy/docker/compose.yaml', encoding='utf-8') as file:
-        service = yaml.safe_load(file)['services']['escrowd']
-    targets = {volume['target'] for volume in service['volumes']}
+        services = yaml.safe_load(file)['services']
+    targets = {volume['target'] for volume in services['escrowd']['volumes']}
     config = json.loads(text)
+    check_only_sessions(config)
     for path in config['repository_roots'] + config['mount_roots'] + ['/var/lib/escrowd', '/run/escrowd']:
         expect(path in targets, f'{path} of the service goes with its container')
+    with open(f'{source}/deploy/docker/compose-volume.yaml', encoding='utf-8') as file:
+        volume_job = yaml.safe_load(file)['services']['job']
+    for job, user in ((services['job'], f'{JOBS}:{JOBS}'), (volume_job, '1000:1000')):
+        names = ('user', 'read_only', 'cap_drop', 'security_opt', 'cap_add', 'devices', 'privileged', 'network_mode')
+        rights = {name: job.get(name) for name in names}
+        expect(rights == {'user': user, 'read_only': True, 'cap_drop': ['ALL'], 'network_mode': 'none',
+                          'security_opt': ['no-new-privileges:true'], 'cap_add': None, 'devices': None,
+                          'privileged': None}, f'a job has {rights}')
     with open(f'{source}/deploy/docker/Dockerfile', encoding='utf-8') as file:
         lines = file.read().replace('\\\n', '').splitlines()
     words = [line.split(None, 1) for line in lines if line and not line.startswith('#')]
-    expect([word for word, _ in words] == ['FROM', 'COPY', 'RUN', 'COPY', 'ENTRYPOINT', 'CMD'], f'{words}')
+    expect(' '.join(word for word, _ in words) == 'FROM COPY RUN COPY COPY ENTRYPOINT CMD', f'{words}')
     for word, rest in words:
         if word == 'COPY' and '*' not in rest:
             expect(os.path.exists(f'{source}/deploy/docker/{rest.split()[0]}'), f'nothing to copy: {rest}')
         if word == 'RUN':
             subprocess.run(['sh', '-n', '-c', rest], check=True)
+            for made in (f'groupadd --system --gid {JOBS} escrow', f'useradd --system --uid {JOBS} --gid escrow'):
+                expect(made in rest, f'the image has no user and group of jobs: {made}')
         if word in ('ENTRYPOINT', 'CMD'):
             json.loads(rest)
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 # Everything but libraries of the system; modes as `ls` shows them.
 CONTENTS = {
@@ -24,6 +25,7 @@ CONTENTS = {
     "./usr/share/doc/escrow/openapi.yaml": "-rw-r--r--",
     "./usr/share/fish/vendor_completions.d/escrow.fish": "-rw-r--r--",
     "./usr/share/man/man1/escrow.1.gz": "-rw-r--r--",
+    "./usr/share/man/man7/escrow-policy.7.gz": "-rw-r--r--",
     "./usr/share/man/man8/escrowd.8.gz": "-rw-r--r--",
     "./usr/share/zsh/site-functions/_escrow": "-rw-r--r--",
 }
@@ -82,23 +84,75 @@ def check_control(package, control, source):
         expect(re.match(r"#!/bin/sh\n(#.*\n)+set -e\n", read(f"{control}/{script}")), f"{script} goes on after errors")
 
 
-def check_purge(control, directory):
+def serve_with_everything(root, directory):
+    """What escrowd makes is below `directory` then: with every part of it switched on, and killed while it ran."""
+    os.makedirs(f"{directory}/run/docker/plugins")
+    os.makedirs(f"{directory}/run/escrowd")
+    repositories = f"{directory}/var/lib/escrow/repositories"
+    run(f"{root}/usr/bin/escrow", "--repo", f"{repositories}/data.git", "init")
+    config = json.loads(read(f"{root}/etc/escrow/escrowd.json"))
+    config |= {"socket": f"{directory}/run/escrowd/escrowd.sock", "state_directory": f"{directory}/var/lib/escrowd",
+               "repository_roots": [repositories], "mount_roots": [f"{directory}/var/lib/escrow/sessions"],
+               "repositories": {"data": f"{repositories}/data.git"},
+               "volume_plugin": {"socket": f"{directory}/run/docker/plugins/escrow.sock"}}
+    del config["socket_group"]
+    with open(f"{directory}/all.json", "w", encoding="utf-8") as file:
+        json.dump(config, file)
+    with subprocess.Popen([f"{root}/usr/bin/escrowd", "--config", f"{directory}/all.json"],
+                          stderr=subprocess.DEVNULL) as service:
+        deadline = time.monotonic() + 100
+        while not os.path.exists(config["volume_plugin"]["socket"]) or not os.path.exists(config["socket"]):
+            expect(service.poll() is None and time.monotonic() < deadline, "escrowd does not start")
+            time.sleep(0.02)
+        service.kill()
+    os.remove(f"{directory}/all.json")
+    return set(os.listdir(config["state_directory"]))
+
+
+def is_mountable(directory):
+    return os.geteuid() == 0 and subprocess.run(["mount", "-t", "tmpfs", "none", directory], check=False,
+                                                stderr=subprocess.DEVNULL).returncode == 0
+
+
+def check_purge(root, control, directory):
     """postrm, with the directories of a machine below `directory`: what it does not name it does not touch."""
     script = read(f"{control}/postrm")
     for place in ("/var/lib/", "/etc/", "/run/", "/usr/bin/"):
         script = script.replace(f" {place}", f" {directory}{place}").replace(f"={place}", f"={directory}{place}")
-    for name in ("var/lib/escrowd/mine.git/refs", "var/lib/escrowd/runs/1", "var/lib/escrow/sessions/job",
-                 "var/lib/escrow/repositories/data.git/objects", "etc/escrow"):
+    script = script.replace("getent group escrow", "false")
+    for name in ("var/lib/escrowd/mine.git/refs", "var/lib/escrow/sessions/job", "var/lib/escrow/repositories",
+                 "etc/escrow"):
         os.makedirs(f"{directory}/{name}")
-    for name in ("escrowd.db", "runs.db-wal", "lock", "runs/1/output"):
-        with open(f"{directory}/var/lib/escrowd/{name}", "w", encoding="ascii"):
+    kept = serve_with_everything(root, directory)
+    expect({"escrowd.db", "events.db", "runs", "runs.db", "volumes", "volumes.db"} < kept, f"escrowd has made {kept}")
+    state = f"{directory}/var/lib/escrowd"
+    for name in ("runs/1/output", "volumes/gone/file", ".content-a1B2c3"):
+        os.makedirs(os.path.dirname(f"{state}/{name}"), exist_ok=True)
+        with open(f"{state}/{name}", "w", encoding="ascii"):
             pass
-    said = run("sh", "-c", script.replace("getent group escrow", "false"), "postrm", "purge")
-    left = sorted(f"{at}/{name}"[len(directory) + 1:] for at, folders, _ in os.walk(directory) for name in folders)
-    expect_equal("what a purge leaves", left, [
-        "etc", "var", "var/lib", "var/lib/escrow", "var/lib/escrow/repositories",
-        "var/lib/escrow/repositories/data.git", "var/lib/escrow/repositories/data.git/objects", "var/lib/escrowd",
-        "var/lib/escrowd/mine.git", "var/lib/escrowd/mine.git/refs"])
+    in_use = f"{state}/volumes/in-use"
+    os.makedirs(in_use)
+    if is_mountable(in_use):
+        with open(f"{in_use}/work", "w", encoding="ascii"):
+            pass
+        try:
+            said = run("sh", "-c", script, "postrm", "purge")
+            in_it = os.listdir(in_use)
+        finally:
+            run("umount", in_use)
+        expect_equal("what is left of a volume that a container uses", in_it, ["work"])
+        expect_equal("the state then", sorted(os.listdir(state)), ["mine.git", "volumes"])
+        expect("/volumes is left" in said, f"a purge does not say what is in use: {said}")
+        os.makedirs(f"{directory}/etc/escrow")
+    said = run("sh", "-c", script, "postrm", "purge")
+    left = {f"{at}/{name}"[len(directory) + 1:] for at, folders, files in os.walk(directory)
+            for name in folders + files}
+    repository = "var/lib/escrow/repositories/data.git"
+    expect(f"{repository}/objects" in left, "a purge takes repositories")
+    expect_equal("what a purge leaves", sorted(name for name in left if not name.startswith(f"{repository}/")), [
+        "etc", "run", "run/docker", "run/docker/plugins", "var", "var/lib", "var/lib/escrow",
+        "var/lib/escrow/repositories", repository, "var/lib/escrowd", "var/lib/escrowd/mine.git",
+        "var/lib/escrowd/mine.git/refs"])
     for name in ("var/lib/escrowd is not empty", "repositories/data.git is left"):
         expect(name in said, f"a purge does not say '{name}': {said}")
 
@@ -120,7 +174,7 @@ def check_units(root):
     shutil.copy("/bin/true", f"{root}/bin/umount")
     for unit in ("escrowd.service", "escrowd.socket", "escrow-mount@srv-data.service"):
         result = subprocess.run(["systemd-analyze", "verify", "--man=no", f"--root={root}", unit], capture_output=True,
-                                text=True, check=False, timeout=30)
+                                text=True, check=False, timeout=100)
         expect_equal(f"what systemd-analyze says of {unit}", (result.returncode, result.stderr), (0, ""))
 
 
@@ -152,7 +206,7 @@ def main():
         check_configuration(root, directory)
         check_units(root)
         os.mkdir(f"{directory}/purged")
-        check_purge(control, f"{directory}/purged")
+        check_purge(root, control, f"{directory}/purged")
 
 
 if __name__ == "__main__":

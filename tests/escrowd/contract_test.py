@@ -2,7 +2,7 @@
 """Statuses of the API that belong to no other test."""
 import os
 
-from holes_test import refused
+from authorization_test import refused
 from service import NOBODY_NAME, expect, expect_equal, main, write
 
 
@@ -56,7 +56,7 @@ def EveryLongVerbNeedNotBeWaitedFor(start):
         write(f'{point}/file-2', 'x')
         result = service.finish(session, {'exit_code': 0}).expect(200)['result']
         service.post(f'/v1/sessions/{session}/approve', {'result': result}, headers=now).expect(202)
-        view = service.get(f'/v1/sessions/{session}/wait?states=committed').json
+        view = service.get(f'/v1/sessions/{session}/wait?states=committed&timeout_ms=250000').json
         expect_equal('approved', (view['state'], view['reviewer']), ('committed', 'user:root'))
 
 

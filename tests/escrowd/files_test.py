@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Files of a session over the API: read before and after, written without a mount, guarded as in one."""
+import errno
 import hashlib
 import os
 import socket
@@ -8,7 +9,7 @@ import threading
 import time
 from urllib.parse import quote_from_bytes
 
-from holes_test import asked, refused
+from authorization_test import asked, refused
 from service import UnixConnection, eventually, expect, expect_equal, main, read, write
 
 STRANGE = b'bad\xff\n\x1bname'
@@ -37,6 +38,8 @@ def AFileIsWrittenAndReadWithoutAMountAndInOne(start):
             if mounted:
                 service.post(f'/v1/sessions/{session}/mount', {'mountpoint': point}).expect(200)
                 expect(not os.path.exists(f'{point}/new'), 'it is there')
+                # The kernel keeps what it listed, and has looked up none of the names.
+                before = {directory: set(os.listdir(f'{point}/{directory}')) for directory in ('.', 'dir')}
             made = put(service, session, 'new/deep/file.txt', b'one')
             expect_equal('a new file', (made.status, made.json),
                          (201, {'path': 'new/deep/file.txt', 'mode': '100644', 'size': 3}))
@@ -52,6 +55,8 @@ def AFileIsWrittenAndReadWithoutAMountAndInOne(start):
             expect_equal('before', content(service, session, 'dir/b.txt', '?side=base'), b'dir/b.txt\n')
             service.get(target(session, 'new/deep/file.txt', '?side=base')).expect(404, 'not_found')
             if mounted:
+                expect_equal('what is listed', set(os.listdir(point)), before['.'] | {'new'})
+                expect_equal('what is listed below', set(os.listdir(f'{point}/dir')), before['dir'] - {'b.txt'})
                 expect_equal('in the mount', (read(f'{point}/new/deep/file.txt'), read(f'{point}/a.txt')), ('3', ''))
                 expect(not os.path.exists(f'{point}/dir/b.txt'), 'the mount shows what was removed')
                 write(f'{point}/a.txt', 'by the mount')
@@ -196,13 +201,13 @@ def LargeContentsNeedLittleMemory(start):
 
 
 def AnUploadThatBreaksOffChangesNothing(start):
-    with start(max_content_bytes=1_000_000, request_timeout_ms=1000) as service:
+    with start(max_content_bytes=1_000_000, request_timeout_ms=2500) as service:
         session = service.open()['session']
         put(service, session, 'a.txt', b'x' * 1_000_001).expect(413, 'body_too_large')
         put(service, session, 'a.txt', (b'x' * 65536 for _ in range(32))).expect(413, 'body_too_large')
         def begin():
             client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            client.settimeout(10)
+            client.settimeout(100)
             client.connect(service.socket)
             header = f'PUT {target(session, "a.txt")} HTTP/1.1\r\nHost: x\r\nContent-Length: 500000\r\n\r\n'
             client.sendall(header.encode() + b'x' * 100_000)
@@ -215,10 +220,9 @@ def AnUploadThatBreaksOffChangesNothing(start):
         expect_equal('the changes', service.get(f'/v1/sessions/{session}/changes').expect(200)['changes'], [])
         def left():
             return [name for name in os.listdir(f'{service.directory}/state') if name.startswith('.content')]
-        expect_equal('files that are left', left(), [])
+        eventually('no file is left', lambda: not left())
         def open_files():
-            directory = f'/proc/{service.process.pid}/fd'
-            return [name for name in os.listdir(directory) if '.content' in os.readlink(f'{directory}/{name}')]
+            return [link for link in service.open_files() if '.content' in link]
         eventually('nothing of it is held', lambda: not open_files())
 
 
@@ -236,12 +240,20 @@ def AReaderThatStopsHoldsNoSession(start):
         eventually('it is mounted', mounted)
         service.finish(session, {'exit_code': 0}).expect(200)
         # What it did not read in time is broken off: no client takes the beginning for the whole.
-        client.settimeout(40)
+        client.settimeout(100)
         got = b''
         while piece := client.recv(1 << 20):
             got += piece
         client.close()
         expect(not got.endswith(b'\r\n0\r\n\r\n'), 'the answer looks whole')
+
+
+def errno_of(action):
+    try:
+        action()
+        return None
+    except OSError as error:
+        return error.errno
 
 
 def LimitsFailTheCallAndTheRequest(start):
@@ -252,27 +264,50 @@ def LimitsFailTheCallAndTheRequest(start):
         put(service, session, 'one', b'x' * 600_000).expect(201)
         put(service, session, 'two', b'x' * 600_000).expect(507, 'no_space')
         service.get(target(session, 'two')).expect(404, 'not_found')
-        def errno_of(action):
-            try:
-                action()
-                return None
-            except OSError as error:
-                return error.errno
         expect_equal('in the mount', errno_of(lambda: write(f'{point}/three', 'x' * 600_000)), 122)
         expect_equal('truncate(2)', errno_of(lambda: os.truncate(f'{point}/one', 2_000_000)), 122)
         os.remove(f'{point}/one')
-        time.sleep(0.2)
-        write(f'{point}/three', 'x' * 300_000)
-        errors = []
-        for number in range(30):
-            errors.append(errno_of(lambda name=number: write(f'{point}/file-{name}', '')))
-        expect(122 in errors and errors[0] is None, f'making 30 files: {errors}')
+        eventually('what was removed makes room',
+                   lambda: errno_of(lambda: write(f'{point}/three', 'x' * 300_000)) is None)
+        for number in range(19):
+            eventually('twenty files are made',
+                       lambda name=number: errno_of(lambda: write(f'{point}/file-{name}', '')) is None)
+        expect_equal('one more', errno_of(lambda: write(f'{point}/one-more', '')), 122)
         service.post(f'/v1/sessions/{session}/unmount').expect(200)
         put(service, session, 'four', b'x').expect(507, 'no_space')
         service.finish(session, {'exit_code': 0}).expect(200)
         for wrong in ({'staged_bytes': 0}, {'colour': 1}, 5):
             service.post('/v1/sessions', {'repository': 'data', 'limits': wrong}).expect(
                 400, 'unknown_field' if wrong == {'colour': 1} else 'invalid_value')
+
+
+def ALimitOfFilesCountsWhatTheSessionHasMade(start):
+    with start() as service:
+        session, point = service.open_mounted(limits={'files': 1})
+        # What was there before may change, also the root and the directories that files are made in.
+        write(f'{point}/a.txt', 'changed')
+        os.utime(point)
+        def refused(action):
+            error = errno_of(action)
+            expect(error in (None, errno.EDQUOT), f'the error is {error}')
+            return error is not None
+        for turn in range(3):
+            eventually('what was removed makes room',
+                       lambda text=f'{turn}': not refused(lambda: write(f'{point}/dir/sub/new', text)))
+            for action in (lambda: write(f'{point}/other', ''), lambda: os.mkdir(f'{point}/other'),
+                           lambda: os.symlink('x', f'{point}/other'), lambda: os.mkfifo(f'{point}/other')):
+                expect(refused(action), 'a second one was made')
+            os.remove(f'{point}/dir/sub/new')
+        eventually('what was removed makes room', lambda: not refused(lambda: os.mkdir(f'{point}/made')))
+        expect(refused(lambda: write(f'{point}/made/file', '')), 'a directory does not count')
+        os.rename(f'{point}/made', f'{point}/dir/made')
+        put(service, session, 'more', b'x').expect(507, 'no_space')
+        service.finish(session, {'exit_code': 0}).expect(200)
+        expect_equal('the content', service.git('show', 'main:a.txt'), 'changed')
+        session = service.open(limits={'files': 1})['session']
+        put(service, session, 'one', b'x').expect(201)
+        put(service, session, 'two', b'x').expect(507, 'no_space')
+        put(service, session, 'one', b'y').expect(200)
 
 
 def HowBytesTravelIsChosenAndShown(start):
@@ -311,6 +346,18 @@ def WritersAtOnceAllSucceedInAMount(start):
         expect_equal('one of them', read(f'{point}/d7/f9'), '7 9')
         service.finish(session, {'exit_code': 0}).expect(200)
         expect_equal('the files', service.git('ls-tree', '-r', '--name-only', 'main').count('/f'), 80)
+
+
+def AFileIsNotPutBesideAWriteBackCache(start):
+    """The kernel would go on showing the size that it knows."""
+    with start() as service:
+        session, point = service.open_mounted(io={'data': 'writeback'})
+        write(f'{point}/a.txt', 'by the mount')
+        problem = put(service, session, 'a.txt', b'longer than what is there').expect(409, 'wrong_state')
+        expect('--io writeback' in problem['detail'], problem['detail'])
+        expect_equal('as it was', content(service, session, 'a.txt'), b'by the mount')
+        service.finish(session, {'exit_code': 0}).expect(200)
+        expect_equal('committed', service.git('show', 'main:a.txt'), 'by the mount')
 
 
 if __name__ == '__main__':

@@ -76,7 +76,7 @@ def AnImportThereIsRefusedAsHere(start):
         begun = time.monotonic()
         refused = there(service, 'import', source, expect_status=2).stderr
         expect('larger than 5000000 bytes' in refused, refused)
-        expect(time.monotonic() - begun < 10, 'it was sent to its end')
+        expect(time.monotonic() - begun < 60, 'it was sent to its end')
         os.remove(f'{source}/large')
         is_unchanged(service, head, 'too large')
         service.git('config', 'escrow.guarded.requireApproval', 'true')
@@ -100,11 +100,11 @@ def AConflictThereIsAConflictHere(start):
                         if one['source'] == 'import' and all(one[name] == value for name, value in wanted.items())]
             with subprocess.Popen([service.escrow_binary, *where, 'import', source, '--json'], stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, cwd='/') as importing:
-                eventually('it has begun', lambda: of_imports(state='open'), 60)
+                eventually('it has begun', lambda: of_imports(state='open'))
                 other = service.open()['session']
                 service.put(f'/v1/sessions/{other}/files/a.txt', f'theirs {where}'.encode()).expect(200)
                 service.finish(other, {'exit_code': 0}).expect(200)
-                out, errors = importing.communicate(timeout=100)
+                out, errors = importing.communicate(timeout=300)
             expect_equal(f'exit status: {errors}', importing.returncode, 122)
             document = json.loads(out)
             expect_equal('its session', [document.pop('session')], of_imports(state='commit_failed')[-1:])
@@ -137,17 +137,16 @@ def AClientThatIsKilledLeavesNothing(start):
         head, source = service.git('rev-parse', 'main'), f'{service.directory}/in'
         with open(f'{source}/large', 'wb') as file:
             file.truncate(1 << 30)
+        def open_files():
+            return [link for link in service.open_files() if '.content' in link]
         for number in (signal.SIGKILL, signal.SIGINT):
             with subprocess.Popen([service.escrow_binary, '--host', f'unix://{service.socket}', 'import', source],
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT,
                                   cwd='/') as importing:
-                time.sleep(0.3)
+                eventually('it has begun', open_files)
                 importing.send_signal(number)
-                importing.communicate(timeout=60)
+                importing.communicate(timeout=300)
             expect_equal('the status', importing.returncode, -number)
-        def open_files():
-            directory = f'/proc/{service.process.pid}/fd'
-            return [name for name in os.listdir(directory) if '.content' in os.readlink(f'{directory}/{name}')]
         eventually('nothing of it is held', lambda: not open_files())
         is_unchanged(service, head, 'a client that was killed')
         # A file that cannot be read ends it as it does here.
@@ -156,7 +155,7 @@ def AClientThatIsKilledLeavesNothing(start):
         os.chmod(f'{source}/secret', 0)
         for where in (('--host', f'unix://{service.socket}'), ('--repo', service.repository)):
             closed = subprocess.run(['setpriv', '--bounding-set=-all', '--inh-caps=-all', service.escrow_binary, *where,
-                                     'import', source], capture_output=True, text=True, check=False, timeout=60,
+                                     'import', source], capture_output=True, text=True, check=False, timeout=300,
                                     env=ENVIRONMENT, cwd='/')
             expect_equal(f'the status: {closed.stderr}', closed.returncode, 1)
             expect('cannot import secret: Permission denied; nothing was changed' in closed.stderr, closed.stderr)

@@ -188,7 +188,7 @@ def as_nobody(service, *arguments):
     """Like there(), by the user nobody: exit status, standard output and error."""
     def ask():
         result = subprocess.run([service.escrow_binary, '--host', f'unix://{service.socket}', *arguments],
-                                capture_output=True, text=True, check=False, timeout=60, stdin=subprocess.DEVNULL,
+                                capture_output=True, text=True, check=False, timeout=300, stdin=subprocess.DEVNULL,
                                 env=ENVIRONMENT, cwd='/')
         return result.returncode, result.stdout, result.stderr
     return as_user(NOBODY, ask)
@@ -198,7 +198,7 @@ def APeerGainsNothingByAnOption(start):
     with start() as service:
         for words, field in ((('--symlinks', 'any'), 'operators'), (('--xattr', 'user'), 'operators'),
                              (('--uid', '0'), 'operator'), (('--gid', '0'), 'operator'), (('--uid', '1'), 'operator'),
-                             (('--committer', 'user:root'), 'run_as'), (('--committer', 'user:root'), 'grant')):
+                             (('--committer', 'user:root'), 'committer'), (('--committer', 'user:root'), 'grant')):
             for command in (('run', '--confine', *words, '--', 'true'), ('mount', f'{service.mounts}/m', *words)):
                 status, out, errors = as_nobody(service, *command)
                 expect_equal(f'{command}: {out}{errors}', status, 125 if command[0] == 'run' else 1)
@@ -258,9 +258,9 @@ def WhatAServiceCannotHaveIsRefusedWithTheReason(start):
         for words, reason in (
                 (('run', '--issuer', 'user:x', '--', 'true'), '--issuer: the issuer is who asks'),
                 (('run', '--image', 'debian:12', '--', 'true'), '--image: a service starts no containers'),
-                (('run', '--runtime', 'podman', '--', 'true'), '--runtime: a service starts no containers'),
-                (('run', '--pull', 'never', '--', 'true'), '--pull: a service starts no containers'),
-                (('run', '--runtime-arg=--rm', '--', 'true'), '--runtime-arg: a service starts no containers'),
+                (('run', '--runtime', 'podman', '--', 'true'), '--runtime requires --image'),
+                (('run', '--pull', 'never', '--', 'true'), '--pull requires --image'),
+                (('run', '--runtime-arg=--rm', '--', 'true'), '--runtime-arg requires --image'),
                 (('mount', point, '--issuer', 'user:x'), '--issuer: the issuer is who asks'),
                 (('mount', point, '-o', 'issuer=user:x'), '--issuer: the issuer is who asks'),
                 (('mount', point, '--foreground'), '--foreground: the service has the mount'),

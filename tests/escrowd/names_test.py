@@ -213,7 +213,7 @@ def runs(service):
         'repository': 'data', 'command_base64': [in_base64(word) for word in (b'sh', b'-c', script)],
         'path_prefix_base64': in_base64(b'run/' + STRANGE), 'mountpoint_base64': in_base64(mountpoint),
         'exclude_base64': [in_base64(STRANGE + b'.o')]}).expect(201)['run']
-    ended = ask(service, 'GET', f'/v1/runs/{run}/wait').expect(200)
+    ended = ask(service, 'GET', f'/v1/runs/{run}/wait?timeout_ms=250000').expect(200)
     expect_equal('the run', (ended['session']['state'], ended['session']['exit_code']), ('committed', 0))
     expect_equal('where it ran', ask(service, 'GET', f'/v1/runs/{run}/output').body, mountpoint + b'\n')
     omitted = json.loads(ask(service, 'GET', f'/v1/runs/{run}/output?stream=omitted').body)

@@ -28,7 +28,7 @@ class Commands:
         """Its output to both streams; `shows`: the odd name, quoted."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith('ESCROW_')}
         ran = subprocess.run([self.service.escrow_binary, *self.way, *words], capture_output=True, check=False,
-                             timeout=60, cwd='/', env=environment, stdin=subprocess.DEVNULL)
+                             timeout=300, cwd='/', env=environment, stdin=subprocess.DEVNULL)
         said = f'escrow {self.way} {words}: {ran.stdout!r} {ran.stderr!r}'
         expect_equal(said, ran.returncode, status)
         output = ran.stderr if is_raw else ran.stdout + ran.stderr
@@ -96,7 +96,7 @@ def whole(service, commands):
     commands('verify')
     made = os.fsencode(service.repositories) + b'/odd\xff.git'
     if not commands.is_there:
-        subprocess.run([service.escrow_binary, '--repo', made, 'init'], check=True, capture_output=True, timeout=60)
+        subprocess.run([service.escrow_binary, '--repo', made, 'init'], check=True, capture_output=True, timeout=300)
         commands.used.add('init')
 
 

@@ -32,7 +32,7 @@ def started(service, arguments, environment, sign):
             return os.path.exists(sign)
         eventually(f'{sign}, of {arguments} {environment}', is_there)
         process.terminate()
-        expect_equal('the exit status', process.wait(20), 0)
+        expect_equal('the exit status', process.wait(100), 0)
 
 
 def TheFlagWinsOverTheEnvironmentAndThatOverTheFile(start):
@@ -66,7 +66,7 @@ def WithVerboseEverythingIsLogged(start):
                     session = service.open(lease_ms=1)['session']
                     eventually('its lease runs out', lambda: service.state(session) == 'rolled_back')
                     process.terminate()
-                    process.wait(20)
+                    process.wait(100)
             return os.path.getsize(f'{service.directory}/log-of-verbose')
         usual = log_of()
         for more in (log_of('--verbose'), log_of(verbose=True)):
@@ -75,7 +75,7 @@ def WithVerboseEverythingIsLogged(start):
 
 def run(service, *arguments, **environment):
     return subprocess.run([service.escrowd_binary, *arguments], env={**os.environ, **environment}, text=True,
-                          capture_output=True, check=False, timeout=20)
+                          capture_output=True, check=False, timeout=300)
 
 
 def BadOptionsAreOneClearSentence(start):

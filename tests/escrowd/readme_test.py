@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""README.md's commands for orchestrators, block after block as they are written, in one shell.
+"""The commands of api/README.md, block after block as they are written, in one shell.
 
 The shell has the places that they name (/srv, /run, /var/lib) to itself: a mount namespace. Between the blocks the test
 does what the text around them asks for, a Makefile, a data set, a source root. Left out are the lines that ask another
@@ -35,9 +35,8 @@ until curl -s --unix-socket /run/escrowd.sock http://escrowd/v1/ready; do sleep 
 
 
 def blocks():
-    with open(f'{os.path.dirname(os.path.abspath(__file__))}/../../README.md', encoding='utf-8') as file:
-        section = file.read().split('### From an orchestrator\n')[1].split('\n### ')[0]
-    return re.findall(r'^```sh\n(.*?)^```', section, re.MULTILINE | re.DOTALL)
+    with open(f'{os.path.dirname(os.path.abspath(__file__))}/../../api/README.md', encoding='utf-8') as file:
+        return re.findall(r'^```sh\n(.*?)^```', file.read(), re.MULTILINE | re.DOTALL)
 
 
 def script_of(found):
@@ -60,7 +59,7 @@ def TheOrchestratorsCommandsWorkAsWritten(start):
     place = tempfile.mkdtemp(prefix='escrowd-readme-')
     try:
         ran = subprocess.run(['unshare', '--mount', '--pid', '--fork', '--kill-child', '--mount-proc', 'bash', '-c',
-                              script_of(found)], cwd=place, text=True, check=False, timeout=90, capture_output=True,
+                              script_of(found)], cwd=place, text=True, check=False, timeout=300, capture_output=True,
                              stdin=subprocess.DEVNULL, env={'PATH': ':'.join([*programs, os.environ['PATH']])})
         said = f'{ran.stdout}\n{ran.stderr}'
         expect_equal(f'the exit status of {script_of(found)}: {said}', ran.returncode, 0)

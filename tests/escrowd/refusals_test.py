@@ -12,15 +12,15 @@ def WhatCannotBeRegisteredIsRefusedByItsReason(start):
     with start() as service:
         def made(name):
             path = f'{service.repositories}/{name}.git'
-            subprocess.run(['git', 'init', '--bare', '--quiet', path], check=True, timeout=60)
-            subprocess.run([service.escrow_binary, '--repo', path, 'init'], check=True, timeout=60, capture_output=True)
+            subprocess.run(['git', 'init', '--bare', '--quiet', path], check=True, timeout=300)
+            subprocess.run([service.escrow_binary, '--repo', path, 'init'], check=True, timeout=99, capture_output=True)
             return path
         def register(path):
             return service.post('/v1/repositories', {'name': 'other', 'path': path})
         os.mkdir(f'{service.repositories}/empty')
         register(f'{service.repositories}/empty').expect(404, 'no_repository')
         subprocess.run(['git', 'init', '--bare', '--quiet', '--object-format=sha256', f'{service.repositories}/sha256'],
-                       check=True, timeout=60)
+                       check=True, timeout=300)
         register(f'{service.repositories}/sha256').expect(422, 'unsupported_repository')
         newer = made('newer')
         catalogs = [name for name in os.listdir(f'{newer}/escrow') if name.endswith('.db')]
@@ -49,7 +49,7 @@ def ARunsSessionIsItsRuns(start):
             ask(service, run, verb, body).expect(409, 'attached_elsewhere')
         expect_equal('the run', service.get(f'/v1/runs/{run}').expect(200)['state'], 'running')
         ask(service, run, 'rollback', {}).expect(200)
-        ended = service.get(f'/v1/runs/{run}/wait').expect(200)
+        ended = service.get(f'/v1/runs/{run}/wait?timeout_ms=250000').expect(200)
         expect_equal('rolled back by hand', (ended['state'], ended['session']['state']), ('ended', 'rolled_back'))
 
 
@@ -94,7 +94,7 @@ def WhileAnotherIsAtItItIsBusy(start):
                 apart = {'Prefer': 'respond-async', 'Idempotency-Key': f'gc-{number}'}
                 service.post('/v1/repositories/data/gc', headers=apart).expect(202)
             service.post('/v1/repositories/data/gc').expect(503, 'unavailable')
-        thread.join(60)
+        thread.join(300)
         expect_equal('the commit', answers[0].status, 200)
 
 

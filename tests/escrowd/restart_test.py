@@ -10,19 +10,19 @@ import subprocess
 import threading
 import time
 
-from service import eventually, expect, expect_equal, main, read, write
+from service import UnixConnection, eventually, expect, expect_equal, main, read, write
 
 
-def SigtermDetachesAndARestartMountsAgain(start):
+def SigtermLeavesMountsAloneAndARestartFindsThem(start):
     with start() as service:
         session, point = service.open_mounted()
-        write(f'{point}/kept', 'kept')
-        expect_equal('the exit status', service.stop(), 0)
-        expect(not service.is_mounted(point), 'the mount is still there')
-        expect(not os.path.exists(service.socket), 'the socket is still there')
-        expect_equal('attachment', json.loads(service.escrow('status', session, '--json'))['attachment'], 'none')
-        service.start()
+        with open(f'{point}/kept', 'w', encoding='ascii') as file:
+            expect_equal('the exit status', service.stop(), 0)
+            expect(not os.path.exists(service.socket), 'the socket is still there')
+            expect_equal('attachment', json.loads(service.escrow('status', session, '--json'))['attachment'], 'mounted')
+            file.write('kept')
         expect_equal('the content', read(f'{point}/kept'), 'kept')
+        service.start()
         view = service.get(f'/v1/sessions/{session}').expect(200)
         expect_equal('the view', (view['state'], view['attachment'], view['mountpoint']), ('open', 'mounted', point))
         service.post(f'/v1/sessions/{session}/finish', {'exit_code': 0}).expect(200)
@@ -135,7 +135,7 @@ def AKeyIsHeldToItsBodyOverAKillAndForgottenAfterADay(start):
                                 headers={'Idempotency-Key': 'k'}).expect(201)['run']
         ran = started()
         expect_equal('the run again', started(), ran)
-        service.get(f'/v1/runs/{ran}/wait').expect(200)
+        service.get(f'/v1/runs/{ran}/wait?timeout_ms=250000').expect(200)
         service.stop()
         change_requests(service, 'created_s = created_s - 86500')
         service.start()
@@ -147,23 +147,17 @@ def AKeyIsHeldToItsBodyOverAKillAndForgottenAfterADay(start):
 def RequestsUnderWayAreAnsweredBeforeTheEnd(start):
     with start() as service:
         session = service.open()['session']
-        answers = []
-        def wait():
-            answers.append(service.get(f'/v1/sessions/{session}/wait?timeout_ms=60000'))
-        waiter = threading.Thread(target=wait)
-        waiter.start()
-        time.sleep(0.3)
-        begun = time.monotonic()
-        expect_equal('the exit status', service.stop(), 0)
-        waiter.join()
-        expect_equal('the answer', answers[0].expect(200)['state'], 'open')
-        expect(time.monotonic() - begun < 5, 'the end took too long')
+        waiter = UnixConnection(service.socket)
+        waiter.request('GET', f'/v1/sessions/{session}/wait?timeout_ms=300000')
+        expect_equal('one that came later', service.get('/v1/health').status, 200)  # so the first is in
+        expect_equal('the exit status', service.stop(), 0)  # long before its five minutes
+        expect_equal('the answer', json.loads(waiter.getresponse().read())['state'], 'open')
 
 
 def RunsOfOthersAreNotDisturbed(start):
     with start() as service:
         run = subprocess.Popen([service.escrow_binary, '--repo', service.repository, 'run', '--', 'sh', '-c',
-                                'echo one > one; sleep 2; echo two > two'], stderr=subprocess.PIPE)
+                                'echo one > one; sleep 10; echo two > two'], stderr=subprocess.PIPE)
         eventually('the run is seen', lambda: len(service.get('/v1/sessions?state=open').json['sessions']) == 1)
         session = service.get('/v1/sessions?state=open').json['sessions'][0]
         expect_equal('the session', (session['run'], session['attachment']), (True, 'mounted'))
@@ -172,7 +166,7 @@ def RunsOfOthersAreNotDisturbed(start):
         service.start()
         service.stop(signal.SIGKILL)
         service.start()
-        _, said = run.communicate(timeout=30)
+        _, said = run.communicate(timeout=300)
         expect_equal(f'the run: {said}', run.returncode, 0)
         expect_equal('the content', service.git('show', 'main:two'), 'two')
         expect_equal('the state', service.state(session['session']), 'committed')
@@ -182,11 +176,11 @@ def OneServiceHasTheState(start):
     with start() as service:
         second = subprocess.run([service.escrowd_binary, '--config', service.config_path, '--socket',
                                  f'{service.directory}/second.sock'], capture_output=True, text=True, check=False,
-                                timeout=20)
+                                timeout=300)
         expect_equal('the exit status', second.returncode, 125)
         expect('another escrowd uses it' in second.stderr, second.stderr)
         third = subprocess.run([service.escrowd_binary, '--config', service.config_path, '--state-directory',
-                                f'{service.directory}/other'], capture_output=True, text=True, check=False, timeout=20)
+                                f'{service.directory}/other'], capture_output=True, text=True, check=False, timeout=300)
         expect_equal('the exit status', third.returncode, 125)
         expect('another server listens there' in third.stderr, third.stderr)
         service.get('/v1/health').expect(200)
@@ -199,7 +193,7 @@ def TheConfigurationIsCheckedByName(start):
             with open(path, 'w', encoding='utf-8') as file:
                 json.dump({**service.config, **members}, file)
             return subprocess.run([service.escrowd_binary, '--config', path, '--check-config'], capture_output=True,
-                                  text=True, check=False, timeout=20)
+                                  text=True, check=False, timeout=300)
         expect_equal('a good one', (check().returncode, check().stderr), (0, ''))
         os.symlink(service.mounts, f'{service.directory}/link')
         for members, words in (({'colour': 'red'}, '"colour" is not known here'),
@@ -221,7 +215,7 @@ def TheServiceManagerIsToldWhenItIsReady(start):
         path = f'{service.directory}/notify'
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
             notify.bind(path)
-            notify.settimeout(20)
+            notify.settimeout(100)
             os.environ['NOTIFY_SOCKET'] = path
             try:
                 service.start()
@@ -266,7 +260,7 @@ def ASocketOfTheServiceManagerOutlivesTheService(start):
                     other.bind(f'{service.directory}/{path}')
                     other.listen(1)
                     refused = start_with_given_socket(service, other, count)
-                    _, said = refused.communicate(timeout=20)
+                    _, said = refused.communicate(timeout=300)
                     expect_equal('the exit status', refused.returncode, 125)
                     expect(words in said and said.count('\n') == 1, said)
 
@@ -276,20 +270,27 @@ def WhoHasJustComeIsAnsweredWhileTheServiceStops(start):
     with start() as service:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as late:
             late.connect(service.socket)
-            late.settimeout(10)
+            late.settimeout(100)
             expect_equal('one that came later', service.get('/v1/health').status, 200)  # so the first is in
             service.process.send_signal(signal.SIGTERM)
-            time.sleep(0.3)
+            def is_shut():
+                try:
+                    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+                        other.connect(service.socket)
+                    return False
+                except OSError:
+                    return True
+            eventually('nobody else gets in', is_shut)
             late.sendall(question)
             expect_equal('the answer', late.recv(4096)[:15], b'HTTP/1.1 200 OK')
-        expect_equal('the exit status', service.process.wait(10), 0)
+        expect_equal('the exit status', service.process.wait(100), 0)
         # Who says nothing is not waited for long.
         service.start()
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent:
             silent.connect(service.socket)
             begun = time.monotonic()
             expect_equal('the exit status', service.stop(), 0)
-            expect(time.monotonic() - begun < 5, 'a client that says nothing keeps it from stopping')
+            expect(time.monotonic() - begun < 40, 'a client that says nothing keeps it from stopping')
 
 
 if __name__ == '__main__':

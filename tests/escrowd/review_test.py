@@ -3,7 +3,7 @@
 import os
 import time
 
-from holes_test import asked, refused
+from authorization_test import asked, refused
 from service import NOBODY_NAME, eventually, expect, expect_equal, main, read, write
 
 
@@ -92,12 +92,12 @@ def AResultOnAnotherHeadIsShownFirst(start):
 def AWaitingResultSurvivesARestartAndExpires(start):
     with start() as service:
         kept, result = sealed(service)
-        expiring, _ = sealed(service, 'expiring', approval_expires_s=1)
+        expiring, _ = sealed(service, 'expiring', approval_expires_s=6)
         expect(service.get(f'/v1/sessions/{expiring}').json['expires'] is not None, 'it has no end')
         service.stop(9)
-        time.sleep(1.1)
+        time.sleep(6.1)
         service.start()
-        view = service.get(f'/v1/sessions/{expiring}/wait?states=rolled_back').expect(200)
+        view = service.get(f'/v1/sessions/{expiring}/wait?states=rolled_back&timeout_ms=250000').expect(200)
         expect_equal('the outcome', (view['state'], view['reason']), ('rolled_back', 'expired'))
         expect_equal('the other', service.post(f'/v1/sessions/{kept}/approve', {'result': result}).json['state'],
                      'committed')

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 
-from holes_test import asked
+from authorization_test import asked
 from service import NOBODY, NOBODY_NAME, UnixConnection, eventually, expect, expect_equal, main, request
 
 USES_MEMORY = 'python3 -c "x = bytearray(400 << 20)"'
@@ -26,7 +26,7 @@ def run(service, body, **keywords):
 
 
 def awaited(service, name):
-    view = service.get(f'/v1/runs/{name}/wait?timeout_ms=60000', timeout=70).expect(200)
+    view = service.get(f'/v1/runs/{name}/wait?timeout_ms=250000', timeout=300).expect(200)
     expect_equal('the state of the run', view['state'], 'ended')
     return view
 
@@ -46,8 +46,17 @@ def eventually_says(service, name, text):
     eventually(f'the run says {text!r}', lambda: text in output(service, name))
 
 
-def processes(matches):
-    """Pids whose command line or name `matches` accepts."""
+def has_words(pid):
+    """Whether it runs: what has ended and is not waited for yet has none."""
+    try:
+        with open(f'/proc/{pid}/cmdline', 'rb') as file:
+            return file.read() != b''
+    except OSError:
+        return False
+
+
+def processes(matches, parents=None):
+    """Pids whose command line or name `matches` accepts; `parents` is filled with everybody's."""
     found = []
     for pid in filter(str.isdigit, os.listdir('/proc')):
         try:
@@ -59,16 +68,32 @@ def processes(matches):
                 status = file.read().rsplit(')', 1)[1].split()
         except OSError:
             continue
+        if parents is not None:
+            parents[int(pid)] = int(status[1])
         if status[0] != 'Z' and matches(name, words, int(status[1])):
             found.append(int(pid))
     return found
 
 
+def below(top):
+    """Pids of the process `top` and of all below it."""
+    parents = {}
+    processes(lambda name, words, parent: False, parents)
+    found = {top}
+    while True:
+        more = {pid for pid, parent in parents.items() if parent in found} - found
+        if not more:
+            return found
+        found |= more
+
+
 def host_of(service):
     """The host process of the only run that this service has started."""
-    hosts = processes(lambda name, words, parent: name == 'escrow-host' and parent == service.process.pid)
-    expect_equal('the host processes', len(hosts), 1)
-    return hosts[0]
+    def hosts():
+        return processes(lambda name, words, parent: name == 'escrow-host' and parent == service.process.pid)
+    # That of a run that has just ended may be there a moment longer.
+    eventually('there is one host process', lambda: len(hosts()) == 1)
+    return hosts()[0]
 
 
 def ARunCommitsByItsExitStatusAsItsCaller(start):
@@ -108,9 +133,9 @@ def EveryOtherEndOfARunRollsBack(start):
                  ('rolled_back', 'not_started', 127)),
                 (shell('echo x > new; kill -9 $$', confined=False, network='host'),
                  ('rolled_back', 'signal', 137)),
-                (shell('trap "exit 0" TERM; echo x > new; while :; do sleep 0.1; done', timeout_ms=500),
+                (shell('trap "exit 0" TERM; echo x > new; while :; do sleep 0.1; done', timeout_ms=4000),
                  ('rolled_back', 'timed_out', 0)),
-                (shell(deaf, timeout_ms=300, grace_ms=100), ('rolled_back', 'timed_out', 137)),
+                (shell(deaf, timeout_ms=4000, grace_ms=100), ('rolled_back', 'timed_out', 137)),
                 (shell('head -c 200000 /dev/zero > new', limits={'staged_bytes': 100_000}),
                  ('rolled_back', 'exit_status', 1)),
                 (shell('echo x > new', read_only=True), ('rolled_back', 'exit_status', 2))):
@@ -145,6 +170,25 @@ def ARunThatUsesUpItsMemoryIsRolledBackAsOom(start):
         expect_equal('without a limit', outcome(view), ('committed', 'no_changes', 0))
 
 
+def ARunHasNoMoreProcessesThanItMay(start):
+    forks = ("import os, time\n"
+             "for count in range(200):\n"
+             "    try: os.fork() or time.sleep(1000)\n"
+             "    except BlockingIOError: break\n"
+             "print(count, flush=True)")
+    with start(max_processes=100) as service:
+        for fields, most in (({}, 100), ({'max_processes': 20}, 20)):
+            _, view = asked(service, 'POST', '/v1/runs', ordering('python3', '-c', forks, **fields))
+            expect_equal('the limit', view['max_processes'], most)
+            view = awaited(service, view['run'])
+            expect_equal('the outcome', outcome(view), ('committed', 'no_changes', 0))
+            expect_equal('beside itself', output(service, view['run']), f'{most - 1}\n')
+        status, problem = asked(service, 'POST', '/v1/runs', shell('true', max_processes=101))
+        expect_equal('the refusal', (status, problem['code'], problem['field']), (403, 'forbidden', 'max_processes'))
+        view = awaited(service, run(service, shell('true', max_processes=101)))
+        expect_equal("an operator's", view['max_processes'], 101)
+
+
 def AMemoryLimitThatCannotBeHadIsRefused(start):
     service = start()
     wrapper = f'{service.directory}/without-cgroups'
@@ -173,12 +217,12 @@ def ACancelWinsOverALaterExitZero(start):
         expect_equal('the outcome', outcome(awaited(service, name)), ('rolled_back', 'cancelled', 0))
         expect_equal('again', outcome(service.post(f'/v1/runs/{name}/cancel').expect(200))[1], 'cancelled')
         # The command ends by itself, with 0, while its host cannot hear of the cancel that was answered before.
-        name = run(service, shell('echo x > new; echo ready; sleep 1.5; exit 0'))
+        name = run(service, shell('echo x > new; echo ready; sleep 5.4321; exit 0'))
         eventually_says(service, name, 'ready')
         host = host_of(service)
         os.kill(host, signal.SIGSTOP)
         service.post(f'/v1/runs/{name}/cancel').expect(202)
-        time.sleep(2)
+        eventually('the command has ended', lambda: not processes(lambda _, words, __: b'5.4321' in words))
         os.kill(host, signal.SIGCONT)
         expect_equal('the outcome', outcome(awaited(service, name)), ('rolled_back', 'cancelled', 0))
         name = run(service, shell('echo x > new'))
@@ -197,7 +241,7 @@ def SeveralRunsAreAwaitedAndTheirOutputGathered(start):
     with start() as service:
         names = [run(service, shell(f'sleep 0.{n}; echo says {n}; echo {n} > file-{n}; exit {n // 2}'))
                  for n in range(3)]
-        answer = service.get(f'/v1/runs/wait?ids={",".join(names)}&output_bytes=3').expect(200)
+        answer = service.get(f'/v1/runs/wait?ids={",".join(names)}&timeout_ms=250000&output_bytes=3').expect(200)
         expect_equal('all', (answer['done'], [one['run'] for one in answer['runs']]), (True, names))
         expect_equal('the ends of their output', [one['stdout']['content'] for one in answer['runs']],
                      [' 0\n', ' 1\n', ' 2\n'])
@@ -205,7 +249,7 @@ def SeveralRunsAreAwaitedAndTheirOutputGathered(start):
                      ['success', 'success', 'exit_status'])
         expect_equal('none that run', service.get('/v1/runs/wait').expect(200), {'runs': [], 'done': True})
         slow, quick = run(service, shell('sleep 1000')), run(service, shell(r'printf "\377\n"'))
-        answer = service.get(f'/v1/runs/wait?ids={slow},{quick}&for=any&output_bytes=10').expect(200)
+        answer = service.get(f'/v1/runs/wait?ids={slow},{quick}&for=any&timeout_ms=250000&output_bytes=10').expect(200)
         expect_equal('one of them', (answer['done'], [one['state'] for one in answer['runs']]),
                      (True, ['running', 'ended']))
         expect_equal('its output', base64.b64decode(answer['runs'][1]['stdout']['content_base64']), b'\xff\n')
@@ -228,7 +272,7 @@ def SeveralRunsAreAwaitedAndTheirOutputGathered(start):
 
 def OutputIsBoundedAndReadWhileTheCommandRuns(start):
     with start(max_output_bytes=1000) as service:
-        script = 'echo one; sleep 1; echo two; sleep 1; head -c 50000000 /dev/zero | tr "\\0" x; echo err >&2'
+        script = 'echo one; sleep 4; echo two; sleep 4; head -c 50000000 /dev/zero | tr "\\0" x; echo err >&2'
         name = run(service, shell(script + '; echo > new'))
         eventually_says(service, name, 'one\n')
         expect_equal('the state', service.get(f'/v1/runs/{name}').json['state'], 'running')
@@ -242,7 +286,7 @@ def OutputIsBoundedAndReadWhileTheCommandRuns(start):
         follower = threading.Thread(target=follow)
         follower.start()
         view = awaited(service, name)
-        follower.join(20)
+        follower.join()
         expect_equal('the outcome', outcome(view), ('committed', 'success', 0))
         expect_equal('what is kept', view['stdout'], {'bytes': 1000, 'truncated': True})
         expect_equal('of stderr', view['stderr'], {'bytes': 4, 'truncated': False})
@@ -284,7 +328,7 @@ def FreeingARunTakesItsOutputAndLeavesItsSession(start):
 
 def ARunGoesOnWhileTheServiceIsStoppedAndKilled(start):
     with start() as service:
-        name = run(service, shell('echo one > one; echo begin; sleep 4; echo two > two; echo end'))
+        name = run(service, shell('echo one > one; echo begin; sleep 15; echo two > two; echo end'))
         eventually_says(service, name, 'begin')
         expect_equal('the exit status', service.stop(), 0)
         service.start()
@@ -303,8 +347,9 @@ def ARunGoesOnWhileTheServiceIsStoppedAndKilled(start):
         expect_equal('a cancel after a kill', outcome(awaited(service, name))[:2], ('rolled_back', 'cancelled'))
         # It ends while there is no service.
         name = run(service, shell('echo x > third; echo ready; sleep 0.5'))
+        host = host_of(service)
         service.stop(signal.SIGKILL)
-        time.sleep(1.5)
+        eventually('its host has ended', lambda: not has_words(host))
         service.start()
         expect_equal('the outcome', outcome(service.get(f'/v1/runs/{name}').expect(200)), ('committed', 'success', 0))
         service.escrow('verify')

@@ -43,7 +43,7 @@ class Answer:
         return problem
 
 
-def request(path, method, target, body=None, headers=None, timeout=30):
+def request(path, method, target, body=None, headers=None, timeout=300):
     connection = UnixConnection(path, timeout)
     try:
         is_document = isinstance(body, (dict, list, str, int, float))
@@ -82,6 +82,28 @@ def as_user(uid, action, groups=None):
     return json.loads(text)
 
 
+def open_files(pid):
+    """What the descriptors of a process stand for; those that are closed meanwhile are left out."""
+    links = []
+    try:
+        for name in os.listdir(f'/proc/{pid}/fd'):
+            try:
+                links.append(os.readlink(f'/proc/{pid}/fd/{name}'))
+            except FileNotFoundError:
+                pass
+    except OSError:
+        pass  # it has ended
+    return links
+
+
+def host_of(session):
+    """The process that has the session's directory locked."""
+    for name in os.listdir('/proc'):
+        if name.isdigit() and any(link.endswith(f'/sessions/{session}/lock') for link in open_files(int(name))):
+            return int(name)
+    return None
+
+
 class Service:
     """A service with one registered repository, `data`, that has the file a.txt and the directory dir."""
 
@@ -102,7 +124,8 @@ class Service:
         self.escrow('init')
         self.escrow('import', f'{self.directory}/in', '--message', 'first import')
         self.config = {'socket': self.socket, 'socket_group': 'nogroup', 'state_directory': f'{self.directory}/state',
-                       'repository_roots': [self.repositories], 'mount_roots': [self.mounts], **config}
+                       'repository_roots': [self.repositories], 'mount_roots': [self.mounts], **config,
+                       'operators': ['user:root', *config.get('operators', [])]}
         self.config_path = f'{self.directory}/escrowd.json'
         self.write_config()
 
@@ -151,19 +174,19 @@ class Service:
                 return False
         eventually('escrowd answers', answers)
 
-    def stop(self, how=signal.SIGTERM, seconds=20):
+    def stop(self, how=signal.SIGTERM, seconds=100):
         self.process.send_signal(how)
         return self.process.wait(seconds)
 
     def escrow(self, *arguments, expect_status=0):
         result = subprocess.run([self.escrow_binary, '--repo', self.repository, *arguments], capture_output=True,
-                                text=True, check=False, timeout=60, stdin=subprocess.DEVNULL)
+                                text=True, check=False, timeout=300, stdin=subprocess.DEVNULL)
         expect_equal(f'escrow {" ".join(arguments)}: {result.stderr}', result.returncode, expect_status)
         return result.stdout.strip()
 
     def git(self, *arguments):
         return subprocess.run(['git', '-c', 'safe.directory=*', '--git-dir', self.repository, *arguments], check=True,
-                              capture_output=True, text=True, timeout=60).stdout.strip()
+                              capture_output=True, text=True, timeout=300).stdout.strip()
 
     def get(self, target, **keywords):
         return request(self.socket, 'GET', target, **keywords)
@@ -192,6 +215,10 @@ class Service:
             if answer.status != 409 or answer.json['code'] != 'busy':
                 return answer
             time.sleep(0.01)
+
+    def open_files(self):
+        expect_equal('the service', self.process.poll(), None)
+        return open_files(self.process.pid)
 
     def is_mounted(self, point):
         with open('/proc/self/mounts', encoding='utf-8', errors='surrogateescape') as table:

@@ -13,7 +13,7 @@ import subprocess
 import threading
 import time
 
-from holes_test import asked
+from authorization_test import asked
 from imports_test import IMPORTS, is_unchanged, make_odd_directory, omitted, send, until_it_is_imported
 from remote_test import Remote, make_token
 from service import NOBODY, NOBODY_NAME, expect, expect_equal, fail, main, read, write
@@ -33,7 +33,7 @@ def started(start, **config):
 
 
 def imported(service, name, status=201, code=None, **fields):
-    return service.post(IMPORTS, {'source': at_source(service, name), **fields}, timeout=100).expect(status, code)
+    return service.post(IMPORTS, {'source': at_source(service, name), **fields}, timeout=300).expect(status, code)
 
 
 def refused(service, source, status, code, what, **fields):
@@ -58,12 +58,12 @@ def files_of(service, revision='main'):
 def ADirectoryBelowASourceRootIsCommittedAsItsArchive(start):
     with started(start) as service:
         make_odd_directory(at_source(service, '/odd'))
-        made = imported(service, '/odd', branch='host', message='from here', run_as='agent:helper', image='i:1',
+        made = imported(service, '/odd', branch='host', message='from here', committer='agent:helper', image='i:1',
                         trigger={'name': 'nightly', 'id': '7'})
         expect_equal('how it ended', (made['state'], made['source'], made['committer'], made['issuer']),
                      ('committed', 'import', 'agent:helper', 'user:root'))
         packed = subprocess.run(['tar', '-c', '-C', at_source(service, '/odd'), '.'], check=True, capture_output=True,
-                                timeout=60).stdout
+                                timeout=300).stdout
         sent = send(service, packed, '?branch=sent').expect(201)
         expect_equal('the trees', service.git('rev-parse', 'host^{tree}'), service.git('rev-parse', 'sent^{tree}'))
         expect_equal('what is left out', omitted(made), omitted(sent))
@@ -98,7 +98,7 @@ def OnlyWhatLiesBelowASourceRootIsImported(start):
                              ({'trigger': {'uid': 0}}, 'unknown_field'), ({'branch': 'a..b'}, 'bad_request'),
                              ({'path_prefix': '..'}, 'invalid_value'), ({'approval_expires_s': 0}, 'invalid_value')):
             refused(service, at_source(service, '/data'), 400, code, f'{fields}', **fields)
-        refused(service, at_source(service, '/data'), 403, 'forbidden', 'as somebody else', run_as='user:root')
+        refused(service, at_source(service, '/data'), 403, 'forbidden', 'as somebody else', committer='user:root')
         service.post(IMPORTS + '?branch=x', {'source': at_source(service, '/data')}).expect(400, 'unknown_field')
         got, made = asked(service, 'POST', IMPORTS, {'source': at_source(service, '/data')})
         expect_equal('what is allowed', (got, made['committer'], files_of(service)), (201, NOBODY_NAME, ['a']))
@@ -164,7 +164,7 @@ def AServiceThatCannotReadAsOthersSaysSoAndServesItsOwn(start):
         make_tree(at_source(service, '/data'), a='a')
         check = [service.escrowd_binary, '--config', service.config_path, '--check-config']
         def checked(*before):
-            result = subprocess.run([*before, *check], capture_output=True, text=True, check=True, timeout=60)
+            result = subprocess.run([*before, *check], capture_output=True, text=True, check=True, timeout=300)
             return result.stderr
         expect_equal('what is said of one that can', checked(), '')
         for capabilities in ('-setuid', '-setgid', '-setuid,-setgid'):
@@ -206,8 +206,11 @@ def ATokenReadsAsTheUserThatItNames(start):
             expect_equal(f'{name}, for daemon', remote.ask('POST', IMPORTS, body, token=token).status, of_daemon)
         # Each thread of the service has its own rights again.
         for task in os.listdir(f'/proc/{service.process.pid}/task'):
-            with open(f'/proc/{service.process.pid}/task/{task}/status', encoding='utf-8') as file:
-                lines = dict(line.rstrip('\n').split(':\t', 1) for line in file if ':\t' in line)
+            try:
+                with open(f'/proc/{service.process.pid}/task/{task}/status', encoding='utf-8') as file:
+                    lines = dict(line.rstrip('\n').split(':\t', 1) for line in file if ':\t' in line)
+            except OSError:
+                continue  # it has ended
             expect_equal('the ids of a thread', (lines['Uid'].split(), lines['Gid'].split()), (['0'] * 4, ['0'] * 4))
             expect_equal('its groups', sorted(map(int, lines['Groups'].split())), sorted(groups))
 
@@ -234,14 +237,14 @@ def LinksSpecialFilesAndMountsLeadNowhere(start):
         for command in (['mount', '-t', 'tmpfs', 'none', f'{source}/inside'],
                         ['mount', '--bind', f'{service.directory}/other', f'{source}/inside'],
                         ['mount', '--bind', f'{service.directory}/other/b', f'{source}/a']):
-            subprocess.run(command, check=True, timeout=60)
+            subprocess.run(command, check=True, timeout=300)
             try:
                 problem = refused(service, source, 403, 'forbidden', f'{command}')
                 expect('another file system is mounted there' in problem['detail'], problem['detail'])
                 if command[-1].endswith('inside'):
                     refused(service, command[-1], 403, 'forbidden', 'the mount itself')
             finally:
-                subprocess.run(['umount', command[-1]], check=True, timeout=60)
+                subprocess.run(['umount', command[-1]], check=True, timeout=300)
         service.open_mounted('work')
         service.stop()
         service.config['source_roots'].append(service.mounts)
@@ -299,7 +302,7 @@ def ARaceLeadsNowhereElse(start):
         expect(seen.get(201, 0) > 0, 'no import succeeded')
         contents = service.git('rev-list', '--objects', '--all').split('\n')
         blob = subprocess.run(['git', 'hash-object', '--stdin'], input=b'outside', check=True, capture_output=True,
-                              timeout=60).stdout.decode().strip()
+                              timeout=300).stdout.decode().strip()
         expect(not any(line.startswith(blob) for line in contents), 'something from outside was imported')
 
 
@@ -331,7 +334,7 @@ def FilesThatChangeMeanwhileAreSaidAndHoldNobodyUp(start):
         child, writer = hold_lease(at_source(service, '/leased/a'))
         begun = time.monotonic()
         refused(service, at_source(service, '/leased'), 409, 'busy', 'a file with a lease')
-        expect(time.monotonic() - begun < 10, 'the lease held the import up')
+        expect(time.monotonic() - begun < 30, 'the lease held the import up')
         os.close(writer)
         os.waitpid(child, 0)
         make_tree(at_source(service, '/large'))
@@ -340,7 +343,7 @@ def FilesThatChangeMeanwhileAreSaidAndHoldNobodyUp(start):
             file.truncate(1000 << 20)
         head, answers = service.git('rev-parse', 'main'), []
         importing = threading.Thread(target=lambda: answers.append(
-            service.post(IMPORTS, {'source': at_source(service, '/large')}, timeout=100)))
+            service.post(IMPORTS, {'source': at_source(service, '/large')}, timeout=300)))
         importing.start()
         until_it_is_imported(service)
         os.truncate(path, 10)
@@ -372,7 +375,7 @@ def ADirectoryThatIsTooLargeOrTooDeepIsRefused(start):
         expect('1024 deep' in problem['detail'], problem['detail'])
         is_unchanged(service, head, 'too much')
         imported(service, '/large')
-        subprocess.run(['rm', '-rf', at_source(service, '/d')], check=True, timeout=60)
+        subprocess.run(['rm', '-rf', at_source(service, '/d')], check=True, timeout=300)
 
 
 # Names that an answer has to tell cost memory: a few links to one fifo, deep down, would have very long ones.
@@ -419,7 +422,7 @@ def ADirectoryWithAKeyIsImportedOnceAndNothingIsLeftOfAKilledOne(start):
         ended = service.get(f'/v1/sessions/{session}').expect(200)
         expect_equal('what became of it', (ended['state'], ended['reason']), ('rolled_back', 'host_lost'))
         is_unchanged(service, head, 'a service that was killed')
-        made = service.post(IMPORTS, body, headers={'Idempotency-Key': 'k2'}, timeout=100).expect(201)
+        made = service.post(IMPORTS, body, headers={'Idempotency-Key': 'k2'}, timeout=300).expect(201)
         expect_equal('the same request again', made['state'], 'committed')
 
 

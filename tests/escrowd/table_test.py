@@ -15,7 +15,7 @@ import subprocess
 import threading
 
 from description import DESCRIPTION
-from service import eventually, expect, expect_equal, fail, main, write
+from service import eventually, expect, expect_equal, fail, host_of, main, write
 
 ENDINGS = {'exit_code 0': {'exit_code': 0}, 'exit_code 1': {'exit_code': 1}, 'signal': {'signal': 9},
            'cancelled': {'cancelled': True}, 'timed_out': {'timed_out': True}}
@@ -250,16 +250,16 @@ def begin_to_commit(service, session):
 
 
 def walk_committing(table, service):
-    sessions = [bring(service, 'committing', how) for how in ('', 'without a lease')]
-    with Held(service, 'reference.lock'):
-        threads = [begin_to_commit(service, session) for session, _ in sessions]
-        for (session, _), how in zip(sessions, ('', 'without a lease')):
+    # One after the other: they have processes of their own, which take turns at the branch.
+    for how in ('', 'without a lease'):
+        session, _ = bring(service, 'committing', how)
+        with Held(service, 'reference.lock'):
+            thread, answers = begin_to_commit(service, session)
             view = service.get(f'/v1/sessions/{session}').expect(200)
             for case in plain_cases(service, view, how):
                 check_case(table, service, 'committing', session, view, case)
             expect_equal('the state', service.state(session), 'committing')
-    for thread, answers in threads:
-        thread.join(30)
+        thread.join(300)
         expect_equal('the commit', [(answer.status, answer.json['state']) for answer in answers], [(200, 'committed')])
 
 
@@ -286,11 +286,11 @@ def EveryCellOfTheTableIsWhatIsAnswered(start):
 
 def TheReadmeHasTheSameTable(start):
     del start
-    with open(f'{os.path.dirname(os.path.abspath(__file__))}/../../README.md', encoding='utf-8') as file:
+    with open(f'{os.path.dirname(os.path.abspath(__file__))}/../../api/README.md', encoding='utf-8') as file:
         readme = tables_of(file.read())
     cells = Table().cells
     for at in sorted(cells.keys() | readme.keys()):
-        expect_equal(f'README.md: {at[1]} in the state {at[0]}', readme.get(at), cells.get(at))
+        expect_equal(f'api/README.md: {at[1]} in the state {at[0]}', readme.get(at), cells.get(at))
     verbs = {path.split('/')[4] for path in DESCRIPTION.paths if re.match(r'/v1/sessions/{session}/\w', path)}
     expect_equal('the verbs', {verb for _, verb in cells}, verbs - {'wait', 'files'} | {'GET', 'PUT', 'DELETE'})
 
@@ -307,41 +307,40 @@ def WhatComesBeforeTheStateSaysSoIsBusyToo(start):
                 if verb not in ('GET', 'lease'):
                     ask(service, session, verb, body).expect(409, 'busy')
             expect_equal('the state', service.state(session), 'open')
-        thread.join(30)
+        thread.join(300)
         expect_equal('the commit', [(answer.status, answer.json['state']) for answer in answers], [(200, 'committed')])
 
 
 def ACommitThatNobodyCarriesOnIsConcludedFirst(start):
-    """After a kill, while another process has the session so that recovery leaves it alone."""
+    """After the session's host was killed, while another process has it so that recovery leaves it alone."""
+    verbs = ('commit', 'rollback', 'finish', 'changes', 'mount')
     with start() as service:
-        first = {verb: bring(service, 'committing')[0] for verb in ('commit', 'rollback', 'finish', 'changes', 'mount')}
-        with Held(service, 'reference.lock'):
-            for session in first.values():
+        for verb in verbs:
+            session = bring(service, 'committing')[0]
+            with Held(service, 'reference.lock'):
                 begin_to_commit(service, session)
-            service.stop(signal.SIGKILL)
-            held = [open(f'{service.repository}/escrow/sessions/{session}/lock', 'ab') for session in first.values()]
-            for file in held:
-                fcntl.lockf(file, fcntl.LOCK_EX)
-        service.start()
-        for session in first.values():
+                host = host_of(session)
+                service.stop(signal.SIGKILL)
+                os.kill(host, signal.SIGKILL)
+                held = open(f'{service.repository}/escrow/sessions/{session}/lock', 'ab')
+                fcntl.lockf(held, fcntl.LOCK_EX)
+            service.start()
             view = service.get(f'/v1/sessions/{session}').expect(200)
             expect_equal('the state', view['state'], 'committing')
-            for verb, _, body in plain_cases(service, view, ''):
-                if verb != 'lease':
-                    ask(service, session, verb, body).expect(409, 'attached_elsewhere')
-        for file in held:
-            file.close()
-        for verb, session in first.items():
+            for other, _, body in plain_cases(service, view, ''):
+                if other != 'lease':
+                    ask(service, session, other, body).expect(409, 'attached_elsewhere')
+            held.close()
             body = {'finish': {'exit_code': 0}, 'mount': {'mountpoint': f'{service.mounts}/m'}}.get(verb)
             answer = ask(service, session, verb, body)
             got = (answer.status, answer.json['state'], answer.json.get('code'))
             expected = (200, None) if verb in ('commit', 'finish') else (409, 'session_finished')
             expect_equal(verb, got, (expected[0], 'committed', expected[1]))
         heads = service.git('rev-list', '--count', 'main')
-        expect_equal('the commits', int(heads), 1 + len(first))
+        expect_equal('the commits', int(heads), 1 + len(verbs))
 
 
-def ACommitThatFailedUndecidedIsConcludedByTheNextVerb(start):
+def ACommitThatMissedTheBranchIsConcludedAndRepeated(start):
     """git has the lock of the branch for longer than a commit waits, and moves the branch meanwhile."""
     with start() as service:
         session, _ = bring(service, 'committing')
@@ -351,9 +350,9 @@ def ACommitThatFailedUndecidedIsConcludedByTheNextVerb(start):
         tree = service.git('rev-parse', 'main^{tree}')
         head = service.git('-c', 'user.name=t', '-c', 'user.email=t@t', 'commit-tree', tree, '-p', 'main', '-m', 'x')
         write(f'{service.repository}/refs/heads/main', head + '\n')
-        thread.join(30)
+        thread.join(300)
         answers[0].expect(409, 'busy')
-        expect_equal('the state', service.state(session), 'committing')
+        eventually('it is open again', lambda: service.state(session) == 'open')
         os.unlink(lock)
         expect_equal('the next', ask(service, session, 'commit', {}).expect(200)['state'], 'committed')
         expect_equal('the history', service.git('rev-list', '--count', 'main'), '3')

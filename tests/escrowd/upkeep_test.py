@@ -11,8 +11,8 @@ import subprocess
 import threading
 import time
 
-from imports_test import IMPORTS, archive, entry, send
-from service import NOBODY, as_user, eventually, expect, expect_equal, fail, main, write
+from imports_test import IMPORTS, archive, entry, imports_under_way, send
+from service import NOBODY, as_user, eventually, expect, expect_equal, fail, main, open_files, write
 
 GC, VERIFY = '/v1/repositories/data/gc', '/v1/repositories/data/verify'
 ROUTE = '/v1/repositories/{repository}/imports'
@@ -38,12 +38,7 @@ def started(start, **config):
 
 def with_hole(service, megabytes):
     """What verify has some seconds to read."""
-    service.post(IMPORTS, make_hole(service, 'large', megabytes), timeout=100).expect(201)
-
-
-def imports_under_way(service):
-    sessions = service.get('/v1/sessions?state=open').expect(200)['sessions']
-    return [one['session'] for one in sessions if one['source'] == 'import']
+    service.post(IMPORTS, make_hole(service, 'large', megabytes), timeout=300).expect(201)
 
 
 def with_no_answer(ask):
@@ -76,11 +71,7 @@ def signal_all(pids, number):
 def begun(service):
     """Those of them that have come as far as reading the repository."""
     def has_opened(pid):
-        try:
-            files = [os.readlink(f'/proc/{pid}/fd/{name}') for name in os.listdir(f'/proc/{pid}/fd')]
-        except OSError:
-            return False
-        return any(file.startswith(f'{service.repository}/') for file in files)
+        return any(file.startswith(f'{service.repository}/') for file in open_files(pid))
     return [pid for pid in verifiers(service) if has_opened(pid)]
 
 
@@ -90,7 +81,7 @@ class Asking(threading.Thread):
     def __init__(self, service, target, body=None, **keywords):
         super().__init__()
         self.answer = self.seconds = None
-        self.ask = lambda: service.post(target, body, timeout=100, **keywords)
+        self.ask = lambda: service.post(target, body, timeout=300, **keywords)
         self.start()
 
     def run(self):
@@ -111,7 +102,7 @@ def answered(service, target, body, headers):
             expect_equal('when to come again', answer.headers['retry-after'], '1')
             return False
         return True
-    eventually('it is done', is_done, 60)
+    eventually('it is done', is_done)
     return answers
 
 
@@ -155,24 +146,55 @@ def WhatTakesLongNeedNotBeWaitedFor(start):
         eventually('it is imported', lambda: send(service, made, headers=headers).status == 201)
 
 
+def CommitsDoNotWaitForGc(start):
+    service = started(start)
+    # Its git waits before it repacks until it is told to go on.
+    programs = f'{service.directory}/programs'
+    os.mkdir(programs)
+    write(f'{programs}/git', f'#!/bin/sh\ncase " $* " in *" repack "*)\n  touch {programs}/waits\n'
+          f'  while ! test -e {programs}/go; do sleep 0.02; done;;\nesac\nPATH={os.environ["PATH"]} exec git "$@"\n')
+    os.chmod(f'{programs}/git', 0o755)
+    service.before = ['env', f'PATH={programs}:{os.environ["PATH"]}']
+    with service:
+        service.git('config', 'gc.pruneExpire', 'now')
+        collecting = Asking(service, GC)
+        eventually('git is at work', lambda: os.path.exists(f'{programs}/waits'), 60)
+        for number in range(10):
+            session = service.open()['session']
+            service.put(f'/v1/sessions/{session}/files/file-{number}', b'x').expect(201)
+            service.post(f'/v1/sessions/{session}/commit').expect(200)
+        expect(collecting.is_alive(), 'gc has ended before')
+        # A second one takes its turn.
+        second = Asking(service, GC)
+        write(f'{programs}/go', '')
+        for one in (collecting, second):
+            one.join()
+            one.answer.expect(200)
+        names = service.git('ls-tree', '--name-only', 'main').split('\n')
+        expect_equal('what was committed', [name for name in names if name.startswith('file-')],
+                     [f'file-{number}' for number in range(10)])
+        service.git('fsck', '--full', '--strict')
+        service.escrow('verify')
+
+
 def LongRequestsLeaveTheOthersTheirThreads(start):
     with started(start) as service:
         by_nobody, importing_too = [], []
         bodies = [make_hole(service, f'large-{number}', 400) for number in range(8)]
         # One principal leaves some places to the others.
         importing = [Asking(service, IMPORTS, body) for body in bodies[:6]]
-        eventually('six are under way', lambda: len(imports_under_way(service)) == 6, 60)
+        eventually('six are under way', lambda: len(imports_under_way(service)) == 6)
         problem = service.post(IMPORTS, bodies[6]).expect(503, 'unavailable')
         expect(problem['retryable'] and 'as one may have at once are under way for user:root (6)' in problem['detail'],
                problem)
         for body in bodies[6:]:
             def ask(body=body):
-                by_nobody.append(as_user(NOBODY, lambda: service.post(IMPORTS, body, timeout=100).status))
+                by_nobody.append(as_user(NOBODY, lambda: service.post(IMPORTS, body, timeout=300).status))
             importing_too.append(threading.Thread(target=ask))
             importing_too[-1].start()
         def under_way():
             return len(imports_under_way(service))
-        eventually('eight are under way', lambda: under_way() == 8, 60)
+        eventually('eight are under way', lambda: under_way() == 8)
         for ask in (lambda: send(service, archive(entry('a', b'a'))),
                     lambda: service.post(IMPORTS, {**bodies[0], 'branch': 'ninth'})):
             answer = ask()
@@ -213,8 +235,8 @@ def WhatIsUnderWayIsDoneBeforeTheServiceStops(start):
         left_body = make_hole(service, 'left', 300)
         headers = {'Idempotency-Key': 'k', 'Prefer': 'wait=3600'}
         left = Asking(service, IMPORTS, left_body, headers=headers)
-        eventually('both are under way', lambda: len(imports_under_way(service)) == 2, 60)
-        expect_equal('the exit status', service.stop(seconds=110), 0)
+        eventually('both are under way', lambda: len(imports_under_way(service)) == 2)
+        expect_equal('the exit status', service.stop(seconds=300), 0)
         waited_for.join()
         left.join()
         expect_equal('who waited', waited_for.answer.expect(201)['state'], 'committed')
@@ -231,9 +253,9 @@ def WhatTakesTooLongIsBrokenOffWhenTheServiceStops(start):
         key, before = {'Idempotency-Key': 'k'}, service.git('for-each-ref')
         body = make_hole(service, 'endless', 200_000)
         keyed = make_hole(service, 'keyed', 200_000)
-        # gc waits as long as somebody else has the repository's lock, verify as long as it is stopped.
-        with open(f'{service.repository}/escrow/gc.lock', 'rb') as lock:
-            fcntl.lockf(lock, fcntl.LOCK_SH)
+        # gc waits as long as another has its turn, verify as long as it is stopped.
+        with open(f'{service.repository}/escrow/upkeep.lock', 'wb') as lock:
+            fcntl.lockf(lock, fcntl.LOCK_EX)
             asking = [Asking(service, IMPORTS, body), Asking(service, IMPORTS, keyed, headers=key),
                       Asking(service, GC), Asking(service, VERIFY)]
             eventually('verify has begun', lambda: verifiers(service))
@@ -245,7 +267,7 @@ def WhatTakesTooLongIsBrokenOffWhenTheServiceStops(start):
             for pid in verifiers(service):
                 os.kill(pid, signal.SIGSTOP)
             begun = time.monotonic()
-            expect_equal('the exit status', service.stop(seconds=60), 0)
+            expect_equal('the exit status', service.stop(seconds=300), 0)
             print(f'stopped in {time.monotonic() - begun:.2f} s')
             expect(time.monotonic() - begun < 15, f'the end took {time.monotonic() - begun:.1f} s')
         for one in asking:
@@ -273,8 +295,9 @@ def VerifyDiesWithTheService(start):
         with_hole(service, 300)
         checking = threading.Thread(target=lambda: with_no_answer(lambda: service.post(VERIFY)))
         checking.start()
-        eventually('it has begun', lambda: begun(service))
-        os.kill(begun(service)[0], signal.SIGSTOP)
+        seen = []
+        eventually('it has begun', lambda: seen.extend(begun(service)) or seen)
+        os.kill(seen[0], signal.SIGSTOP)
         service.stop(signal.SIGKILL)
         checking.join()
         eventually('it has gone, too', lambda: not verifiers(service))
@@ -303,8 +326,8 @@ def VerifyThatIsKilledSaysSoAndMayComeAgain(start):
         signal_all(verifiers(service), signal.SIGKILL)
         waiting.join()
         waiting.answer.expect(503, 'unavailable')
-        service.post(VERIFY, headers={'Idempotency-Key': 'waits'}, timeout=60).expect(200)
-        expect_equal('then', service.post(VERIFY, headers={'Idempotency-Key': 'k'}, timeout=60).expect(200),
+        service.post(VERIFY, headers={'Idempotency-Key': 'waits'}, timeout=300).expect(200)
+        expect_equal('then', service.post(VERIFY, headers={'Idempotency-Key': 'k'}, timeout=300).expect(200),
                      {'sound': True, 'problems': []})
         expect_equal('its processes', verifiers(service), [])
 
@@ -322,7 +345,7 @@ def OfTooManyFindingsTheRestIsCounted(start):
     count = 6000
     with start() as service:
         made = archive(*(entry(f'dir/file-{number}', f'content {number}'.encode()) for number in range(count)))
-        send(service, made, timeout=100).expect(201)
+        send(service, made, timeout=300).expect(201)
         service.stop()
         # Loose, each damaged by itself.
         for pack in glob.glob(f'{service.repository}/objects/pack/*.pack'):
@@ -332,7 +355,7 @@ def OfTooManyFindingsTheRestIsCounted(start):
                 os.unlink(other)
             with open(aside, 'rb') as file:
                 subprocess.run(['git', '-c', 'safe.directory=*', '--git-dir', service.repository, 'unpack-objects',
-                                '-q'], stdin=file, check=True, timeout=60)
+                                '-q'], stdin=file, check=True, timeout=300)
         blobs = [line.split()[2] for line in service.git('ls-tree', '-r', 'main').split('\n')]
         expect_equal('the files', len(set(blobs)), count)
         for blob in blobs:
@@ -340,7 +363,7 @@ def OfTooManyFindingsTheRestIsCounted(start):
             os.chmod(path, 0o644)
             write(path, 'damaged')
         service.start()
-        answer = service.post(VERIFY, timeout=100)
+        answer = service.post(VERIFY, timeout=300)
         document = answer.expect(200)
         problems = document['problems']
         expect_equal('soundness', document['sound'], False)

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "api/problem.h"
-#include "daemon/archive_import.h"
-#include "daemon/file_source.h"
+#include "daemon/import/archive_import.h"
+#include "daemon/import/file_source.h"
 #include "session/error.h"
 #include "session/repo_path.h"
 
@@ -47,6 +47,7 @@ class NoQuarantine final : public escrow::session::Quarantine {
   std::unique_ptr<Published> publish(const ObjectId&) override { std::abort(); }
   void read_through(std::vector<const Quarantine*>) override { std::abort(); }
   bool holds(const ObjectId&) const override { std::abort(); }
+  std::uint64_t held_bytes() const override { std::abort(); }
   void discard() override { std::abort(); }
   Tree read_tree(const ObjectId&) const override { std::abort(); }
   escrow::session::Commit read_commit(const ObjectId&) const override { std::abort(); }

@@ -9,7 +9,7 @@
 
 #include "api/http_message.h"
 #include "api/router.h"
-#include "daemon/service_requests.h"
+#include "daemon/service/http/service_requests.h"
 
 namespace {
 
@@ -53,10 +53,10 @@ escrow::api::Router make_router() {
   const auto post = [&router](const char* pattern, auto read) {
     router.add("POST", pattern, reading([read](Call& call) { read(call.request); }));
   };
-  post("/v1/sessions", [](const HttpRequest& request) { daemon::read_opening(request); });
+  post("/v1/sessions", [](const HttpRequest& request) { daemon::read_open_request(request); });
   post("/v1/repositories", [](const HttpRequest& request) { daemon::read_registering(request); });
   post("/v1/sessions/{session}/finish", [](const HttpRequest& request) {
-    const daemon::ServiceSessions::Ending ending = daemon::read_ending(request);
+    const daemon::ServiceSessions::FinishRequest ending = daemon::read_finish_request(request);
     expect(ending.reason != escrow::session::Reason::success || ending.exit_code == 0);
   });
   post("/v1/sessions/{session}/approve", [](const HttpRequest& request) { daemon::read_approving(request); });

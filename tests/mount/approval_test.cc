@@ -313,8 +313,8 @@ TEST_F(EscrowApproval, ARuleOfTheBranchHoldsForRunsMountsAndImportsAndCannotBeSw
 
 TEST_F(EscrowApproval, AResultThatNobodyApprovedInTimeIsRolledBackByTheNextCommand) {
   const std::string objects = shell("find '" + repository_ + "/objects' -type f | sort");
-  const std::string id = seal("echo new > n.txt", {"--require-approval", "--approval-expires", "1s"});
-  ::usleep(1'300'000);
+  const std::string id = seal("echo new > n.txt", {"--require-approval", "--approval-expires", "5s"});
+  ::usleep(5'300'000);
   refused(1, "rolled_back", {"approve", id});
   EXPECT_EQ(status_of(id, "reason"), "expired");
   EXPECT_EQ(shell("find '" + repository_ + "/objects' -type f | sort"), objects);
@@ -342,7 +342,7 @@ TEST_F(EscrowApproval, AnAuditShowsWhatLeftNoCommitToo) {
                          "-c", "exit 3", weird})
                 .status,
             3);
-  EXPECT_EQ(run({"--timeout", "200ms"}, "sleep 10").status, 124);
+  EXPECT_EQ(run({"--timeout", "2s"}, "sleep 10").status, 124);
   const std::string rejected = seal("echo new > n.txt; mkdir d; echo x > d/f");
   EXPECT_EQ(escrow({"reject", rejected, "--comment", "no"}).status, 0);
   const std::string waiting = seal("echo new > w.txt");

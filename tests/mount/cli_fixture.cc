@@ -97,7 +97,7 @@ bool EscrowCommands::is_mounted() const {
 }
 
 bool EscrowCommands::eventually(const std::function<bool()>& condition) const {
-  for (int tries = 0; tries < 200; ++tries) {
+  for (int tries = 0; tries < 1200; ++tries) {  // a minute, for a machine under load
     if (condition()) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }

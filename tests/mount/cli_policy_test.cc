@@ -179,5 +179,26 @@ TEST_F(EscrowPolicy, AStormOfDenialsSlowsNobodyAndFillsNothing) {
   EXPECT_NE(read(file("trace")).find("left_out"), std::string::npos);
 }
 
+// Escrow makes the kernel look up what an update brought; that is nobody's attempt, and shows nobody what is hidden.
+TEST_F(EscrowPolicy, AnUpdateThatBringsHiddenNamesIsNoDenialAndShowsNone) {
+  const std::string hides =
+      R"({"default": "allow", "rules": [{"effect": "deny", "paths": ["dir/secret*"], "actions":
+          ["read", "list", "create", "write", "delete", "rename", "metadata"]}]})";
+  const std::string id = mount({"--policy", policy("hide.json", hides)});
+  EXPECT_EQ(open_error(in_mount("dir/secret"), O_RDONLY), EACCES);
+  EXPECT_EQ(read(in_mount("dir/b.txt")), "b\n");
+  EXPECT_NE(done({"status", id, "--json"}).find("\"denials\":{\"count\":1,"), std::string::npos);
+  write(file("in/dir/secret"), "hidden");
+  write(file("in/dir/b.txt"), "shown");
+  done({"import", file("in")});
+  done({"update", id});
+  EXPECT_NE(done({"status", id, "--json"}).find("\"denials\":{\"count\":1,"), std::string::npos);
+  EXPECT_EQ(read(in_mount("dir/b.txt")), "shown");
+  EXPECT_EQ(open_error(in_mount("dir/secret"), O_RDONLY), EACCES);
+  EXPECT_EQ(open_error(in_mount("dir/secret-too"), O_RDONLY), EACCES);
+  EXPECT_NE(shell("ls '" + in_mount("dir") + "'").find("b.txt"), std::string::npos);
+  EXPECT_EQ(shell("ls '" + in_mount("dir") + "'").find("secret"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace escrow::test

@@ -52,6 +52,55 @@ TEST_F(Repository, ImportTakesNamesOfAnyBytes) {
   EXPECT_EQ(git("ls-tree --name-only main | sort"), "\"esc\\033\"\n\"new\\nline\"\n\"raw\\377\"\na.txt\ndir");
 }
 
+// A planted core.fsmonitor is a command that `git status` runs.
+TEST_F(Repository, APlantedGitDirectoryIsNeitherShownNorPushedNorCommittedAgain) {
+  const ProcessOptions there{.directory = directory_.path(), .environment = {}, .input = {}};
+  git("config receive.fsckObjects false");
+  shell("git clone -q data.git work && cd work && config=$(printf '[core]\\n\\tfsmonitor = touch ran\\n' | "
+        "git hash-object -w --stdin) && dot=$(printf '100644 blob %s\\tconfig\\n' $config | git mktree) && "
+        "link=$(printf a.txt | git hash-object -w --stdin) && tree=$( (git ls-tree HEAD; "
+        "printf '040000 tree %s\\t.git\\n120000 blob %s\\t.gitmodules\\n' $dot $link) | git mktree) && "
+        "git push -q origin $(git -c user.name=x -c user.email=x@x commit-tree -p HEAD -m planted $tree):main", there);
+  ASSERT_NE(git("ls-tree --name-only main").find(".git\n"), std::string::npos);
+  git("config receive.fsckObjects true");
+  EXPECT_NE(shell("cd work && git fetch -q origin main && git init -q --bare fresh && git -C fresh config "
+                  "receive.fsckObjects true && git push fresh FETCH_HEAD:refs/heads/x 2>&1 || true", there)
+                .find("contains '.git'"), std::string::npos);
+  const std::string session = mount();
+  EXPECT_EQ(shell("ls -A", {.directory = mountpoint_, .environment = {}, .input = {}}), "a.txt\ndir");
+  shell("git status || true; git -C mnt status || true; git -C mnt/dir status || true", there);
+  EXPECT_FALSE(std::filesystem::exists(in_mount("ran")));
+  EXPECT_FALSE(std::filesystem::exists(in_mount(".git")));
+  write(in_mount("new.txt"), "new");
+  done({"commit", session});
+  EXPECT_EQ(git("ls-tree --name-only main"), "a.txt\ndir\nnew.txt");
+}
+
+TEST_F(Repository, WhatGitFsckRefusesIsLeftOutAndNamed) {
+  const std::string session = mount();
+  write(in_mount(".gitattributes"), std::string(3000, 'x'));
+  write(in_mount("dir/.gitmodules"), "[submodule \"..\"]\n\tpath = p\n\turl = u\n");
+  write(in_mount("good.txt"), "good");
+  const std::string said = done({"commit", session});
+  EXPECT_NE(said.find("refused by git fsck (2): .gitattributes, dir/.gitmodules"), std::string::npos) << said;
+  EXPECT_EQ(git("ls-tree -r --name-only main"), "a.txt\ndir/b.txt\ndir/sub/c.txt\ngood.txt");
+  git("fsck --strict");
+  write(file("in/.gitmodules"), "[submodule \"a\"]\n\turl = -x\n");
+  EXPECT_NE(done({"import", file("in")}).find("refused by git fsck (1): .gitmodules"), std::string::npos);
+  git("fsck --strict");
+}
+
+TEST_F(Repository, VerifyIsContentAfterAnOpenSessionThatDeletedASmallFileWasUnmounted) {
+  const std::string session = mount();
+  shell("echo small > gone && echo small > kept && sync gone kept && rm gone && sync .",
+        {.directory = mountpoint_, .environment = {}, .input = {}});
+  done({"unmount", session});
+  done({"verify"});
+  mount({"--session", session});
+  done({"unmount", session});
+  done({"verify"});
+}
+
 TEST_F(Repository, LogShowsTheAuditRecordAndOnlyCommitsOfThePath) {
   write(file("in/dir/b.txt"), "changed");
   done({"import", file("in"), "-m", "touch b", "--committer", "agent:trainer", "--trigger", "cron", "--trigger-id",

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <set>
 
 #include "tests/mount/cli_fixture.h"
 
@@ -92,7 +93,7 @@ TEST_F(Commands, AConflictLeavesTheSessionMountedAndWritable) {
 
   const ProcessResult updated = escrow({"update", id});
   EXPECT_EQ(updated.status, 122) << updated.err;
-  EXPECT_EQ(read(in_mount("more.txt")), "more");
+  EXPECT_FALSE(std::filesystem::exists(in_mount("more.txt"))) << "nothing is taken in";
   EXPECT_EQ(read(in_mount("a.txt")), "mine");
   done({"discard", id, "a.txt"});
   EXPECT_EQ(read(in_mount("a.txt")), "a\n");
@@ -114,6 +115,33 @@ TEST_F(Commands, DiscardTakesPathsBackAndBringsDeletedOnesBack) {
   EXPECT_EQ(read(in_mount("dir/sub/c.txt")), "c\n");
   EXPECT_FALSE(std::filesystem::exists(in_mount("dir/new.txt")));
   EXPECT_EQ(done({"diff", id, "--name-status"}), "M\ta.txt");
+  done({"rollback", id});
+}
+
+// The kernel keeps what it once listed, and has looked up none of the new names.
+TEST_F(Commands, UpdateAndDiscardShowInListingsThatTheKernelKeeps) {
+  const auto listed = [&](const std::string& directory) {
+    std::set<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(in_mount(directory)))
+      names.insert(entry.path().filename());
+    return names;
+  };
+  using Names = std::set<std::string>;
+  const std::string id = mount();
+  EXPECT_EQ(listed("dir"), (Names{"b.txt", "sub"}));
+  EXPECT_EQ(listed("dir/sub"), Names{"c.txt"});
+  write(file("in/dir/new.txt"), "new");
+  write(file("in/dir/sub/deep.txt"), "deep");
+  done({"import", file("in")});
+  done({"update", id});
+  EXPECT_EQ(listed("dir"), (Names{"b.txt", "new.txt", "sub"}));
+  EXPECT_EQ(listed("dir/sub"), (Names{"c.txt", "deep.txt"}));
+  std::filesystem::remove_all(in_mount("dir/sub"));
+  write(in_mount("dir/mine.txt"), "mine");
+  EXPECT_EQ(listed("dir"), (Names{"b.txt", "mine.txt", "new.txt"}));
+  done({"discard", id, "dir/sub", "dir/mine.txt"});
+  EXPECT_EQ(listed("dir"), (Names{"b.txt", "new.txt", "sub"}));
+  EXPECT_EQ(listed("dir/sub"), (Names{"c.txt", "deep.txt"}));
   done({"rollback", id});
 }
 

@@ -166,6 +166,41 @@ TEST_F(Guard, AConfinedCommandIsWithoutRightsEnvironmentNetworkAndOtherProcesses
   EXPECT_NE(shell("cat /proc/sys/kernel/panic"), "9");
 }
 
+TEST_F(Guard, ACommandIsNotToldWhereTheRepositoryIs) {
+  const std::vector<std::pair<std::string, std::string>> environment = {
+      {"ESCROW_REPO", repository_}, {"ESCROW_HOST", ""}, {"ESCROW_TOKEN", "hunter2"}, {"KEPT", "yes"}};
+  const ProcessOptions options{.directory = directory_.path(), .environment = environment, .input = {}};
+  const auto said = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> line = {"run"};
+    line.insert(line.end(), more.begin(), more.end());
+    line.insert(line.end(), {"--", "sh", "-c", "env | grep -E '^(ESCROW_(REPO|HOST|TOKEN)|KEPT)='; true"});
+    return run_escrow(line, options).out;
+  };
+  EXPECT_EQ(said({}), "KEPT=yes\n");
+  EXPECT_EQ(said({"--confine"}), "");
+  EXPECT_EQ(said({"--env", "ESCROW_REPO=" + repository_}), "KEPT=yes\nESCROW_REPO=" + repository_ + "\n")
+      << "a command that is to use it is given it";
+}
+
+TEST_F(Guard, AForkBombMeetsTheLimitOfItsRunAndNobodyElseDoes) {
+  for (const std::vector<std::string>& how : std::vector<std::vector<std::string>>{{}, {"--confine"}}) {
+    std::vector<std::string> options = {"--max-processes", "50", "--timeout", "6s", "--grace", "100ms"};
+    options.insert(options.end(), how.begin(), how.end());
+    const ProcessResult result =
+        run(options, "exec 2> /dev/null; exec bash -c 'bomb() { bomb | bomb & }; bomb; while :; do bomb; done'");
+    EXPECT_EQ(result.status, 124) << result.err;
+    EXPECT_NE(result.err.find("more than 50 processes and threads at once"), std::string::npos) << result.err;
+    EXPECT_TRUE(no_mount_left());
+  }
+  const ProcessResult enough = run({"--confine", "--max-processes", "2"}, "(true) && echo two; cat a.txt");
+  EXPECT_EQ(enough.out, "two\na\n") << enough.err << "bubblewrap's own are not among them";
+  for (const char* bad : {"0", "-1", "many", "4194305"}) {
+    const ProcessResult refused = escrow({"run", "--max-processes", bad, "--", "true"});
+    EXPECT_EQ(refused.status, 125) << bad;
+    EXPECT_NE(refused.err.find("--max-processes"), std::string::npos) << refused.err;
+  }
+}
+
 TEST_F(Guard, AConfinedCommandInheritsNoDescriptor) {
   const ProcessResult result = run_process(
       {"sh", "-c", "exec 7< /etc/passwd; exec \"$@\"", "sh", ESCROW_BINARY, "--repo", repository_, "run",
@@ -181,7 +216,7 @@ TEST_F(Guard, ConfinedCommandsEndAsOthersDo) {
   EXPECT_EQ(escrow({"run", "--confine", "--", "no-such-program"}).status, 127);
   EXPECT_EQ(escrow({"run", "--confine", "--", "/etc/passwd"}).status, 126);
   EXPECT_EQ(run({"--confine"}, "kill -SEGV $$").status, 128 + 11);
-  const ProcessResult late = run({"--confine", "--timeout", "500ms"},
+  const ProcessResult late = run({"--confine", "--timeout", "5s"},
                                  "trap 'echo heard; exit 0' TERM; echo x > y; while :; do sleep 0.05; done");
   EXPECT_EQ(late.status, 124) << late.err;
   EXPECT_EQ(late.out, "heard\n") << "the command has its time of grace";
@@ -192,7 +227,7 @@ TEST_F(Guard, WhatAConfinedCommandLeavesBehindWritesNoMore) {
   const ProcessResult result =
       run({"--confine"}, "python3 -c 'import mmap, os\nf = open(\"mapped\", \"w+b\"); f.truncate(4096)\n"
                          "m = mmap.mmap(f.fileno(), 4096); m[0:5] = b\"early\"'; "
-                         "(setsid sh -c 'sleep 0.2; while :; do echo late >> late; done' &) ; echo x > y");
+                         "(setsid sh -c 'sleep 3; while :; do echo late >> late; done' &) ; echo x > y");
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_EQ(content("y"), "x");
   EXPECT_FALSE(is_in_head("late"));
@@ -223,6 +258,43 @@ TEST_F(Guard, ACommandWithoutANetworkHasOnlyALoopback) {
   EXPECT_EQ(content("y"), "x");
   EXPECT_EQ(run({"--confine", "--network", "host"}, "readlink /proc/self/ns/net").out,
             shell("readlink /proc/self/ns/net") + "\n");
+}
+
+TEST_F(Guard, RootWithoutANetworkIsNotBackInItByACall) {
+  if (::getuid() != 0) GTEST_SKIP() << "only root has such calls";
+  const std::string net = "/proc/" + std::to_string(::getpid()) + "/ns/net";
+  const ProcessResult result = run({"--network", "none"},
+                                   "readlink /proc/self/ns/net\n"
+                                   "nsenter --net=" + net + " readlink /proc/self/ns/net\n"
+                                   "nsenter -t 1 -n readlink /proc/self/ns/net\n"
+                                   "unshare -U --map-root-user nsenter --net=" + net + " readlink /proc/self/ns/net\n"
+                                   "mount -t sysfs none /sys && echo mounted\n"
+                                   "mknod device b 8 0 && echo made\n"
+                                   "su -s /bin/sh nobody -c 'id -u'\n"
+                                   "grep ^CapBnd /proc/self/status\n"
+                                   "python3 -c '\n"
+                                   "import ctypes, os, socket\n"
+                                   "libc = ctypes.CDLL(None, use_errno=True)\n"
+                                   "print(\"ptrace\", libc.ptrace(16, " +
+                                       std::to_string(::getpid()) + ", 0, 0), ctypes.get_errno())\n"
+                                   "server = socket.socket(); server.bind((\"127.0.0.1\", 0)); server.listen()\n"
+                                   "socket.create_connection(server.getsockname()); print(\"loopback\")'");
+  const std::string ours = shell("readlink /proc/self/ns/net");
+  EXPECT_EQ(result.out.find(ours), std::string::npos) << result.out << result.err;
+  EXPECT_TRUE(result.out.starts_with("net:[")) << result.out;
+  for (const char* word : {"mounted", "made"}) EXPECT_EQ(result.out.find(word), std::string::npos) << result.out;
+  // What a program of root's needs it can do.
+  EXPECT_NE(result.out.find("\n65534\n"), std::string::npos) << result.out << result.err;
+  EXPECT_NE(result.out.find("CapBnd:\t00000000a00425fb\n"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("ptrace -1 1\nloopback\n"), std::string::npos) << result.out << result.err;
+}
+
+TEST_F(Guard, AnotherUserMayBeWithoutANetwork) {
+  if (::getuid() != 0) GTEST_SKIP() << "only root may run a command as another user";
+  const ProcessResult result = run({"--network", "none", "--uid", "1234", "--gid", "4321"},
+                                   "id -u; grep -c : /proc/net/dev; grep CapEff /proc/self/status; echo x > y");
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.out, "1234\n1\nCapEff:\t0000000000000000\n");
 }
 
 TEST_F(Guard, WithoutBubblewrapConfiningIsRefusedBeforeAnythingIsOpened) {

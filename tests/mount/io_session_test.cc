@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "tests/mount/cli_fixture.h"
+#include "tests/mount/worker.h"
 
 namespace escrow::test {
 namespace {
@@ -28,6 +29,10 @@ class IoSession : public EscrowCommands {
           "/lock'; then kill -9 ${p#/proc/}; fi; done");
     shell("umount -l '" + mountpoint_ + "'");
     ASSERT_TRUE(eventually([&] { return status_of(session, "attachment") != "mounted"; }));
+  }
+  std::uint64_t committed_number(const std::string& path) const {
+    return std::stoull(shell("git -c safe.directory='*' --git-dir '" + repository_ + "' show main:" + path +
+                             " | od -A n -t u8"));
   }
   std::string digest(const std::string& command) const { return shell(command + " | sha256sum"); }
   std::string committed_digest(const std::string& path) const {
@@ -52,6 +57,61 @@ TEST_F(IoSession, StatusSaysWhatWasChosenAndWhy) {
 TEST_F(IoSession, ImpossibleCombinationsAreRefused) {
   refused(2, "cannot be had with --opens none", {"mount", mountpoint_, "--io", "passthrough", "--opens", "none"});
   EXPECT_EQ(125, escrow({"run", "--io", "passthrough", "--opens", "none", "--", "true"}).status);
+}
+
+// A write-back cache: the kernel has the last word on sizes and times.
+TEST_F(IoSession, WhatAWriteBackCacheCannotBearIsRefused) {
+  write(file("policy.json"), R"({"default": "allow", "rules": []})");
+  refused(2, "cannot be had with a policy",
+          {"mount", mountpoint_, "--io", "writeback", "--policy", file("policy.json")});
+  EXPECT_EQ(125, escrow({"run", "--io", "writeback", "--limit-staged-bytes", "1000", "--", "true"}).status);
+  const std::string session = mount({"--io", "writeback"});
+  EXPECT_NE(done({"status", session}).find("opens none, data writeback"), std::string::npos);
+  write(in_mount("a.txt"), "mine");
+  refused(1, "mounted with --io writeback", {"discard", session, "a.txt"});
+  refused(1, "mounted with --io writeback", {"update", session});
+  unmount_outside(session);
+  done({"discard", session, "a.txt"});
+  done({"update", session});
+}
+
+TEST_F(IoSession, ACommitHasExactlyTheBytesThatWereWrittenBack) {
+  const std::string script =
+      "head -c 20000000 /dev/urandom > big; for i in 1 2 3 4 5 6; do for j in 1 2 3; do echo $i $j; done > f$i; done; "
+      "printf edit | dd of=big bs=1 seek=7654321 conv=notrunc status=none; rm a.txt; sha256sum big f* > sums";
+  const ProcessResult result = escrow({"run", "--io", "writeback", "--", "sh", "-c", script});
+  ASSERT_EQ(0, result.status) << result.err;
+  done({"mount", mountpoint_, "--io", "writeback"});
+  EXPECT_EQ("ok", shell("cd '" + mountpoint_ + "' && sha256sum --quiet -c sums && echo ok"));
+}
+
+// Two files, one always written before the other, with pauses of so many microseconds.
+class WriteBackMoment : public IoSession, public testing::WithParamInterface<useconds_t> {};
+INSTANTIATE_TEST_SUITE_P(Pauses, WriteBackMoment, testing::Values(0, 1000, 50'000));
+
+TEST_P(WriteBackMoment, ALiveCommitHasOneMomentOrIsRefused) {
+  const std::string session = mount({"--io", "writeback"});
+  const auto write_in_turn = [&](useconds_t pause, const std::function<void()>& has_begun) {
+    const int first = ::open(in_mount("first").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    const int second = ::open(in_mount("second").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    for (std::uint64_t count = 1;; ++count) {
+      if (::pwrite(first, &count, sizeof count, 0) < 0 || ::pwrite(second, &count, sizeof count, 0) < 0) return 1;
+      if (count == 10) has_begun();
+      if (pause > 0) ::usleep(pause);
+    }
+  };
+  auto writer = std::make_unique<Worker>([&](const auto& begun) { return write_in_turn(GetParam(), begun); });
+  ASSERT_TRUE(writer->has_begun());
+  const std::string before = head();
+  if (const ProcessResult result = escrow({"commit", session}); result.status != 0) {
+    EXPECT_NE(result.err.find("programs go on writing to it"), std::string::npos) << result.err;
+    EXPECT_EQ(before, head());
+    EXPECT_TRUE(writer->goes_on()) << "nobody was refused anything";
+    writer.reset();
+    done({"commit", session});
+  }
+  const std::uint64_t first = committed_number("first"), second = committed_number("second");
+  EXPECT_TRUE(first == second || first == second + 1) << first << " " << second;
 }
 
 TEST_F(IoSession, ACommitHasExactlyTheBytesThatWerePassedThrough) {

@@ -125,7 +125,9 @@ TEST_F(PosixAttributes, ChangeTimeMovesOnEveryChange) {
     s.times("chown", "f", [&] { s.check("chown", chown("f", geteuid(), getegid())); });
     s.times("truncate", "f", [&] { s.check("truncate", truncate("f", 5)); });
     s.times("truncate to more", "f", [&] { s.check("truncate", truncate("f", 50)); });
-    s.times("truncate to the same", "f", [&] { s.check("truncate", truncate("f", 50)); });
+    // The kernel's write-back cache keeps the times of a file, and moves none here.
+    if (io_of_environment().data != fuse::Data::writeback)
+      s.times("truncate to the same", "f", [&] { s.check("truncate", truncate("f", 50)); });
     s.times("ftruncate to the same", "f", [&] {
       const int file = open("f", O_WRONLY | O_CLOEXEC);
       s.check("ftruncate", ftruncate(file, 50));

@@ -3,8 +3,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <functional>
 #include <map>
 #include <set>
+#include <string>
 
 #include "tests/mount/differential.h"
 
@@ -83,6 +86,59 @@ TEST_F(PosixListing, NamesThatStayAreSeenOnceWhileOthersComeAndGo) {
     for (int i = 1; i < 1000; i += 2) once += seen[numbered(i)] == 1;
     s.note(std::to_string(once) + " of 500 that stayed were seen once");
   });
+}
+
+// A program that makes a name for each one it is shown, and goes on.
+Scenario making_names_while_listing(int names) {
+  return [names](Scene& s) {
+    const auto run = [&](const char* what, const std::function<void(const std::string&, int)>& answer) {
+      s.make_directory("d");
+      for (int i = 0; i < names; ++i) s.write("d/" + numbered(i), "");
+      DIR* listing = opendir("d");
+      std::map<std::string, int> seen;
+      int count = 0;
+      while (const dirent* entry = readdir(listing)) {
+        const std::string name = entry->d_name;
+        if (name == "." || name == "..") continue;
+        ++seen[name];
+        if (++count > 4 * names) break;
+        answer("d/" + name, count);
+      }
+      closedir(listing);
+      s.note(std::string(what) + (count <= 4 * names ? ": it ends" : ": it goes on and on"));
+      std::filesystem::remove_all("d");
+      return seen;
+    };
+    run("each is renamed", [](const std::string& path, int n) {
+      renameat(AT_FDCWD, path.c_str(), AT_FDCWD, ("d/renamed-" + std::to_string(n)).c_str());
+    });
+    const auto created = run("one is made for each", [](const std::string&, int n) {
+      try_open("d/made-" + std::to_string(n), O_CREAT | O_WRONLY);
+    });
+    const auto replaced = run("each is replaced by a temporary file", [](const std::string& path, int) {
+      try_open("d/temporary", O_CREAT | O_WRONLY);
+      renameat(AT_FDCWD, "d/temporary", AT_FDCWD, path.c_str());
+    });
+    int stayed = 0, kept = 0;
+    for (int i = 0; i < names; ++i) {
+      stayed += created.contains(numbered(i)) && created.at(numbered(i)) == 1;
+      kept += replaced.contains(numbered(i)) && replaced.at(numbered(i)) == 1;
+    }
+    s.note(std::to_string(stayed) + " that stayed and " + std::to_string(kept) + " that were replaced were seen once");
+  };
+}
+
+// Few names are compared with the host's directory. More take minutes there where it is ext4 without a journal, which
+// looks at each inode that was deleted in the last minutes before it makes a new one (recently_deleted() in ialloc.c).
+TEST_F(PosixListing, AListingEndsWhileNamesAreMadeForEachThatItShows) {
+  compare(making_names_while_listing(200));
+  for (const unsigned uid : {0u, kNobody}) {
+    const std::string names = std::to_string(tree().many_files());
+    EXPECT_EQ("each is renamed: it ends\none is made for each: it ends\n"
+              "each is replaced by a temporary file: it ends\n" +
+                  names + " that stayed and " + names + " that were replaced were seen once\n",
+              on_mount(making_names_while_listing(tree().many_files()), uid));
+  }
 }
 
 TEST_F(PosixListing, RewindAndSeekGoBack) {

@@ -44,6 +44,34 @@ TEST_F(PosixMmap, SharedWritesAreReadableAtOnceAndStay) {
   });
 }
 
+// A hole that is stored to through a mapping is data, before it is written back, too: cp and tar go by it.
+TEST_F(PosixMmap, SeekDataFindsWhatIsStoredThroughAMapping) {
+  compare([](Scene& s) {
+    const int file = open("f", O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    constexpr off_t kSize = 1 << 20, kStored = 600'000;
+    s.check("ftruncate", ftruncate(file, kSize));
+    s.check("fsync", fsync(file));
+    char* memory = map(file, kSize, PROT_READ | PROT_WRITE, MAP_SHARED);
+    memory[kStored] = 'x';
+    const auto find = [&] {
+      const int reader = open("f", O_RDONLY | O_CLOEXEC);
+      for (const int descriptor : {file, reader}) {
+        const off_t data = lseek(descriptor, 0, SEEK_DATA);
+        const off_t hole = data < 0 ? -1 : lseek(descriptor, data, SEEK_HOLE);
+        s.note(0 <= data && data <= kStored && kStored < hole ? "is data" : "is taken for a hole");
+      }
+      s.check("close", close(reader));
+    };
+    find();
+    s.check("msync", msync(memory, kSize, MS_SYNC));
+    find();
+    memory[kStored + 1] = 'y';
+    s.check("munmap", munmap(memory, kSize));
+    find();
+    s.content("f");
+  });
+}
+
 TEST_F(PosixMmap, PrivateWritesStayPrivate) {
   compare([](Scene& s) {
     s.write("f", std::string(2 * kPage, 'x'));

@@ -61,7 +61,7 @@ std::string EscrowRun::read(const std::string& name) const {
 bool EscrowRun::has(const std::string& name) const { return ::access(file(name).c_str(), F_OK) == 0; }
 
 bool EscrowRun::eventually(const std::function<bool()>& condition) const {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (!condition()) {
     if (std::chrono::steady_clock::now() > deadline) return false;
     ::usleep(10'000);

@@ -68,6 +68,14 @@ TEST_F(EscrowRun, ATimeoutIs124EvenIfTheCommandExitsWithZeroThen) {
   EXPECT_NE(last_line(result.err).find("ran longer than 300ms"), std::string::npos) << result.err;
 }
 
+TEST_F(EscrowRun, ACommandThatStopsItsSupervisorIsNotCommittedAfterTheTimeout) {
+  const ProcessResult result = run({"--timeout", "500ms"}, "echo x > new.txt; kill -STOP $PPID; trap '' TERM; sleep 1; "
+                                                           "while ! grep -q 'State:.[SRD]' /proc/$PPID/status; do "
+                                                           "sleep 0.1; done; exit 0");
+  EXPECT_EQ(result.status, 124) << result.err;
+  EXPECT_FALSE(is_in_head("new.txt"));
+}
+
 TEST_F(EscrowRun, SigtermAndSigintCancelWhateverTheCommandExitsWith) {
   const std::string before = head();
   for (const int number : {SIGTERM, SIGINT}) {
@@ -112,7 +120,13 @@ TEST_F(EscrowRun, AConflictIs122AndKeepsTheResult) {
   EXPECT_NE(last_line(result.err).find("a.txt"), std::string::npos) << result.err;
   const std::size_t at = result.err.find("refs/sessions/");
   ASSERT_NE(at, std::string::npos);
-  EXPECT_EQ(git("show " + result.err.substr(at, 14 + 16) + ":a.txt"), "mine");
+  const std::string kept = result.err.substr(at, 14 + 16);
+  EXPECT_EQ(git("show " + kept + ":a.txt"), "mine");
+  // Anybody who may fetch the branch may fetch the result by its name; a clone leaves it out, and no push changes it.
+  const std::string fetched = "git clone -q '" + repository_ + "' " + file("clone") + " && cd " + file("clone") +
+                              " && git fetch -q origin " + kept + " && git show FETCH_HEAD:a.txt";
+  EXPECT_EQ(shell(fetched), "mine");
+  EXPECT_NE(git("push -q '" + repository_ + "' :" + kept + " 2>&1 || true").find("hidden ref"), std::string::npos);
 }
 
 TEST_F(EscrowRun, FailuresOfEscrowItselfAre125AndOneSentence) {

@@ -39,6 +39,20 @@ TEST_F(EscrowRun, ArgumentsReachTheCommandAsTheyAre) {
   EXPECT_EQ(without_dashes.out, "<[0-9]><-v><--help>") << without_dashes.err;
 }
 
+TEST_F(EscrowRun, TheHostMayOpenAsMuchAsIsAllowedAndTheCommandAsMuchAsItsCaller) {
+  std::vector<std::string> command = {"sh", "-c", "ulimit -S -n 300; exec \"$0\" \"$@\""};
+  const std::string script = "ulimit -S -n; ulimit -H -n; "
+                             "grep 'Max open files' /proc/$(awk '{print $4}' /proc/$PPID/stat)/limits";
+  for (const std::string& word : run_command_line({}, script)) command.push_back(word);
+  const ProcessResult result = run_process(command, {.directory = directory_.path(), .environment = {}, .input = ""});
+  EXPECT_EQ(result.status, 0) << result.err;
+  std::istringstream words(result.out);
+  std::string soft, hard, max, open, files, host_soft;
+  words >> soft >> hard >> max >> open >> files >> host_soft;
+  EXPECT_EQ(soft, "300");
+  EXPECT_EQ(host_soft, hard);
+}
+
 TEST_F(EscrowRun, StandardInputAndOutputPassThrough) {
   const ProcessResult result =
       run_process(run_command_line({}, "cat > from-stdin; echo out; echo err >&2"),
@@ -114,6 +128,17 @@ TEST_F(EscrowRun, ExtendedAttributesAreThereWhenAskedForAndLeftOutByName) {
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_EQ(result.out, "blue");
   EXPECT_NE(read("result").find("\"xattrs\""), std::string::npos);
+}
+
+TEST_F(EscrowRun, ALimitFailsTheCallThatGoesBeyondIt) {
+  const ProcessResult files = run({"--limit-files", "2"}, "touch one two three");
+  EXPECT_EQ(files.status, 1) << files.err;
+  EXPECT_NE(files.err.find("three"), std::string::npos) << files.err;
+  EXPECT_NE(files.err.find("quota"), std::string::npos) << files.err;
+  const ProcessResult bytes = run({"--limit-staged-bytes", "1000000"}, "head -c 3000000 /dev/zero > zeros");
+  EXPECT_NE(bytes.status, 0) << bytes.err;
+  EXPECT_EQ(run({"--limit-files", "2"}, "touch one two").status, 0);
+  EXPECT_EQ(run({"--limit-staged-bytes", "1", "--io", "passthrough"}, "true").status, 125);
 }
 
 TEST_F(EscrowRun, AReadOnlyRunCanChangeNothing) {

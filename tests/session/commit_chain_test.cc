@@ -25,10 +25,26 @@ ObjectId commit_number(int number) {
 class CommitChain : public testing::Test {
  protected:
   std::unique_ptr<CommitChains::Link> make(int number) {
-    auto link = chains_.join("main", false);
+    auto link = join("main", false);
     link->made(commit_number(number), quarantine_, std::to_string(number));
     return link;
   }
+  std::unique_ptr<CommitChains::Link> join(const std::string& branch, bool alone) {
+    return chains_.join(branch, alone, [this] {
+      ++taken_;
+      ++held_;
+      return std::make_unique<TestTurn>(*this);
+    });
+  }
+  class TestTurn final : public ReferenceStore::Turn {
+   public:
+    explicit TestTurn(CommitChain& test) : test_(test) {}
+    ~TestTurn() override { --test_.held_; }
+    bool is_wanted() const override { return test_.is_wanted_; }
+
+   private:
+    CommitChain& test_;
+  };
   // Lands on a thread of its own.
   static std::future<bool> land(CommitChains::Link& link, CommitChains::Link::Swap swap) {
     return std::async(std::launch::async, [&link, swap] { return link.published() && link.land(swap); });
@@ -39,6 +55,8 @@ class CommitChain : public testing::Test {
 
   support::FakeObjectStore store_;
   support::FakeQuarantine quarantine_{store_};
+  std::atomic<int> taken_ = 0, held_ = 0;  // turns of this process at any branch
+  std::atomic<bool> is_wanted_ = false;     // by other processes
   CommitChains chains_;
 };
 
@@ -115,7 +133,7 @@ TEST_F(CommitChain, ASwapThatFailsIsToldToAllItWasFor) {
 
 TEST_F(CommitChain, OneThatIsAloneWaitsForAllAndKeepsNewOnesAway) {
   auto first = make(1);
-  auto alone = std::async(std::launch::async, [&] { return chains_.join("main", true); });
+  auto alone = std::async(std::launch::async, [&] { return join("main", true); });
   EXPECT_EQ(alone.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
   EXPECT_TRUE(first->published() && first->land([](const Moves&) { return true; }));
   first.reset();
@@ -128,7 +146,45 @@ TEST_F(CommitChain, OneThatIsAloneWaitsForAllAndKeepsNewOnesAway) {
   link.reset();
   EXPECT_EQ(next.get()->before(), std::nullopt);
   // Another branch is another matter.
-  EXPECT_EQ(chains_.join("other", true)->before(), std::nullopt);
+  EXPECT_EQ(join("other", true)->before(), std::nullopt);
+}
+
+TEST_F(CommitChain, TheProcessHasItsTurnFromTheFirstOnItsWayToTheLast) {
+  const auto swap = [](const Moves&) { return true; };
+  auto first = make(1), second = make(2);
+  EXPECT_EQ(taken_, 1);
+  EXPECT_TRUE(land(*first, swap).get());
+  EXPECT_EQ(held_, 1);
+  auto third = make(3);
+  EXPECT_TRUE(land(*second, swap).get());
+  EXPECT_EQ(held_, 1);
+  third.reset();
+  EXPECT_EQ(held_, 0) << "one that breaks ends it, too";
+  auto fourth = make(4);
+  EXPECT_EQ(taken_, 2);
+  EXPECT_FALSE(land(*fourth, [](const Moves&) { return false; }).get());
+  EXPECT_EQ(held_, 0) << "and one that lost";
+}
+
+TEST_F(CommitChain, NobodyJoinsWhileAnotherProcessWaitsForItsTurn) {
+  const auto swap = [](const Moves&) { return true; };
+  auto first = make(1), second = make(2);
+  is_wanted_ = true;
+  auto third = std::async(std::launch::async, [&] { return make(3); });
+  EXPECT_EQ(third.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  EXPECT_TRUE(land(*first, swap).get());
+  EXPECT_EQ(third.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  EXPECT_EQ(taken_, 1);
+  EXPECT_TRUE(land(*second, swap).get());
+  EXPECT_EQ(third.get()->before(), std::nullopt) << "made on what the other one may have committed";
+  EXPECT_EQ(taken_, 2);
+}
+
+TEST_F(CommitChain, ATurnThatCannotBeTakenHoldsUpNobodyElse) {
+  EXPECT_THROW(chains_.join("main", false, []() -> std::unique_ptr<ReferenceStore::Turn> {
+    throw Error(Errc::input_output, "too many open files");
+  }), Error);
+  EXPECT_EQ(make(1)->before(), std::nullopt);
 }
 
 TEST_F(CommitChain, AQuarantineStaysAsLongAsItIsRead) {
@@ -148,7 +204,7 @@ TEST_F(CommitChain, ManyThreadsLandEachCommitOnceInTheOrderOfTheirParents) {
   for (int number = 0; number < 8; ++number) {
     threads.emplace_back([&, number] {
       for (int turn = 0; turn < 200;) {
-        auto link = chains_.join("main", turn % 17 == 0);
+        auto link = join("main", turn % 17 == 0);
         const std::optional<ObjectId> parent = link->before();
         link->made(commit_number(number), quarantine_, "");
         if ((turn + number) % 13 == 0 && number % 2 == 0) {

@@ -290,16 +290,52 @@ TEST_F(CommitOrder, AFailureBeforeTheSwapReturnsToOpenWithTheReason) {
   EXPECT_EQ(row(session).last_error, "");
 }
 
+// The move may not be on disk: it is put there again, and only then is there a commit.
+TEST_F(CommitOrder, AFailureAfterTheBranchMovedIsACommitOnceTheMoveIsOnDisk) {
+  world_.push("main", {{"a", "1"}});
+  Opened session = open({{"a", "2"}});
+  int made_durable = 0;
+  world_.references.after_swap = [] { throw Error(Errc::input_output, "the directory could not be synced"); };
+  world_.references.before_durable = [&](const std::string&) { ++made_durable; };
+  ASSERT_TRUE(std::holds_alternative<Committed>(commit(session)));
+  EXPECT_EQ(made_durable, 1);
+  EXPECT_EQ(row(session).state, State::committed);
+  expect_nothing_left(session);
+}
+
 TEST_F(CommitOrder, AFailureAfterTheBranchMovedLeavesTheDecisionToRecovery) {
   world_.push("main", {{"a", "1"}});
   Opened session = open({{"a", "2"}});
   world_.references.after_swap = [] { throw Error(Errc::input_output, "the directory could not be synced"); };
-  EXPECT_THROW(commit(session), Error);
+  world_.references.before_durable = [](const std::string&) { throw Error(Errc::input_output, "nor again"); };
+  try {
+    commit(session);
+    ADD_FAILURE() << "it was said to be committed";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("may have moved"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("the next command finds out"), std::string::npos) << error.what();
+  }
   EXPECT_EQ(row(session).state, State::committing);
   session.held.reset();
+  recover();
+  EXPECT_EQ(row(session).state, State::committing) << "still not on disk";
+  world_.references.before_durable = nullptr;
   EXPECT_EQ(recover().size(), 1u);
   EXPECT_EQ(row(session).state, State::committed);
   EXPECT_EQ(head_files(), (Files{{"a", "2"}}));
+}
+
+// The branch is somewhere else by then, and never was at the commit.
+TEST_F(CommitOrder, AFailureBeforeTheSwapIsTakenBackThoughOthersMovedTheBranch) {
+  world_.push("main", {{"a", "1"}});
+  Opened session = open({{"a", "2"}});
+  world_.references.before_swap = [&] {
+    world_.push("main", {{"a", "1"}, {"b", "9"}});
+    throw Error(Errc::busy, "another process has held the lock");
+  };
+  EXPECT_THROW(commit(session), Error);
+  EXPECT_EQ(row(session).state, State::open);
+  EXPECT_NE(row(session).last_error.find("held the lock"), std::string::npos);
 }
 
 TEST_F(CommitOrder, AFullDiskInTheCatalogBeforeTheSwapMovesNothing) {
@@ -311,18 +347,33 @@ TEST_F(CommitOrder, AFullDiskInTheCatalogBeforeTheSwapMovesNothing) {
   EXPECT_EQ(row(session).state, State::open);
 }
 
-TEST_F(CommitOrder, AFullDiskInTheCatalogAfterTheSwapIsRecoveredAsCommitted) {
+TEST_F(CommitOrder, AFullDiskInTheCatalogAfterTheSwapIsACommitAllTheSame) {
   world_.push("main", {{"a", "1"}});
   Opened session = open({{"a", "2"}});
   world_.catalog.before_transition = [](const SessionRecord& next) {
     if (next.state != State::committing) throw Error(Errc::no_space, "disk full");
   };
-  EXPECT_THROW(commit(session), Error);
+  ASSERT_TRUE(std::holds_alternative<Committed>(commit(session)));
+  EXPECT_EQ(session.record.state, State::committed) << "for this process it is over";
   EXPECT_EQ(row(session).state, State::committing);
+  EXPECT_NE(world_.log.lines().back().find("disk full"), std::string::npos);
   world_.catalog.before_transition = nullptr;
   session.held.reset();
   recover();
   EXPECT_EQ(row(session).state, State::committed);
+  expect_nothing_left(session);
+}
+
+TEST_F(CommitOrder, RoomThatTheSessionItselfTookIsEnoughToRecordItsEnd) {
+  world_.push("main", {{"a", "1"}});
+  Opened session = open({{"a", "2"}});
+  int refused = 0;
+  world_.catalog.before_transition = [&](const SessionRecord& next) {
+    if (next.state == State::committed && ++refused == 1) throw Error(Errc::no_space, "disk full");
+  };
+  ASSERT_TRUE(std::holds_alternative<Committed>(commit(session)));
+  EXPECT_EQ(row(session).state, State::committed);
+  expect_nothing_left(session);
 }
 
 TEST_F(CommitOrder, EveryTransitionIsInTheHistoryWithWhoAndWhy) {

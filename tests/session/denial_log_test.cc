@@ -59,7 +59,7 @@ TEST_F(Denials, AreCountedByKindAndTracedWithWhoAndWhy) {
 TEST_F(Denials, AreWrittenWithoutBeingAskedFor) {
   const auto log = open();
   log->denied(denial(1));
-  for (int i = 0; i < 500 && total() == 0; ++i) std::this_thread::sleep_for(10ms);
+  for (int i = 0; i < 6000 && total() == 0; ++i) std::this_thread::sleep_for(10ms);
   EXPECT_EQ(total(), 1u);
 }
 
@@ -74,7 +74,7 @@ TEST_F(Denials, AStormIsBoundedAndLosesNoCount) {
     const auto log = open();
     const auto begin = std::chrono::steady_clock::now();
     for (int i = 0; i < kStorm; ++i) log->denied(denial(i));
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 60s);
   }
   EXPECT_EQ(total(), std::uint64_t{kStorm});
   EXPECT_EQ(world.catalog.denials(id).size(), kMaxDenials + 1);

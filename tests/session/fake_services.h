@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -23,7 +24,8 @@
 
 namespace escrow::support {
 
-// Directories in memory. What a directory holds outlives its holder.
+// Directories in memory. What a directory holds outlives its holder, but for its quarantine: GitQuarantine empties what
+// it opens, for all of it can be made again.
 class FakeDirectories final : public session::SessionDirectories {
  public:
   using Id = session::SessionId;
@@ -34,6 +36,9 @@ class FakeDirectories final : public session::SessionDirectories {
     auto state = state_.lock();
     auto [at, fresh] = state->emplace(id, std::make_shared<Contents>(repository_));
     if (!fresh) throw session::Error(session::Errc::exists, "session directory exists");
+    at->second->journal.back().before_write = [this] {
+      if (before_write) before_write();
+    };
     at->second->held = true;
     return std::make_unique<Held>(*this, id, at->second);
   }
@@ -43,6 +48,7 @@ class FakeDirectories final : public session::SessionDirectories {
     if (found == state->end()) throw session::Error(session::Errc::no_session, "no directory of " + id.text());
     if (found->second->held) return nullptr;
     found->second->held = true;
+    found->second->quarantine.emplace(repository_);
     return std::make_unique<Held>(*this, id, found->second);
   }
   bool is_held(const Id& id) const override {
@@ -57,16 +63,23 @@ class FakeDirectories final : public session::SessionDirectories {
     return ids;
   }
   std::string path_of(const Id& id) const override { return "/fake/" + id.text(); }
+  FakeJournal& journal_of(const Id& id) { return state_.lock()->at(id)->journal.back(); }
+  std::function<void()> before_write;  // of a journal; may throw; set before use
+  // Of every session what no barrier has brought to the disk is gone.
+  void lose_power() {
+    const auto state = state_.lock();
+    for (auto& [id, contents] : *state) contents->journal.back().drop_unbarriered();
+  }
   // Somebody's rm -rf.
   void lose(const Id& id) { state_.lock()->erase(id); }
 
  private:
   struct Contents {
-    explicit Contents(FakeObjectStore& repository) : quarantine(repository) {}
+    explicit Contents(FakeObjectStore& repository) { quarantine.emplace(repository); }
     // What was dropped lives as long as somebody may still look at it.
     std::deque<FakeStaging> staging = std::deque<FakeStaging>(1);
     std::deque<FakeJournal> journal = std::deque<FakeJournal>(1);
-    FakeQuarantine quarantine;
+    std::optional<FakeQuarantine> quarantine;
     bool held = false;
     bool dropped = false;
   };
@@ -81,18 +94,18 @@ class FakeDirectories final : public session::SessionDirectories {
     }
     session::StagingArea& staging() override { return contents_->staging.back(); }
     session::SessionJournal& journal() override { return contents_->journal.back(); }
-    session::Quarantine& quarantine() override { return contents_->quarantine; }
+    session::Quarantine& quarantine() override { return *contents_->quarantine; }
     std::string path() const override { return all_.path_of(id_); }
     bool drop_staged() override {
       if (contents_->dropped) return false;
       contents_->staging.emplace_back();
       contents_->journal.emplace_back();
-      contents_->quarantine.discard();
+      contents_->quarantine->discard();
       return contents_->dropped = true;
     }
     void remove() override {
       // What a quarantine published in vain can only be found while its directory is there.
-      if (contents_->quarantine.object_count() != 0)
+      if (contents_->quarantine->object_count() != 0)
         throw std::logic_error("removed before its objects were discarded");
       all_.state_.lock()->erase(id_);
     }
@@ -124,6 +137,17 @@ struct FakeWorld {
   ManualClock clock;
   MemoryLog log;
 
+  // Before each write to the catalog or to a session's journal; may throw.
+  void before_each_write(std::function<void()> hook) {
+    *hook_.lock() = std::move(hook);
+    const auto call = [this] {
+      const std::function<void()> now = *hook_.lock();
+      if (now) now();
+    };
+    if (!catalog.before_write) catalog.before_write = call;
+    if (!directories.before_write) directories.before_write = call;
+  }
+
   session::Services services(session::CommitObserver* observer = nullptr) {
     return {objects, references, catalog, directories, clock, log, observer};
   }
@@ -138,6 +162,9 @@ struct FakeWorld {
     references.set(branch, id);
     return id;
   }
+
+ private:
+  session::Synchronized<std::function<void()>> hook_;  // self-locking
 };
 
 // The paths and contents of a tree.

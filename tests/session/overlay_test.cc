@@ -1,95 +1,8 @@
 // The overlay over fakes: its properties of the design, section 3, and what a restart keeps.
-#include "session/overlay.h"
-
-#include <gtest/gtest.h>
-#include <sys/stat.h>
-
-#include "session/error.h"
-#include "session/path_pattern.h"
-#include "tests/support/fake_journal.h"
-#include "tests/support/fake_object_store.h"
-#include "tests/support/fake_staging.h"
-#include "tests/support/manual_clock.h"
+#include "tests/session/overlay_fixture.h"
 
 namespace escrow::session {
 namespace {
-
-using support::FakeJournal;
-using support::FakeObjectStore;
-using support::FakeQuarantine;
-using support::FakeStaging;
-
-constexpr Caller kRootUser{};
-constexpr std::uint32_t kFile = S_IFREG | 0644, kDir = S_IFDIR | 0755;
-
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
-
-Errc code_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return Errc::bad_request;
-}
-
-class OverlayTest : public testing::Test {
- protected:
-  OverlayTest() { base(objects.put_files({{"a/one", "1"}, {"a/two", "22"}, {"a/deep/x", "xxx"}, {"b.txt", "bee"}})); }
-
-  void base(ObjectId tree) {
-    overlay.reset();
-    options.base_tree = tree;
-    options.base_time = {1000, 0};
-    open();
-  }
-  void open() {
-    overlay.reset();
-    overlay = std::make_unique<Overlay>(options, objects, staging, journal, clock, log);
-  }
-  Attributes at(std::string_view path) {
-    const auto found = try_at(path);
-    if (!found) throw std::runtime_error("no " + std::string(path));
-    return *found;
-  }
-  std::optional<Attributes> try_at(std::string_view path) {
-    std::optional<Attributes> found = overlay->attributes(kRootNode);
-    while (found && !path.empty()) {
-      const std::size_t slash = path.find('/');
-      found = overlay->lookup(found->node, path.substr(0, slash));
-      path = slash == std::string_view::npos ? "" : path.substr(slash + 1);
-    }
-    return found;
-  }
-  NodeId node(std::string_view path) { return at(path).node; }
-  void write(NodeId id, std::string_view text, std::uint64_t offset = 0) {
-    overlay->write(id, offset, bytes_of(text), WriteOrigin::call);
-  }
-  std::string read(NodeId id) {
-    std::string text(overlay->attributes(id).size_bytes, '?');
-    text.resize(overlay->read(id, 0, std::as_writable_bytes(std::span(text))));
-    return text;
-  }
-  std::vector<std::string> names(NodeId directory) {
-    std::vector<std::string> result;
-    overlay->list(directory, 0, [&](const FileSystem::Entry& entry) {
-      if (entry.name != "." && entry.name != "..") result.emplace_back(entry.name);
-      return true;
-    });
-    return result;
-  }
-  std::optional<ObjectId> tree() { return overlay->build_tree(quarantine, {}).tree; }
-
-  FakeObjectStore objects;
-  FakeQuarantine quarantine{objects};
-  FakeStaging staging;
-  FakeJournal journal;
-  SystemClock clock;
-  NullLog log;
-  Overlay::Options options;
-  std::unique_ptr<Overlay> overlay;
-};
 
 TEST_F(OverlayTest, OpeningReadsNoTreeAndLookingReadsOnlyTheWay) {
   const auto before = objects.reads();
@@ -281,6 +194,55 @@ TEST_F(OverlayTest, WhatGitCannotHoldIsLeftOutByName) {
   EXPECT_EQ(omitted, expected);
 }
 
+TEST_F(OverlayTest, EntriesThatGitRefusesAreNeitherShownNorWrittenAgain) {
+  const ObjectId blob = objects.put_blob("[core]\n\tfsmonitor = touch /tmp/run\n");
+  const ObjectId git = objects.put_tree({{"config", GitMode::regular, blob}});
+  const Tree shown{{"kept", GitMode::regular, blob}};
+  Tree planted{{".GIT", GitMode::tree, git},
+               {".git", GitMode::tree, git},
+               {".gitmodules", GitMode::symlink, objects.put_blob("/etc/passwd")},
+               {"git~1", GitMode::regular, blob},
+               {"kept", GitMode::regular, blob}};
+  const ObjectId inner = objects.put_tree(planted);
+  planted.push_back({"sub", GitMode::tree, inner});
+  base(objects.put_tree(planted));
+  for (const char* name : {".git", ".GIT", ".gitmodules", "git~1", "sub/.git", "sub/.gitmodules"})
+    EXPECT_FALSE(try_at(name)) << name;
+  std::vector<std::string> listed;
+  overlay->list(kRootNode, 0, [&](const FileSystem::Entry& entry) {
+    listed.emplace_back(entry.name);
+    return true;
+  });
+  std::sort(listed.begin(), listed.end());
+  EXPECT_EQ(listed, (std::vector<std::string>{".", "..", "kept", "sub"}));
+  EXPECT_EQ(tree(), options.base_tree) << "what nobody touched keeps its tree";
+  write(overlay->make_node(kRootNode, "new", kFile, 0, kRootUser).node, "new");
+  Tree expected = shown;
+  expected.push_back({"new", GitMode::regular, objects.put_blob("new")});
+  expected.push_back({"sub", GitMode::tree, inner});
+  EXPECT_EQ(tree(), objects.put_tree(expected));
+}
+
+TEST_F(OverlayTest, WhatGitFsckRefusesLeavesThePathAsTheBaseHasIt) {
+  const std::string long_line(2048, 'x'), good = "[submodule \"a\"]\n\tpath = a\n\turl = ../a\n";
+  base(objects.put_files({{".gitmodules", good}, {"a/.gitattributes", "* text\n"}, {"bad", long_line}}));
+  overlay->unlink(kRootNode, ".gitmodules");
+  overlay->make_symlink(kRootNode, ".gitmodules", "bad", kRootUser);
+  write(node("a/.gitattributes"), long_line);
+  overlay->rename(kRootNode, "bad", kRootNode, ".gitattributes", RenameMode::replace);
+  const NodeId directory = overlay->make_node(node("a"), ".gitmodules", kDir, 0, kRootUser).node;
+  overlay->make_node(directory, "file", kFile, 0, kRootUser);
+  const BuiltTree built = overlay->build_tree(quarantine, {});
+  EXPECT_EQ(built.tree, objects.put_files({{".gitmodules", good}, {"a/.gitattributes", "* text\n"}}));
+  std::map<std::string, std::string> omitted;
+  for (const auto& item : built.omitted) omitted[item.path] = name_of(item.kind);
+  const std::map<std::string, std::string> expected{{".gitmodules", "git_name"},
+                                                    {".gitattributes", "git_refused"},
+                                                    {"a/.gitattributes", "git_refused"},
+                                                    {"a/.gitmodules", "git_refused"}};
+  EXPECT_EQ(omitted, expected);
+}
+
 TEST_F(OverlayTest, ExcludedPathsStayAsTheBaseHasThem) {
   write(node("b.txt"), "changed");
   write(overlay->make_node(kRootNode, "x.log", kFile, 0, kRootUser).node, "log");
@@ -318,13 +280,96 @@ TEST_F(OverlayTest, AnAcknowledgedFsyncSurvivesPowerLoss) {
   const NodeId file = overlay->make_node(kRootNode, "f", kFile, 0, kRootUser).node;
   write(file, "durable");
   overlay->sync_file(file);
+  write(file, "lost");
   overlay->make_node(kRootNode, "later", kFile, 0, kRootUser);
   overlay->flush(false);
-  overlay->abandon();
-  journal.drop_unbarriered();
-  open();
+  lose_power();
   EXPECT_EQ(read(node("f")), "durable");
   EXPECT_FALSE(try_at("later"));
+}
+
+TEST_F(OverlayTest, ABlockThatWasCopiedUpAndNeverSyncedShowsTheBaseAfterAPowerLoss) {
+  std::string big(4 << 20, 'a');
+  base(objects.put_files({{"big", big}, {"other", "o"}}));
+  const NodeId id = node("big");
+  write(id, "first", 1 << 20);
+  overlay->sync_file(id);
+  big.replace(1 << 20, 5, "first");
+  write(id, "second", 2 << 20);
+  write(node("other"), "O");
+  overlay->sync_file(node("other"));  // names the second block, too
+  const std::size_t rows = journal.batch_count();
+  lose_power();
+  EXPECT_EQ(journal.batch_count(), rows) << "its rows did reach the disk";
+  EXPECT_EQ(read(node("big")), big);
+  EXPECT_EQ(read(node("other")), "O");
+}
+
+TEST_F(OverlayTest, AKillLosesNoEditThatWasRecorded) {
+  std::string big(4 << 20, 'a');
+  base(objects.put_files({{"big", big}}));
+  write(node("big"), "edit", 2 << 20);
+  overlay->flush(false);
+  overlay->abandon();
+  open();
+  EXPECT_EQ(read(node("big")), big.replace(2 << 20, 4, "edit"));
+}
+
+TEST_F(OverlayTest, ALargeEditIsSyncedWhenTheSessionIsDetached) {
+  std::string big(4 << 20, 'a');
+  base(objects.put_files({{"big", big}}));
+  write(node("big"), "edit", 2 << 20);
+  overlay.reset();
+  journal.barrier();  // SQLite's checkpoint, at some time
+  staging.crash();
+  open();
+  EXPECT_EQ(read(node("big")), big.replace(2 << 20, 4, "edit"));
+}
+
+TEST_F(OverlayTest, AFileThatWasNeverSyncedIsWhatTheDiskHasOfItAfterAPowerLoss) {
+  write(overlay->make_node(kRootNode, "kept", kFile, 0, kRootUser).node, "by the kernel");
+  staging.write_back([] { return true; });
+  write(overlay->make_node(kRootNode, "lost", kFile, 0, kRootUser).node, "bytes and name");
+  overlay->flush(false);
+  journal.barrier();
+  lose_power();
+  EXPECT_EQ(read(node("kept")), "by the kernel");
+  EXPECT_EQ(read(node("lost")), "");
+  write(node("lost"), "works");
+  EXPECT_EQ(read(node("lost")), "works");
+}
+
+TEST_F(OverlayTest, AFileThatCouldNotBeSyncedIsInNoCommitUntilItIsWrittenAnew) {
+  const NodeId file = overlay->make_node(node("a"), "f", kFile, 0, kRootUser).node;
+  write(file, "text");
+  staging.fail_next_sync();
+  EXPECT_EQ(code_of([&] { overlay->sync_file(file); }), Errc::input_output);
+  EXPECT_EQ(code_of([&] { overlay->sync_file(file); }), Errc::input_output) << "nothing was written again";
+  write(node("b.txt"), "other");
+  EXPECT_NO_THROW(overlay->sync_file(node("b.txt")));
+  try {
+    tree();
+    ADD_FAILURE() << "it was committed";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("\"a/f\""), std::string::npos) << error.what();
+  }
+  overlay->change_attributes(file, {.size_bytes = 0});
+  write(file, "anew");
+  EXPECT_NO_THROW(overlay->sync_file(file));
+  EXPECT_NO_THROW(tree());
+}
+
+TEST_F(OverlayTest, AFileThatCannotBeSyncedDoesNotHoldUpTheRowsOfOthers) {
+  write(node("a/one"), "staged");
+  overlay->flush(false);
+  overlay->change_attributes(node("a/one"), {.size_bytes = 0});
+  write(node("a/one"), "in the place of others");
+  staging.fail_next_sync();
+  write(node("b.txt"), "other");
+  EXPECT_NO_THROW(overlay->flush(false));
+  overlay->abandon();
+  open();
+  EXPECT_EQ(read(node("b.txt")), "other");
 }
 
 TEST_F(OverlayTest, AFailingJournalIsReportedByFsyncAndNothingIsLost) {
@@ -334,10 +379,47 @@ TEST_F(OverlayTest, AFailingJournalIsReportedByFsyncAndNothingIsLost) {
   EXPECT_EQ(code_of([&] { overlay->sync_file(file); }), Errc::no_space);
   journal.fail_with(std::nullopt);
   overlay->sync_file(file);
-  overlay->abandon();
-  journal.drop_unbarriered();
-  open();
+  lose_power();
   EXPECT_EQ(read(node("f")), "text");
+}
+
+TEST_F(OverlayTest, AFileThatLostPagesIsNamedUntilTheirPlaceIsWrittenAgain) {
+  using Paths = std::vector<std::string>;
+  EXPECT_EQ(overlay->incomplete_files(), Paths{});
+  const NodeId one = node("a/one"), bee = node("b.txt");
+  overlay->pages_lost(one, 0, 4096);
+  EXPECT_EQ(overlay->incomplete_files(), Paths{"a/one"}) << "a file of the base that nothing was ever written to";
+  overlay->pages_lost(bee, 4096, 8192);
+  overlay->rename(kRootNode, "b.txt", node("a"), "moved", RenameMode::replace);
+  overlay->link(bee, kRootNode, "also");
+  EXPECT_EQ(overlay->incomplete_files(), (Paths{"a/moved", "a/one", "also"}));
+  // A part is not enough.
+  write(bee, std::string(4096, 'x'), 4096);
+  EXPECT_EQ(overlay->incomplete_files(), (Paths{"a/moved", "a/one", "also"}));
+  overlay->flush(false);
+  open();
+  EXPECT_EQ(overlay->incomplete_files(), (Paths{"a/moved", "a/one", "also"})) << "also after a restart";
+  EXPECT_EQ(overlay->xattr_names(node("also")), Paths{});
+  overlay->write(node("also"), 8192, bytes_of(std::string(4096, 'x')), WriteOrigin::page_cache);
+  EXPECT_EQ(overlay->incomplete_files(), Paths{"a/one"});
+  AttributeChange shorter;
+  shorter.size_bytes = 0;
+  overlay->change_attributes(node("a/one"), shorter);
+  EXPECT_EQ(overlay->incomplete_files(), Paths{});
+  overlay->flush(false);
+  open();
+  EXPECT_EQ(overlay->incomplete_files(), Paths{});
+}
+
+TEST_F(OverlayTest, AFileThatIsRemovedOrTakenBackLacksNothing) {
+  overlay->pages_lost(node("a/one"), 0, 4096);
+  overlay->pages_lost(node("a/two"), 0, 4096);
+  overlay->pages_lost(node("a/deep/x"), 0, 4096);
+  overlay->unlink(node("a"), "one");
+  const ObjectId other = objects.put_blob(std::string_view("22"));
+  overlay->replace("a/two", TreeEntry{.name = "two", .mode = GitMode::regular, .id = other});
+  overlay->rename(node("a"), "two", node("a/deep"), "x", RenameMode::replace);
+  EXPECT_EQ(overlay->incomplete_files(), std::vector<std::string>{});
 }
 
 TEST_F(OverlayTest, StagingFilesWithoutARowAreRemovedAtLoad) {

@@ -74,23 +74,6 @@ TEST_F(RecoveryOf, ACommittingRowWhoseObjectsAreGoneIsOpenAgain) {
   EXPECT_TRUE(recover().empty()) << "an orphan with an error keeps its work";
 }
 
-TEST_F(RecoveryOf, ObjectsThatAGcTookAreTakenFromTheQuarantineAgain) {
-  SessionRecord record = row(State::committing, false);
-  record.base = record.swap_from = world_.push("main", {{"a", "1"}});
-  auto held = world_.directories.create(record.id);
-  Commit commit;
-  commit.tree = held->quarantine().put_tree(
-      {{"a", GitMode::regular, held->quarantine().put_blob(support::StringSource("2"))}});
-  commit.parents.push_back(*record.base);
-  record.swap_to = held->quarantine().put_commit(commit);
-  held.reset();
-  world_.catalog.insert(record);
-  ASSERT_FALSE(world_.objects.contains(*record.swap_to));
-  recover();
-  EXPECT_EQ(now(record).state, State::committed);
-  EXPECT_EQ(world_.references.head("main"), record.swap_to);
-}
-
 TEST_F(RecoveryOf, ACommitDeepBelowTheHeadIsFound) {
   SessionRecord record = row(State::committing, true);
   record.base = record.swap_from = world_.push("main", {{"a", "1"}});

@@ -90,5 +90,14 @@ TEST(RepoPath, GitmodulesIsKnownInAllItsDisguises) {
     EXPECT_FALSE(is_gitmodules_name(other)) << other;
 }
 
+TEST(RepoPath, GitattributesIsKnownInAllItsDisguises) {
+  for (const char* same : {".gitattributes", ".GitAttributes", ".gitattributes ", ".gitattributes.:x", "gitatt~1",
+                           "GITATT~4", "gi7d29~1", ".gitattribute\xe2\x80\x8cs"})
+    EXPECT_TRUE(is_gitattributes_name(same)) << same;
+  for (const char* other : {"gitattributes", ".gitattribute", ".gitattributesx", "gitatt~5", "gi7d2a~1",
+                            "a\\.gitattributes", ".gitmodules"})
+    EXPECT_FALSE(is_gitattributes_name(other)) << other;
+}
+
 }  // namespace
 }  // namespace escrow::session

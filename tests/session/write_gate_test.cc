@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <thread>
 
 #include "session/error.h"
@@ -42,6 +43,7 @@ class CountingFiles final : public FileSystem {
     ++changes;
     --under_way;
   }
+  void pages_lost(NodeId, std::uint64_t, std::uint64_t size_bytes) override { lost += size_bytes; }
   void allocate(NodeId, AllocateMode, std::uint64_t, std::uint64_t) override { ++changes; }
   std::optional<std::uint64_t> seek(NodeId, std::uint64_t, SeekTarget) override { return ++reads, std::nullopt; }
   void sync_file(NodeId) override { ++reads; }
@@ -57,6 +59,7 @@ class CountingFiles final : public FileSystem {
 
   std::atomic<int> reads = 0, changes = 0, under_way = 0;
   std::chrono::milliseconds write_time{0};
+  std::uint64_t lost = 0;
 };
 
 std::vector<std::function<void(FileSystem&)>> mutating_calls() {
@@ -67,12 +70,15 @@ std::vector<std::function<void(FileSystem&)>> mutating_calls() {
           [](FileSystem& f) { f.unlink(kRootNode, "n"); },
           [](FileSystem& f) { f.remove_directory(kRootNode, "n"); },
           [](FileSystem& f) { f.rename(kRootNode, "n", kRootNode, "m", RenameMode::replace); },
-          [](FileSystem& f) { f.open(kRootNode, {.write = true}); },
+          [](FileSystem& f) { f.open(kRootNode, {.write = true, .raw = true}); },
           [](FileSystem& f) { f.write(kRootNode, 0, {}, WriteOrigin::call); },
           [](FileSystem& f) { f.allocate(kRootNode, AllocateMode::reserve, 0, 1); },
           [](FileSystem& f) { f.set_xattr(kRootNode, "n", "v", XattrMode::any); },
           [](FileSystem& f) { f.remove_xattr(kRootNode, "n"); }};
 }
+
+// What would let changes come in later, and waits for nobody.
+void open_for_writing(FileSystem& files) { files.open(kRootNode, {.write = true}); }
 
 bool is_refused(const std::function<void()>& call) {
   try {
@@ -97,6 +103,7 @@ TEST(WriteGate, DrainingPassesWriteBackOnly) {
   WriteGate gate(files, WriteGate::Position::open);
   gate.move_to(WriteGate::Position::draining);
   for (const auto& call : mutating_calls()) EXPECT_TRUE(is_refused([&] { call(gate); }));
+  EXPECT_TRUE(is_refused([&] { open_for_writing(gate); }));
   gate.write(kRootNode, 0, {}, WriteOrigin::page_cache);
   EXPECT_EQ(files.changes, 1);
 }
@@ -105,6 +112,7 @@ TEST(WriteGate, SealedRefusesEveryMutationAndPassesEveryRead) {
   CountingFiles files;
   WriteGate gate(files, WriteGate::Position::sealed);
   for (const auto& call : mutating_calls()) EXPECT_TRUE(is_refused([&] { call(gate); }));
+  EXPECT_TRUE(is_refused([&] { open_for_writing(gate); }));
   EXPECT_TRUE(is_refused([&] { gate.write(kRootNode, 0, {}, WriteOrigin::page_cache); }));
   EXPECT_EQ(files.changes, 0);
   gate.lookup(kRootNode, "n");
@@ -177,6 +185,75 @@ TEST(WriteGate, APauseHoldsWritersBackWithoutRefusingThem) {
   while (files.changes < before + 20) std::this_thread::yield();
   stop = true;
   for (std::thread& writer : writers) writer.join();
+}
+
+TEST(WriteGate, AHoldKeepsCallsWaitingAndLetsPagesComeIn) {
+  CountingFiles files;
+  WriteGate gate(files, WriteGate::Position::open);
+  std::atomic<int> waiting = 0;
+  gate.when_waiting([&]() -> std::shared_ptr<void> {
+    ++waiting;
+    return {nullptr, [&](void*) { --waiting; }};
+  });
+  std::vector<std::thread> callers;
+  {
+    const WriteGate::Hold hold(gate);
+    for (const auto& call : mutating_calls()) callers.emplace_back([&gate, call] { call(gate); });
+    while (waiting < 12) std::this_thread::sleep_for(1ms);
+    gate.write(kRootNode, 0, {}, WriteOrigin::page_cache);
+    EXPECT_EQ(files.changes, 1);
+    // The commit that holds them opens files itself to have their pages.
+    open_for_writing(gate);
+    EXPECT_EQ(files.changes, 2);
+    // Then pages wait, too.
+    std::thread page;
+    {
+      const WriteGate::Pause pause(gate);
+      page = std::thread([&] { gate.write(kRootNode, 0, {}, WriteOrigin::page_cache); });
+      while (waiting < 13) std::this_thread::sleep_for(1ms);
+      EXPECT_EQ(files.changes, 2);
+    }
+    page.join();
+    EXPECT_EQ(files.changes, 3);
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(files.changes, 15) << "none was refused";
+  EXPECT_EQ(waiting, 0);
+}
+
+TEST(WriteGate, WhoWaitedForASessionThatEndedIsRefused) {
+  CountingFiles files;
+  WriteGate gate(files, WriteGate::Position::open);
+  std::atomic<int> waiting = 0, refused = 0;
+  gate.when_waiting([&] { return ++waiting, std::make_shared<int>(0); });
+  std::vector<std::thread> callers;
+  {
+    const WriteGate::Hold hold(gate);
+    const WriteGate::Pause pause(gate);
+    for (const auto& call : mutating_calls())
+      callers.emplace_back([&, call] { refused += is_refused([&] { call(gate); }) ? 1 : 0; });
+    while (waiting < 12) std::this_thread::sleep_for(1ms);
+    gate.move_to(WriteGate::Position::sealed);
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(refused, 12);
+  EXPECT_EQ(files.changes, 0);
+}
+
+TEST(WriteGate, PagesRefusedAfterTheSealAreLostToASessionThatGoesOn) {
+  CountingFiles files;
+  WriteGate gate(files, WriteGate::Position::open);
+  gate.pages_lost(kRootNode, 0, 4096);
+  EXPECT_EQ(files.lost, 4096u) << "what failed for another reason";
+  gate.move_to(WriteGate::Position::sealed);
+  gate.pages_lost(kRootNode, 4096, 4096);
+  gate.pages_lost(kRootNode, 8192, 4096);
+  EXPECT_EQ(files.lost, 4096u);
+  gate.move_to(WriteGate::Position::open);
+  EXPECT_EQ(files.lost, 3u * 4096);
+  gate.move_to(WriteGate::Position::sealed);
+  gate.move_to(WriteGate::Position::open);
+  EXPECT_EQ(files.lost, 3u * 4096) << "once";
 }
 
 }  // namespace

@@ -1,14 +1,17 @@
-// When the catalog waits for the disk, counted where SQLite asks for it: this program's fdatasync() and sqlite3_exec()
-// stand before those of the libraries (dlsym(3), RTLD_NEXT).
+// When the catalog waits for the disk, counted where SQLite asks for it: this program's fdatasync(), fsync() and
+// sqlite3_exec() stand before those of the libraries (dlsym(3), RTLD_NEXT).
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sqlite3.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
+#include <filesystem>
 #include <string_view>
 
 #include "session/error.h"
@@ -19,14 +22,27 @@
 namespace {
 
 std::atomic<int> syncs = 0;
+std::atomic<int> syncs_of_directories = 0;  // by fsync(2), as ours are; SQLite's are by fdatasync(2)
 std::atomic<bool> refuses_to_be_synced = false;  // once
+std::atomic<bool> directories_fail = false;
+
+int sync_by(long call, int descriptor) {
+  struct stat status {};
+  if (::fstat(descriptor, &status) == 0 && S_ISDIR(status.st_mode)) {
+    if (call == SYS_fsync) ++syncs_of_directories;
+    if (directories_fail) {
+      errno = EIO;
+      return -1;
+    }
+  }
+  ++syncs;
+  return static_cast<int>(::syscall(call, descriptor));
+}
 
 }  // namespace
 
-extern "C" int fdatasync(int descriptor) {
-  ++syncs;
-  return static_cast<int>(::syscall(SYS_fdatasync, descriptor));
-}
+extern "C" int fdatasync(int descriptor) { return sync_by(SYS_fdatasync, descriptor); }
+extern "C" int fsync(int descriptor) { return sync_by(SYS_fsync, descriptor); }
 
 extern "C" int sqlite3_exec(sqlite3* database, const char* sql, int (*callback)(void*, int, char**, char**),
                             void* first, char** message) {
@@ -44,7 +60,7 @@ using session::State;
 
 class CatalogSync : public testing::Test {
  protected:
-  CatalogSync() { refuses_to_be_synced = false; }
+  CatalogSync() { refuses_to_be_synced = directories_fail = false; }
 
   static void note(SqliteSessionCatalog& catalog, SessionRecord& record, const std::string& mountpoint) {
     record.mountpoint = mountpoint;
@@ -91,6 +107,27 @@ TEST_F(CatalogSync, WhereItCannotBeTurnedOnAgainTheDatabaseIsOpenedAnew) {
     EXPECT_GT(syncs_of_a_transition(catalog), 0);
   }
   EXPECT_EQ(catalog.history(record_.id).size(), 3u);
+}
+
+TEST_F(CatalogSync, ALogWhoseNameCannotBePutOnDiskIsRefused) {
+  directories_fail = true;
+  EXPECT_THROW(SqliteSessionCatalog{path_}, Error) << "SQLite passes over it";
+  EXPECT_THROW(SqliteSessionCatalog{path_}, Error) << "it is tried again, too";
+  directories_fail = false;
+  SqliteSessionCatalog(path_).insert(record_);
+}
+
+TEST_F(CatalogSync, TheLogStaysSoThatItsNameIsPutOnDiskOnce) {
+  const int at_first = syncs_of_directories;
+  SqliteSessionCatalog(path_).insert(record_);
+  EXPECT_EQ(syncs_of_directories, at_first + 1);
+  ASSERT_TRUE(std::filesystem::exists(path_ + "-wal"));
+  EXPECT_EQ(std::filesystem::file_size(path_ + "-wal"), 0u) << "what it held is in the database";
+  const int before = syncs_of_directories;
+  SqliteSessionCatalog catalog(path_);
+  EXPECT_GT(syncs_of_a_transition(catalog), 0);
+  EXPECT_EQ(syncs_of_directories, before);
+  EXPECT_EQ(catalog.list().size(), 2u);
 }
 
 TEST_F(CatalogSync, WhatWasNotedIsThereWhenTheProcessIsKilled) {

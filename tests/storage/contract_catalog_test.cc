@@ -89,6 +89,17 @@ TEST_P(CatalogContract, ANoteChangesARowWithinItsState) {
   EXPECT_EQ(catalog().find(a_)->state, State::open);
 }
 
+TEST_P(CatalogContract, ARemarkChangesNoRowWhateverItsStateIs) {
+  SessionRecord record = sample_record(a_);
+  EXPECT_EQ(refusal([&] { catalog().remark(a_, {7, 8}, "user:alice", "looked"); }), Errc::no_session);
+  catalog().insert(record);
+  catalog().remark(a_, {7, 8}, "user:alice", "looked");
+  record.state = State::committed;
+  catalog().transition(State::open, record, "user:alice", "committed");
+  catalog().remark(a_, {9, 0}, "user:bob", "looked");
+  EXPECT_EQ(describe(*catalog().find(a_)), describe(record));
+}
+
 TEST_P(CatalogContract, AnUnknownSessionIsNotFound) {
   EXPECT_FALSE(catalog().find(a_));
   EXPECT_TRUE(catalog().list().empty());

@@ -5,12 +5,16 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -152,6 +156,65 @@ TEST_F(SessionDirectoriesTest, RemovalLeavesNothingAndLaterUseIsHarmless) {
   EXPECT_NO_THROW(held->remove());
   held.reset();
   EXPECT_TRUE(fs::is_empty(root_.path()));
+}
+
+// A mount point cannot be removed, as a file with chattr +i cannot.
+TEST_F(SessionDirectoriesTest, WhatCannotBeRemovedIsNamedAndTheRestGoes) {
+  auto held = directories_.create(id_);
+  const std::string stuck = held->path() + "/objects/stuck";
+  fs::create_directories(stuck);
+  fs::create_directories(held->path() + "/staging/deep/er");
+  std::ofstream(held->path() + "/staging/deep/er/file") << "x";
+  if (::mount("tmpfs", stuck.c_str(), "tmpfs", 0, "size=1m") != 0) {
+    const char* required = std::getenv("REQUIRE_FUSE");
+    if (required != nullptr && std::string(required) == "1") FAIL() << "cannot mount a tmpfs";
+    GTEST_SKIP() << "cannot mount a tmpfs";
+  }
+  const auto expect_named = [&](const std::function<void()>& removal) {
+    try {
+      removal();
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(stuck + ": Device or resource busy"), std::string::npos) << error.what();
+    }
+  };
+  expect_named([&] { held->drop_staged(); });
+  expect_named([&] { held->remove(); });
+  EXPECT_FALSE(fs::exists(held->path() + "/staging"));
+  EXPECT_TRUE(directories_.is_held(id_));
+  ::umount2(stuck.c_str(), MNT_DETACH);
+  held->remove();
+  EXPECT_FALSE(fs::exists(directories_.path_of(id_)));
+}
+
+TEST_F(SessionDirectoriesTest, AProcessThatRunsOutOfDescriptorsFailsToRemoveAndSaysSo) {
+  struct rlimit before {};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  int failures = 0;
+  for (rlim_t left = 0; left < 6; ++left) {
+    const SessionId id = SessionId::generate();
+    auto held = directories_.create(id);
+    fs::create_directories(held->path() + "/staging/deep");
+    std::ofstream(held->path() + "/staging/deep/file") << "x";
+    const int next = ::dup(0);
+    ::close(next);
+    const struct rlimit few = {static_cast<rlim_t>(next) + left, before.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &few);
+    std::string said;
+    try {
+      held->remove();
+    } catch (const Error& error) {
+      said = error.what();
+    }
+    ::setrlimit(RLIMIT_NOFILE, &before);
+    if (!said.empty()) {
+      ++failures;
+      EXPECT_NE(said.find("Too many open files"), std::string::npos) << said;
+      held->remove();
+    }
+    EXPECT_FALSE(fs::exists(directories_.path_of(id)));
+  }
+  EXPECT_GT(failures, 2);
 }
 
 TEST_F(SessionDirectoriesTest, AMissingSessionIsNamed) {

@@ -1,6 +1,7 @@
 #include <filesystem>
 #include <fstream>
 #include <atomic>
+#include <functional>
 #include <thread>
 
 #include "tests/storage/git_test_repository.h"
@@ -54,6 +55,30 @@ TEST(GitObjectStore, AMissingObjectAndAWrongTypeAreErrorsOfThatObject) {
   EXPECT_EQ(error_of([&] { repository.store->read_tree(blob); }).code(), Errc::input_output);
   EXPECT_FALSE(repository.store->contains(missing));
   EXPECT_TRUE(repository.store->contains(blob));
+}
+
+// libgit2 goes on without packs, and says nothing, where it cannot look at their directory.
+TEST(GitObjectStore, AHandleThatWasOpenedWithoutPacksIsTakenForNoAnswer) {
+  GitTestRepository repository;
+  const ObjectId blob = write_blob(repository, "one");
+  repository.git("update-ref refs/tags/one " + blob.hex());
+  repository.git("repack -q -a -d");
+  ASSERT_FALSE(fs::exists(loose_path(repository, blob.hex())));
+  const std::string packs = repository.path + "/objects/pack";
+  const std::function<bool()> questions[] = {[&] { return repository.store->contains(blob); },
+                                             [&] { return repository.store->blob_size(blob) == 3; },
+                                             [&] { return repository.store->read_object(blob).content == "one"; }};
+  for (const auto& question : questions) {
+    fs::rename(packs, packs + ".away");
+    {
+      GitRepositoryPool::Borrowed blind = repository.pool->borrow();
+      blind.odb();
+    }
+    fs::rename(packs + ".away", packs);
+    EXPECT_TRUE(question());
+    repository.pool = std::make_unique<GitRepositoryPool>(repository.path);
+    repository.store = std::make_unique<GitObjectStore>(*repository.pool, repository.scratch("cache"));
+  }
 }
 
 TEST(GitObjectStore, ADamagedObjectIsAnErrorForItselfAlone) {

@@ -94,6 +94,68 @@ TEST(GitQuarantine, ObjectsTheRepositoryHasAreNotWrittenAgain) {
   EXPECT_EQ(content_of(*second->open_blob(second->put_blob(MemoryBytes("the same")))), "the same");
 }
 
+std::string loose_path(const GitTestRepository& repository, const std::string& id) {
+  return repository.path + "/objects/" + id.substr(0, 2) + "/" + id.substr(2);
+}
+
+// Also what is large becomes a loose object.
+constexpr std::string_view kHash = "-c core.bigFileThreshold=1g hash-object -w ";
+
+TEST(GitQuarantine, AnObjectThatIsDamagedInTheRepositoryIsStoredAnew) {
+  GitTestRepository repository;
+  const std::string empty = run("printf 'cut short' | git -C " + repository.path + " hash-object -w --stdin");
+  std::filesystem::permissions(loose_path(repository, empty), fs::perms::owner_all);
+  std::ofstream(loose_path(repository, empty), std::ios::trunc);
+  const std::string large = noise(9 << 20, 4);
+  std::ofstream(repository.scratch("large"), std::ios::binary) << large;
+  const std::string spoilt = repository.git(std::string(kHash) + repository.scratch("large"));
+  run("chmod u+w " + loose_path(repository, spoilt) + " && printf X | dd of=" + loose_path(repository, spoilt) +
+      " bs=1 seek=5000000 conv=notrunc status=none");
+  const auto quarantine = repository.quarantine();
+  const session::Tree tree = {{"l", GitMode::regular, quarantine->put_blob(MemoryBytes(large))},
+                              {"s", GitMode::regular, quarantine->put_blob(MemoryBytes("cut short"))}};
+  EXPECT_EQ(tree[1].id.hex(), empty);
+  EXPECT_EQ(tree[0].id.hex(), spoilt);
+  const auto commit = quarantine->put_commit(GitTestRepository::commit_of(quarantine->put_tree(tree)));
+  {
+    const auto published = quarantine->publish(commit);
+    ASSERT_TRUE(repository.references->compare_and_swap("main", std::nullopt, commit, "test"));
+  }
+  fs::remove(loose_path(repository, empty));
+  fs::remove(loose_path(repository, spoilt));
+  EXPECT_EQ(repository.git("fsck --strict --full"), "");
+  EXPECT_EQ(repository.git("show main:s"), "cut short");
+}
+
+// As two contents with one SHA-1 look like: libgit2 does not compare what it reads with the name it has.
+TEST(GitQuarantine, BytesAreNeverReplacedByOthersOfTheSameId) {
+  GitTestRepository repository;
+  const auto quarantine = repository.quarantine();
+  const std::string large = noise(9 << 20, 4);
+  for (const std::string& mine : {std::string("mine"), large}) {
+    std::ofstream(repository.scratch("mine"), std::ios::binary) << mine;
+    const std::string id = run("git hash-object " + repository.scratch("mine"));
+    std::string theirs = mine;
+    theirs.back() ^= 1;
+    std::ofstream(repository.scratch("theirs"), std::ios::binary) << theirs;
+    const std::string other = repository.git(std::string(kHash) + repository.scratch("theirs"));
+    run("mkdir -p $(dirname " + loose_path(repository, id) + ") && mv " + loose_path(repository, other) + " " +
+        loose_path(repository, id));
+    git_libgit2_opts(GIT_OPT_ENABLE_STRICT_HASH_VERIFICATION, 0);
+    if (mine.size() < 100) {
+      const auto error = error_of([&] { quarantine->put_blob(MemoryBytes(mine)); });
+      EXPECT_EQ(error.code(), Errc::input_output);
+      EXPECT_NE(std::string(error.what()).find(id), std::string::npos) << error.what();
+    } else {
+      // Read by ourselves, it is compared with its name: damaged, and not borrowed.
+      EXPECT_EQ(quarantine->put_blob(MemoryBytes(mine)).hex(), id);
+      EXPECT_TRUE(quarantine->holds(*ObjectId::from_hex(id)));
+      EXPECT_EQ(content_of(*quarantine->open_blob(*ObjectId::from_hex(id))), mine);
+    }
+    git_libgit2_opts(GIT_OPT_ENABLE_STRICT_HASH_VERIFICATION, 1);
+  }
+}
+
 TEST(GitQuarantine, WhatWasBorrowedSurvivesAGcThatDropsItBeforeThePublish) {
   GitTestRepository repository;
   const std::string dangling = run("printf dangling | git -C " + repository.path + " hash-object -w --stdin");

@@ -2,9 +2,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <thread>
 
 #include "storage/reference_lock.h"
@@ -97,7 +99,7 @@ TEST(GitReferences, ALockOfAKilledProcessIsTakenAway) {
   ASSERT_TRUE(commits.references().compare_and_swap("main", std::nullopt, a, "first"));
   const pid_t child = fork();
   if (child == 0) {
-    const ReferenceLock lock(commits.repository.path, "refs/heads/main", b);
+    const ReferenceLock lock(commits.repository.path, "refs/heads/main", b.hex() + "\n");
     kill(getpid(), SIGKILL);
   }
   int status = 0;
@@ -106,8 +108,151 @@ TEST(GitReferences, ALockOfAKilledProcessIsTakenAway) {
   ASSERT_TRUE(fs::exists(commits.repository.path + "/refs/heads/main.lock"));
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_TRUE(commits.references().compare_and_swap("main", a, b, "second"));
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5)) << "it was waited for";
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(9)) << "it was waited for";
   EXPECT_FALSE(fs::exists(commits.repository.path + "/refs/heads/main.lock"));
+}
+
+// Its inode may be the one that a lock file of git's gets next.
+TEST(GitReferences, ALockOfGitsIsNotTakenForThatOfAKilledProcess) {
+  Commits commits;
+  const ObjectId a = commits.make("a"), b = commits.make("b", {a});
+  ASSERT_TRUE(commits.references().compare_and_swap("main", std::nullopt, a, "first"));
+  const pid_t child = fork();
+  if (child == 0) {
+    const ReferenceLock lock(commits.repository.path, "refs/heads/main");
+    kill(getpid(), SIGKILL);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  const std::string lock = commits.repository.path + "/refs/heads/main.lock";
+  ASSERT_TRUE(fs::remove(lock)) << "somebody does what the message says";
+  std::ofstream(lock).flush();
+  bool was_there = false;
+  std::thread git([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    was_there = fs::remove(lock);
+  });
+  EXPECT_TRUE(commits.references().compare_and_swap("main", a, b, "second"));
+  git.join();
+  EXPECT_TRUE(was_there) << "the lock of git's was taken away";
+}
+
+TEST(GitReferences, WhoeverRecoversTakesTheLocksOfKilledProcessesAway) {
+  Commits commits;
+  commits.references().compare_and_swap("main", std::nullopt, commits.make("a"), "first");
+  const SessionId session = SessionId::generate();
+  for (const std::string& name : {std::string("refs/heads/a/b"), "refs/sessions/" + session.text(),
+                                  std::string("packed-refs")}) {
+    const pid_t child = fork();
+    if (child == 0) {
+      const ReferenceLock lock(commits.repository.path, name);
+      kill(getpid(), SIGKILL);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    const std::string lock = commits.repository.path + "/" + name + ".lock";
+    ASSERT_TRUE(fs::exists(lock));
+    commits.references().sweep_locks();
+    EXPECT_FALSE(fs::exists(lock)) << name;
+  }
+  const ReferenceLock held(commits.repository.path, "refs/heads/held");
+  commits.references().sweep_locks();
+  EXPECT_TRUE(fs::exists(commits.repository.path + "/refs/heads/held.lock")) << "its owner lives";
+  commits.repository.git("pack-refs --all");
+}
+
+TEST(GitReferences, ALockOfOneBranchHoldsUpNoOther) {
+  Commits commits;
+  const ObjectId a = commits.make("a");
+  const std::string lock = commits.repository.path + "/refs/heads/stale.lock";
+  std::ofstream(lock).flush();
+  std::atomic<bool> has_given_up = false;
+  std::thread waits([&] {
+    EXPECT_EQ(error_of([&] { commits.references().compare_and_swap("stale", std::nullopt, a, "never"); }).code(),
+              Errc::busy);
+    has_given_up = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_TRUE(commits.references().compare_and_swap("main", std::nullopt, a, "first"));
+  EXPECT_FALSE(has_given_up) << "it waited for the other branch";
+  waits.join();
+}
+
+// Ten seconds for each, one after another, would be minutes for the last.
+TEST(GitReferences, ThoseWhoQueueBehindAStaleLockWaitTogether) {
+  Commits commits;
+  const ObjectId a = commits.make("a");
+  std::ofstream(commits.repository.path + "/refs/heads/main.lock").flush();
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<std::thread> waiting;
+  for (int i = 0; i < 8; ++i)
+    waiting.emplace_back([&] {
+      EXPECT_EQ(error_of([&] { commits.references().compare_and_swap("main", std::nullopt, a, "never"); }).code(),
+                Errc::busy);
+    });
+  for (std::thread& thread : waiting) thread.join();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
+}
+
+TEST(GitReferences, AReflogThatEndsInHalfALineTakesTheNextEntryWhole) {
+  Commits commits;
+  const ObjectId a = commits.make("a"), b = commits.make("b", {a});
+  commits.references().compare_and_swap("main", std::nullopt, a, "one");
+  std::ofstream(commits.repository.path + "/logs/refs/heads/main", std::ios::app) << a.hex() << " 12";
+  commits.references().compare_and_swap("main", a, b, "two");
+  EXPECT_EQ(commits.repository.git("reflog show --format=%gs main"), "two\none");
+  EXPECT_TRUE(commits.references().reflog_has("main", b));
+}
+
+// We may have died between the move and its entry; a push that came next says where the branch was.
+TEST(GitReferences, WhereTheBranchWasIsSeenInWhatFollowed) {
+  Commits commits;
+  const ObjectId a = commits.make("a"), b = commits.make("b", {a}), c = commits.make("c", {a});
+  commits.references().compare_and_swap("main", std::nullopt, a, "one");
+  std::ofstream(commits.repository.path + "/refs/heads/main") << b.hex() << "\n";
+  EXPECT_FALSE(commits.references().reflog_has("main", b));
+  commits.repository.git("update-ref refs/heads/main " + c.hex());
+  EXPECT_TRUE(commits.references().reflog_has("main", b));
+}
+
+TEST(GitReferences, ASymbolicBranchMovesWhatItPointsTo) {
+  Commits commits;
+  const ObjectId a = commits.make("a"), b = commits.make("b", {a});
+  commits.references().compare_and_swap("main", std::nullopt, a, "one");
+  commits.repository.git("symbolic-ref refs/heads/alias refs/heads/main");
+  EXPECT_EQ(commits.references().head("alias"), a);
+  EXPECT_TRUE(commits.references().compare_and_swap("alias", a, b, "two"));
+  EXPECT_EQ(commits.references().head("main"), b);
+  EXPECT_EQ(commits.repository.git("symbolic-ref refs/heads/alias"), "refs/heads/main");
+  EXPECT_TRUE(commits.references().reflog_has("alias", b));
+}
+
+// In a file that git has sorted, and in one that it has not.
+TEST(GitReferences, APackedReferenceIsFoundWhereverItLies) {
+  Commits commits;
+  const ObjectId a = commits.make("a");
+  std::set<std::string> names{"main"};
+  for (int i = 0; i < 5000; ++i) names.insert("b" + std::to_string(i));
+  const std::string packed = commits.repository.path + "/packed-refs";
+  for (const std::string traits : {"peeled fully-peeled sorted ", "peeled fully-peeled "}) {
+    {
+      std::ofstream out(packed);
+      out << "# pack-refs with: " << traits << '\n';
+      for (const std::string& name : names) out << a.hex() << " refs/heads/" << name << '\n';
+      out << a.hex() << " refs/sessions/0123456789abcdef\n" << a.hex() << " refs/tags/v1\n^" << a.hex() << '\n';
+    }
+    for (const char* name : {"main", "b0", "b1", "b17", "b4999", "b999"})
+      EXPECT_EQ(commits.references().head(name), a) << name;
+    for (const char* name : {"a", "b", "b10000", "b49990", "maim", "maina", "z"})
+      EXPECT_EQ(commits.references().head(name), std::nullopt) << name;
+    run("cp " + packed + " " + commits.repository.scratch("before"));
+    const SessionId session = *SessionId::parse("0123456789abcdef");
+    EXPECT_EQ(commits.references().result(session), a);
+    commits.references().drop_result(session);
+    EXPECT_EQ(run("diff " + commits.repository.scratch("before") + " " + packed + " || true"),
+              "5003d5002\n< " + a.hex() + " refs/sessions/0123456789abcdef");
+    EXPECT_EQ(commits.repository.git("rev-list --count --all"), "1");
+  }
 }
 
 TEST(GitReferences, ABranchBelowAnotherIsRefusedInOneSentence) {
@@ -188,6 +333,44 @@ TEST(GitReferences, TwoProcessesNeverLoseEachOthersCommit) {
   EXPECT_EQ(repository.git("fsck --strict --full --no-dangling"), "");
 }
 
+// It loses the branch to every quick one that comes between its look and its move; without turns, to hundreds.
+TEST(GitReferences, ASlowCommitterIsServedBesideQuickOnes) {
+  GitTestRepository repository;
+  std::atomic<bool> is_over = false;
+  std::atomic<int> quick = 0;
+  const auto commit = [&](GitReferences& references, GitQuarantine& quarantine, const std::string& what,
+                          std::chrono::milliseconds takes) {
+    const auto turn = references.take_turn("main");
+    const auto head = references.head("main");
+    const auto parents = head ? std::vector<ObjectId>{*head} : std::vector<ObjectId>{};
+    const ObjectId made = GitTestRepository::put_file(quarantine, "f", what, parents);
+    const auto published = quarantine.publish(made);
+    std::this_thread::sleep_for(takes);
+    return references.compare_and_swap("main", head, made, "race");
+  };
+  const auto committer = [&](const std::string& name, const auto& work) {
+    GitRepositoryPool pool(repository.path);
+    const GitObjectStore store(pool, repository.path + "/escrow/cache");
+    GitReferences references(pool);
+    GitQuarantine quarantine(pool, store, repository.quarantine_path(name), repository.path + "/escrow/gc.lock");
+    work(references, quarantine);
+  };
+  std::vector<std::thread> others;
+  for (int p = 0; p < 3; ++p) {
+    others.emplace_back(committer, "quick" + std::to_string(p), [&, p](GitReferences& references, GitQuarantine& mine) {
+      for (int i = 0; !is_over; ++i)
+        if (commit(references, mine, std::to_string(p) + "/" + std::to_string(i), {})) ++quick;
+    });
+  }
+  while (quick < 10) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  committer("slow", [&](GitReferences& references, GitQuarantine& mine) {
+    for (int i = 0; i < 5; ++i)
+      EXPECT_TRUE(commit(references, mine, "slow " + std::to_string(i), std::chrono::milliseconds(100))) << i;
+  });
+  is_over = true;
+  for (std::thread& other : others) other.join();
+}
+
 TEST(GitReferences, APushAndACompareAndSwapNeverLoseEachOthersCommit) {
   Commits commits;
   const ObjectId first = commits.make("first");
@@ -208,7 +391,7 @@ TEST(GitReferences, APushAndACompareAndSwapNeverLoseEachOthersCommit) {
   EXPECT_EQ(commits.repository.git("rev-list --count main"), std::to_string(1 + 2 * kEach));
 }
 
-TEST(GitReferences, PinsAndResultsAreHiddenFromClonesAndProtectFromGc) {
+TEST(GitReferences, PinsAreHiddenResultsCanBeFetchedAndBothProtectFromGc) {
   Commits commits;
   const ObjectId base = commits.make("base"), result = commits.make("result"), main = commits.make("main");
   const SessionId session = SessionId::generate();
@@ -223,11 +406,11 @@ TEST(GitReferences, PinsAndResultsAreHiddenFromClonesAndProtectFromGc) {
   EXPECT_EQ(commits.repository.git("log --format=%H refs/sessions/" + session.text()), result.hex());
   EXPECT_EQ(commits.repository.git("cat-file -t " + base.hex()), "commit");
   const std::string remote = run("git ls-remote " + commits.repository.path);
-  EXPECT_EQ(remote.find(session.text()), std::string::npos) << remote;
+  EXPECT_EQ(remote.find("refs/escrow/"), std::string::npos) << remote;
   const std::string clone = commits.repository.scratch("clone");
   run("git clone -q --bare file://" + commits.repository.path + " " + clone);
   EXPECT_NE(shell("git -C " + clone + " cat-file -e " + result.hex()).status, 0);
-  run("git -C " + clone + " fetch -q file://" + commits.repository.path + " " + result.hex());
+  run("git -C " + clone + " fetch -q file://" + commits.repository.path + " refs/sessions/" + session.text());
   run("git -C " + clone + " cat-file -e " + result.hex());
 }
 
@@ -299,6 +482,15 @@ TEST(GitReferences, ACommitThatIsNotThereIsNotPinned) {
   EXPECT_FALSE(commits.references().is_pinned(session, missing));
 }
 
+TEST(GitReferences, PinsThatCannotBeListedAreNotTakenForGone) {
+  Commits commits;
+  const SessionId session = SessionId::generate();
+  const std::string pins = commits.repository.path + "/refs/escrow/base/" + session.text();
+  std::filesystem::create_directories(commits.repository.path + "/refs/escrow/base");
+  std::filesystem::create_symlink(pins, pins);  // ELOOP
+  EXPECT_THROW(commits.references().unpin_base(session), session::Error);
+}
+
 // Else each listing of the references, of which a commit makes some, reads a directory for every session that ever was.
 TEST(GitReferences, AnUnpinnedSessionLeavesNoDirectory) {
   Commits commits;
@@ -324,6 +516,41 @@ TEST(GitReferences, ADamagedBranchIsNamed) {
   const auto error = error_of([&] { commits.references().head("main"); });
   EXPECT_EQ(error.code(), Errc::damaged_repository);
   EXPECT_NE(std::string(error.what()).find("refs/heads/main"), std::string::npos) << error.what();
+}
+
+// Each of these goes on while git packs all the references there are.
+TEST(GitReferences, NothingIsLostBesideAGitThatPacksAllTheTime) {
+  Commits commits;
+  const ObjectId first = commits.make("first");
+  ASSERT_TRUE(commits.references().compare_and_swap("main", std::nullopt, first, "first"));
+  std::atomic<bool> is_over = false;
+  std::thread packing([&] {
+    while (!is_over) shell("git -C " + commits.repository.path + " pack-refs --all");
+  });
+  constexpr int kEach = 60;
+  std::thread sessions([&] {
+    for (int i = 0; i < kEach; ++i) {
+      const SessionId session = SessionId::generate();
+      commits.references().pin_fresh(session, "main", first);
+      commits.references().keep_result(session, first);
+      shell("git -C " + commits.repository.path + " pack-refs --all");
+      commits.references().unpin_base(session);
+      commits.references().drop_result(session);
+    }
+  });
+  ObjectId head = first;
+  for (int i = 0; i < kEach; ++i) {
+    const ObjectId next = commits.make(std::to_string(i), {head});
+    EXPECT_TRUE(commits.references().compare_and_swap("main", head, next, "next")) << i;
+    head = next;
+  }
+  sessions.join();
+  is_over = true;
+  packing.join();
+  EXPECT_EQ(commits.repository.git("rev-list --count main"), std::to_string(1 + kEach));
+  EXPECT_EQ(commits.repository.git("for-each-ref refs/sessions"), "");
+  // A pin may stay where git was packing for longer than anybody waits for it.
+  EXPECT_LE(commits.references().pinned().size(), 1u);
 }
 
 }  // namespace

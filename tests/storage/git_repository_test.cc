@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -37,7 +38,10 @@ TEST(Repository, InitMakesABareRepositoryThatGitAccepts) {
   EXPECT_EQ(run(git + "rev-parse --is-bare-repository"), "true");
   EXPECT_EQ(run(git + "config core.bigFileThreshold"), "8m");
   EXPECT_EQ(run(git + "config core.logAllRefUpdates"), "true");
-  EXPECT_EQ(run(git + "config --get-all transfer.hideRefs"), "refs/escrow\nrefs/sessions");
+  EXPECT_EQ(run(git + "config --get-all transfer.hideRefs"), "refs/escrow");
+  EXPECT_EQ(run(git + "config --get-all receive.hideRefs"), "refs/sessions");
+  EXPECT_EQ(run(git + "config receive.fsckObjects"), "true");
+  EXPECT_EQ(run(git + "config transfer.fsckObjects"), "true");
   const auto repository = Repository::open(scene.at("deep/er/r.git"), silent);
   EXPECT_EQ(repository->references().default_branch(), "trunk");
   EXPECT_EQ(repository->state_directory(), repository->git_directory() + "/escrow");
@@ -47,14 +51,17 @@ TEST(Repository, InitMakesABareRepositoryThatGitAccepts) {
 TEST(Repository, AnExistingRepositoryIsAdoptedAsItIs) {
   Scene scene;
   run("git init -q -b main " + scene.at("w") + " && cd " + scene.at("w") + " && echo hi > f && git add f && git commit "
-      "-q -m x && git config transfer.hideRefs refs/secret && git config user.name kept");
+      "-q -m x && git config transfer.hideRefs refs/secret && git config user.name kept && git config "
+      "receive.fsckObjects false");
   const std::string head = run("git -C " + scene.at("w") + " rev-parse main");
   EXPECT_FALSE(Repository::init(scene.at("w"), "ignored"));
   const auto repository = Repository::open(scene.at("w"), silent);
   EXPECT_EQ(repository->git_directory(), fs::canonical(scene.at("w/.git")));
   EXPECT_EQ(repository->references().head("main")->hex(), head);
   EXPECT_EQ(run("git -C " + scene.at("w") + " config --get-all transfer.hideRefs"),
-            "refs/secret\nrefs/escrow\nrefs/sessions");
+            "refs/secret\nrefs/escrow");
+  EXPECT_EQ(run("git -C " + scene.at("w") + " config receive.fsckObjects"), "false") << "somebody decided it";
+  EXPECT_EQ(run("git -C " + scene.at("w") + " config transfer.fsckObjects"), "true");
   EXPECT_EQ(run("git -C " + scene.at("w") + " status --porcelain"), "");
   EXPECT_EQ(error_of([&] { repository->references().check_target("main"); }).code(), Errc::wrong_state);
   run("git -C " + scene.at("w") + " worktree add -q " + scene.at("linked"));
@@ -90,6 +97,33 @@ TEST(Repository, WhatCannotBeOpenedIsRefusedInASentenceThatSaysWhatToDo) {
   std::ofstream(scene.at("git/escrow/version")) << "1\n";
   fs::remove_all(scene.at("git/objects"));
   EXPECT_EQ(refusal("git").code(), Errc::damaged_repository);
+}
+
+// As a power loss leaves it that comes before git, or an Escrow before this one, has reached the disk.
+TEST(Repository, AHeadThatSaysNothingIsMendedWhereTheBranchesMakeItObvious) {
+  for (const char* content : {"", "nonsense\n", "\0\0\0\0"}) {
+    GitTestRepository scene;
+    const std::string head = scene.path + "/HEAD";
+    const auto damage = [&] { std::ofstream(head, std::ios::trunc) << content; };
+    damage();
+    EXPECT_EQ(Repository::open(scene.path, silent)->references().default_branch(), "main") << "no branch yet";
+    commit_file(scene, "main", "one");
+    commit_file(scene, "other", "two");
+    damage();
+    EXPECT_EQ(Repository::open(scene.path, silent)->references().default_branch(), "main") << "what init recorded";
+    fs::remove(scene.path + "/escrow/default-branch");
+    damage();
+    const auto error = error_of([&] { Repository::open(scene.path, silent); });
+    EXPECT_EQ(error.code(), Errc::damaged_repository) << "it may have been either";
+    EXPECT_NE(std::string(error.what()).find("refs/heads/BRANCH"), std::string::npos) << error.what();
+    fs::remove(scene.path + "/refs/heads/main");
+    EXPECT_EQ(Repository::open(scene.path, silent)->references().default_branch(), "other") << "the only one";
+    EXPECT_EQ(scene.git("symbolic-ref HEAD"), "refs/heads/other");
+    EXPECT_EQ(scene.git("fsck --strict --full --no-dangling"), "");
+    fs::remove(head);
+    Repository::init(scene.path, "third");
+    EXPECT_EQ(Repository::open(scene.path, silent)->references().default_branch(), "other") << "missing";
+  }
 }
 
 TEST(Repository, ExtensionsThatLibgit2CannotReadAreRefusedByName) {
@@ -158,8 +192,9 @@ TEST(Repository, GcPacksWhatIsReachableAndDropsTheRest) {
   for (int i = 0; i < 8; ++i) head = commit_file(scene, "main", "content " + std::to_string(i));
   const std::string dangling = run("printf nobody | git -C " + scene.path + " hash-object -w --stdin");
   run("cd " + scene.path + " && git update-ref refs/tags/t $(echo tagged | git hash-object -w --stdin)");
+  scene.git("config gc.pruneExpire now");
   const auto repository = Repository::open(scene.path, silent);
-  const GcReport report = repository->gc();
+  const GcReport report = repository->gc(git_program(scene.path));
   EXPECT_EQ(report.packs_before, 8u);
   EXPECT_EQ(report.packs_after, 1u);
   EXPECT_EQ(report.objects_after, 8u * 3 + 1);
@@ -168,7 +203,7 @@ TEST(Repository, GcPacksWhatIsReachableAndDropsTheRest) {
   EXPECT_EQ(scene.git("fsck --strict --full"), "");
   EXPECT_EQ(scene.git("show refs/tags/t"), "tagged");
   EXPECT_EQ(run("find " + scene.path + "/objects -name '*.keep'"), "");
-  EXPECT_EQ(repository->gc().packs_after, 1u);
+  EXPECT_EQ(repository->gc(git_program(scene.path)).packs_after, 1u);
   EXPECT_EQ(content_of(*scene.store->open_blob(scene.store->read_tree(scene.store->read_commit(head).tree)[0].id)),
             "content 7");
 }
@@ -184,7 +219,7 @@ TEST(Repository, GcKeepsDeltasReflogsIndexesAndKeptPacks) {
   const std::string lost = run("git -C " + work + " rev-parse HEAD@{1}");
   Repository::init(work, "main");
   const auto repository = Repository::open(work, silent);
-  const GcReport report = repository->gc();
+  const GcReport report = repository->gc(git_program(work + "/.git"));
   EXPECT_LT(report.bytes_after, 120'000u) << "deltas were kept as they are";
   EXPECT_EQ(report.packs_after, 2u);
   EXPECT_EQ(run("git -C " + work + " fsck --strict --full --no-dangling"), "");
@@ -202,7 +237,7 @@ TEST(Repository, GcRefusesADamagedRepositoryAndRemovesNothing) {
       "seek=30 conv=notrunc status=none");
   const std::string before = run("ls " + scene.path + "/objects/pack");
   const auto repository = Repository::open(scene.path, silent);
-  const Errc code = error_of([&] { repository->gc(); }).code();
+  const Errc code = error_of([&] { repository->gc(git_program(scene.path)); }).code();
   EXPECT_TRUE(code == Errc::damaged_repository || code == Errc::input_output);
   EXPECT_EQ(run("ls " + scene.path + "/objects/pack | grep -v keep"), before);
 }
@@ -213,7 +248,7 @@ TEST(Repository, GcGivesUpPacksThatACrashLeftProtected) {
   run("cd " + scene.path + "/objects/pack && f=$(ls *.pack) && "
       "echo 'escrow is publishing this pack' > ${f%.pack}.keep");
   const auto repository = Repository::open(scene.path, silent);
-  repository->gc();
+  repository->gc(git_program(scene.path));
   EXPECT_EQ(run("find " + scene.path + "/objects -name '*.keep'"), "");
   EXPECT_EQ(scene.git("fsck --strict --full"), "");
 }
@@ -227,6 +262,31 @@ TEST(Repository, VerifyFindsNothingWrongWithASoundRepository) {
   for (const Problem& problem : problems) ADD_FAILURE() << problem.where << ": " << problem.what;
   EXPECT_EQ(done, 3u);
   EXPECT_EQ(total, 3u);
+}
+
+TEST(Repository, APinThatNobodyOwnsIsNamedByVerifyAndDroppedByGc) {
+  GitTestRepository scene;
+  const ObjectId head = commit_file(scene, "main", "one");
+  const auto repository = Repository::open(scene.path, silent);
+  const auto nobody = session::SessionId::generate(), packed = session::SessionId::generate(),
+             opening = session::SessionId::generate();
+  scene.references->pin_base(packed, head);
+  scene.git("pack-refs --all --prune");
+  scene.references->pin_base(nobody, head);
+  const auto held = repository->directories().create(opening);
+  repository->references().pin_fresh(opening, "main", head);
+  std::vector<std::string> named;
+  for (const Problem& problem : repository->verify(nullptr)) {
+    named.push_back(problem.where);
+    EXPECT_NE(problem.what.find("escrow gc"), std::string::npos) << problem.what;
+  }
+  std::vector<std::string> expected{"session " + nobody.text(), "session " + packed.text()};
+  std::sort(expected.begin(), expected.end());
+  EXPECT_EQ(named, expected);
+  repository->gc(git_program(scene.path));
+  EXPECT_EQ(scene.git("for-each-ref --format='%(refname)' refs/escrow"),
+            "refs/escrow/base/" + opening.text() + "/" + head.hex());
+  EXPECT_TRUE(repository->verify(nullptr).empty());
 }
 
 TEST(Repository, VerifyNamesDamagedAndMissingObjects) {
@@ -243,6 +303,33 @@ TEST(Repository, VerifyNamesDamagedAndMissingObjects) {
   EXPECT_EQ(problems[0].where, "object " + a);
   EXPECT_EQ(problems[1].where, "object " + b);
   EXPECT_NE(problems[1].what.find("refs/tags/b"), std::string::npos);
+}
+
+TEST(Repository, AHeadThatCannotBeReadIsNotMended) {
+  GitTestRepository scene;
+  run("cd " + scene.path + " && rm HEAD && ln -s HEAD HEAD");  // ELOOP, as EMFILE or EIO elsewhere
+  EXPECT_THROW(Repository::open(scene.path, silent), session::Error);
+  EXPECT_EQ(run("readlink " + scene.path + "/HEAD"), "HEAD");
+  EXPECT_THROW(Repository::init(scene.path, "main"), session::Error);
+  EXPECT_EQ(run("readlink " + scene.path + "/HEAD"), "HEAD");
+}
+
+TEST(Repository, VerifyPassesOverWhatIsLeftOfASessionThatHasEnded) {
+  GitTestRepository scene;
+  const auto repository = Repository::open(scene.path, silent);
+  session::SessionRecord record{session::SessionId::generate()};
+  record.options.branch = "main";
+  const std::string directory = repository->directories().path_of(record.id);
+  const auto problems = [&] { return repository->verify(nullptr).size(); };
+  // Clean-up was cut short when the log was gone and the database, which has nothing without it, was not.
+  repository->directories().create(record.id).reset();
+  std::ofstream(directory + "/session.db") << std::string(4096, '\0');
+  EXPECT_EQ(problems(), 0u) << "its opening was cut short";
+  repository->catalog().insert(record);
+  EXPECT_EQ(problems(), 1u) << "an open session needs it";
+  record.state = session::State::rolled_back;
+  repository->catalog().transition(session::State::open, record, "test", "test");
+  EXPECT_EQ(problems(), 0u);
 }
 
 }  // namespace

@@ -4,7 +4,9 @@
 
 #include "session/log.h"
 #include "storage/branch_rules.h"
+#include "storage/sqlite_session_catalog.h"
 #include "tests/storage/git_test_repository.h"
+#include "tests/support/sample_record.h"
 
 namespace escrow::storage {
 namespace {
@@ -68,17 +70,68 @@ TEST_F(Sealed, NothingOfARejectedResultRemainsAmongTheRepositorysObjects) {
   EXPECT_EQ(repository_.git("fsck --strict --full"), "");
 }
 
+TEST_F(Sealed, AKeepFileThatCannotBeRemovedAtFirstGoesWithTheNextAttempt) {
+  const ObjectId base = push("a", "1");
+  const std::string before = run("find " + repository_.path + "/objects -type f | sort");
+  seal_file(base, "b", "secret");
+  const std::string keep = run("ls " + repository_.path + "/objects/pack/*.keep");
+  run("rm " + keep + " && mkdir " + keep);  // no unlink(2) removes it
+  EXPECT_THROW(take_back(), session::Error);
+  run("rmdir " + keep + " && touch " + keep);
+  take_back();
+  EXPECT_EQ(run("find " + repository_.path + "/objects -type f | sort"), before);
+}
+
 TEST_F(Sealed, AResultSurvivesEveryGcWhileItWaitsAndGoesAllTheSameAfterwards) {
   const ObjectId base = push("a", "1");
   const ObjectId result = seal_file(base, "b", "secret");
   session::NullLog log;
   repository_.git("gc -q --prune=now");
-  Repository::open(repository_.path, log)->gc();
+  Repository::open(repository_.path, log)->gc(git_program(repository_.path));
   repository_.git("repack -q -a -d");
   EXPECT_EQ(repository_.git("show " + result.hex() + ":b"), "secret");
   take_back();
   EXPECT_FALSE(has(id_of("secret")));
   EXPECT_EQ(repository_.git("fsck --strict --full"), "");
+}
+
+// A power loss may bring back a reference that was removed when its session had ended.
+TEST_F(Sealed, AResultThatItsSessionDoesNotKeepIsDroppedByGc) {
+  const ObjectId result = seal_file(push("a", "1"), "b", "approved");
+  session::NullLog log;
+  const auto gc = [&] { Repository::open(repository_.path, log)->gc(git_program(repository_.path)); };
+  gc();  // makes the catalog
+  SqliteSessionCatalog catalog(repository_.path + "/escrow/catalog.db");
+  repository_.references->keep_result(id_, result);
+  session::SessionRecord record = support::sample_record(id_);
+  record.base.reset();
+  record.state = session::State::committing;
+  catalog.insert(record);
+  gc();
+  EXPECT_EQ(repository_.references->result(id_), result);
+  record.state = session::State::committed;
+  catalog.transition(session::State::committing, record, "who", "why");
+  gc();
+  EXPECT_EQ(repository_.references->result(id_), std::nullopt);
+}
+
+TEST_F(Sealed, AGcThatCannotReadWhatIsNeededRemovesNothing) {
+  const ObjectId base = push("a", "1");
+  const ObjectId result = seal_file(base, "b", "secret");
+  session::NullLog log;
+  const auto gc = [&] { Repository::open(repository_.path, log)->gc(git_program(repository_.path)); };
+  gc();  // what may go is gone
+  const std::string before = run("find " + repository_.path + "/objects -type f | sort");
+  const std::string published = "escrow/sessions/" + id_.text() + "/objects/published";
+  for (const std::string& name : {published, std::string("logs"), std::string("escrow/sessions")}) {
+    const std::string path = repository_.path + "/" + name;
+    run("mv " + path + " " + path + ".away && ln -s $(basename " + path + ") " + path);  // ELOOP
+    EXPECT_THROW(gc(), session::Error) << name;
+    EXPECT_EQ(run("find " + repository_.path + "/objects -type f | sort"), before) << name;
+    run("rm " + path + " && mv " + path + ".away " + path);
+  }
+  gc();
+  EXPECT_EQ(repository_.git("show " + result.hex() + ":b"), "secret");
 }
 
 TEST_F(Sealed, WhatOthersPushedMeanwhileStaysWhenTheResultIsRejected) {

@@ -51,6 +51,19 @@ inline std::string run(const std::string& command) {
   return result.output;
 }
 
+// The real git, as Repository::gc() is given it.
+inline GitProgram git_program(const std::string& repository) {
+  return [repository](const std::vector<std::string>& arguments) {
+    support::TemporaryDirectory directory;
+    std::string command = "git --git-dir=" + repository;
+    for (const std::string& argument : arguments) command += " '" + argument + "'";
+    const Shell said = shell(command + " 2>" + directory.path() + "/err");
+    std::ostringstream errors;
+    errors << std::ifstream(directory.path() + "/err").rdbuf();
+    return GitOutput{said.status, said.output, errors.str()};
+  };
+}
+
 template <typename Call>
 session::Error error_of(Call call) {
   try {

@@ -140,6 +140,32 @@ TEST_F(TieredStaging, FilesOfWhichNothingIsLeftAreRemoved) {
   EXPECT_EQ(get(StagingId{1001}), "one more");
 }
 
+// One file that stays kept a whole segment of the log, with everything that had been removed from it.
+TEST_F(TieredStaging, TheDiskHoldsLittleMoreThanWhatCounts) {
+  constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+  const std::string text(50'000, 'x');
+  for (const std::uint64_t waste : {std::uint64_t{0}, kMiB}) {  // 0: no limit
+    std::filesystem::remove_all(path_);
+    reopen();
+    if (waste > 0) area_->limit_waste(waste);
+    std::uint64_t id = 0, kept = 0;
+    for (int round = 0; round < 20; ++round) {
+      const std::uint64_t first = id + 1;
+      for (int i = 0; i < 100; ++i) make(++id, text);
+      area_->write_behind();
+      for (std::uint64_t removed = first; removed < id; ++removed) area_->remove(StagingId{removed});
+      ++kept;
+      area_->write_behind();
+    }
+    area_->write_behind();
+    const std::uint64_t counting = kept * text.size();
+    EXPECT_LE(area_->held_bytes(), waste > 0 ? counting + 2 * waste : 4 * counting + 32 * kMiB);
+    for (std::uint64_t round = 1; round <= kept; ++round) EXPECT_EQ(get(StagingId{round * 100}), text);
+    reopen();
+    for (std::uint64_t round = 1; round <= kept; ++round) EXPECT_EQ(get(StagingId{round * 100}), text);
+  }
+}
+
 TEST_F(TieredStaging, AFileOfItsOwnCountsMoreThanItsRecord) {
   make(1, "record");
   area_->write_behind();

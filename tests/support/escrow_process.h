@@ -19,7 +19,7 @@ struct ProcessOptions {
   std::string directory;                                          // working directory; empty: inherited
   std::vector<std::pair<std::string, std::string>> environment;   // added to the inherited one
   std::string input;                                              // standard input
-  std::chrono::seconds timeout{60};                               // then SIGKILL, and status 128 + 9
+  std::chrono::seconds timeout{100};                              // then SIGKILL, and status 128 + 9
 };
 
 // Throws std::runtime_error when the program cannot be started.

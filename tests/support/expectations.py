@@ -21,7 +21,8 @@ def expect_equal(what, actual, expected):
         fail(f'{what}: got {actual!r}, expected {expected!r}')
 
 
-def eventually(what, condition, seconds=20):
+# Generous: what is waited for takes moments, also beside a load on every processor.
+def eventually(what, condition, seconds=100):
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -30,7 +31,7 @@ def eventually(what, condition, seconds=20):
 
 
 class UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path, timeout=30):
+    def __init__(self, path, timeout=300):
         super().__init__('escrowd', timeout=timeout)
         self.path = path
 

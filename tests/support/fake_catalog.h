@@ -45,6 +45,7 @@ class FakeCatalog final : public session::SessionCatalog {
   }
   void transition(session::State expected, const Record& record, const std::string& who,
                   const std::string& why) override {
+    if (before_write) before_write();
     if (before_transition) before_transition(record);
     auto state = state_.lock();
     const auto found = state->rows.find(record.id);
@@ -58,6 +59,14 @@ class FakeCatalog final : public session::SessionCatalog {
   }
   void note(const Record& record, const std::string& who, const std::string& why) override {
     transition(record.state, record, who, why);
+  }
+  void remark(const Id& id, session::Timestamp, const std::string& who, const std::string& what) override {
+    auto state = state_.lock();
+    const auto found = state->rows.find(id);
+    if (found == state->rows.end())
+      throw session::Error(session::Errc::no_session, "there is no session " + id.text());
+    const char* name = name_of(found->second.state);
+    state->history.push_back(who + ": " + name + " -> " + name + ": " + what);
   }
   void add_denials(const Id& id, const std::vector<session::DenialCount>& denials) override {
     if (before_denials) before_denials();
@@ -101,6 +110,7 @@ class FakeCatalog final : public session::SessionCatalog {
   // "who: from -> to: why", oldest first.
   std::vector<std::string> history() const { return state_.lock_shared()->history; }
 
+  std::function<void()> before_write;                    // may throw; set before use
   std::function<void(const Record&)> before_transition;  // may throw; set before use
   std::function<void()> before_denials;                  // may throw; set before use
 

@@ -36,14 +36,18 @@ JournalState replay(const std::vector<JournalBatch>& batches, session::LayerId l
 JournalState FakeJournal::load() { return replay(state_.lock()->batches); }
 
 void FakeJournal::append(const JournalBatch& batch) {
+  if (before_write) before_write();
   auto state = state_.lock();
   if (state->failure) throw *state->failure;
+  if (power_) power_->use();
   state->batches.push_back(batch);
 }
 
 void FakeJournal::barrier() {
+  if (before_write) before_write();
   auto state = state_.lock();
   if (state->failure) throw *state->failure;
+  if (power_) power_->use();
   state->durable = state->batches.size();
   ++state->barriers;
 }
@@ -62,6 +66,12 @@ void FakeJournal::keep_first(std::size_t count) {
   auto state = state_.lock();
   state->batches.resize(std::min(count, state->batches.size()));
   state->durable = std::min(state->durable, state->batches.size());
+}
+
+void FakeJournal::lose_power(std::size_t kept) {
+  auto state = state_.lock();
+  state->batches.resize(std::clamp(kept, state->durable, state->batches.size()));
+  state->durable = state->batches.size();
 }
 
 void FakeJournal::fail_with(std::optional<session::Error> error) { state_.lock()->failure = std::move(error); }

@@ -4,12 +4,14 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <vector>
 
 #include "session/error.h"
 #include "session/session_journal.h"
 #include "session/synchronized.h"
+#include "tests/support/fake_power.h"
 
 namespace escrow::support {
 
@@ -29,6 +31,12 @@ class FakeJournal final : public session::SessionJournal {
   void drop_unbarriered();
   // Only the first `count` batches are left: a kill between two appends, or a power loss that kept some of them.
   void keep_first(std::size_t count);
+  // The power is back: what is left is on disk.
+  void lose_power(std::size_t kept);
+  // append() and barrier() use it up.
+  void use_power(FakePower& power) { power_ = &power; }
+  // Called by append() and barrier() first; may throw. Set before use.
+  std::function<void()> before_write;
   // append() and barrier() throw this from now on; nullopt: they work again.
   void fail_with(std::optional<session::Error> error);
 
@@ -39,6 +47,7 @@ class FakeJournal final : public session::SessionJournal {
     std::size_t barriers = 0;
     std::optional<session::Error> failure;
   };
+  FakePower* power_ = nullptr;                  // constant once it is used
   mutable session::Synchronized<State> state_;  // self-locking
 };
 

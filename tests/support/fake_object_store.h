@@ -87,6 +87,7 @@ class FakeQuarantine final : public session::Quarantine {
   std::unique_ptr<Published> publish(const session::ObjectId& root) override;
   void read_through(std::vector<const session::Quarantine*> others) override { others_.lock()->swap(others); }
   bool holds(const session::ObjectId& id) const override { return find(id) != nullptr; }
+  std::uint64_t held_bytes() const override { return object_count() * 1024; }
   void discard() override;
 
   // Objects held here and not in the repository.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <map>
 #include <optional>
@@ -52,6 +53,23 @@ class FakeReferences final : public session::ReferenceStore {
     if (after_swap) after_swap();
     return true;
   }
+  // Its turns are one after another, and nobody is told of others.
+  std::unique_ptr<Turn> take_turn(const std::string& branch) override {
+    class FakeTurn final : public Turn {
+     public:
+      explicit FakeTurn(FakeReferences& all) : all_(all) { ++all_.turns_held; }
+      ~FakeTurn() override { --all_.turns_held; }
+      bool is_wanted() const override { return all_.is_turn_wanted; }
+
+     private:
+      FakeReferences& all_;
+    };
+    if (before_turn) before_turn(branch);
+    return std::make_unique<FakeTurn>(*this);
+  }
+  void make_durable(const std::string& branch) override {
+    if (before_durable) before_durable(branch);
+  }
   session::BranchRule rule_of(const std::string& branch) const override {
     const auto state = state_.lock_shared();
     const auto found = state->rules.find(branch);
@@ -73,6 +91,12 @@ class FakeReferences final : public session::ReferenceStore {
     return std::any_of(begin, end, [&](const auto& pin) { return pin.second == commit; });
   }
   void unpin_base(const Session& session) override { state_.lock()->pins.erase(session); }
+  void unpin_older(const Session& session, const Id& base) override {
+    auto state = state_.lock();
+    std::erase_if(state->pins, [&](const auto& pin) {
+      return pin.first == session && pin.second != base && is_ancestor(pin.second, base);
+    });
+  }
   void keep_result(const Session& session, const Id& commit) override {
     if (!objects_.contains(commit)) throw session::Error(session::Errc::damaged_repository, "missing result");
     state_.lock()->results.insert_or_assign(session, commit);
@@ -83,6 +107,7 @@ class FakeReferences final : public session::ReferenceStore {
     return found == state->results.end() ? std::nullopt : std::optional(found->second);
   }
   void drop_result(const Session& session) override { state_.lock()->results.erase(session); }
+  void sweep_locks() override { ++sweeps; }
 
   // What others do.
   void set(const std::string& branch, const Id& commit) {
@@ -95,11 +120,34 @@ class FakeReferences final : public session::ReferenceStore {
   bool is_pinned(const Session& session) const { return state_.lock_shared()->pins.contains(session); }
   std::size_t pins() const { return state_.lock_shared()->pins.size(); }
 
+  // Of one session.
+  std::set<Id> pins_of(const Session& session) const {
+    const auto state = state_.lock_shared();
+    std::set<Id> found;
+    const auto [begin, end] = state->pins.equal_range(session);
+    for (auto pin = begin; pin != end; ++pin) found.insert(pin->second);
+    return found;
+  }
+
   std::optional<Session> unreadable_pin;  // set before use, as the next
+  std::atomic<int> sweeps = 0, turns_held = 0;
+  std::atomic<bool> is_turn_wanted = false;
+  std::function<void(const std::string&)> before_turn, before_durable;
   std::function<void()> before_swap;
   std::function<void()> after_swap;
 
  private:
+  bool is_ancestor(const Id& older, const Id& of) const {
+    std::vector<Id> front{of};
+    while (!front.empty()) {
+      const Id at = front.back();
+      front.pop_back();
+      if (at == older) return true;
+      for (const Id& parent : objects_.read_commit(at).parents) front.push_back(parent);
+    }
+    return false;
+  }
+
   struct State {
     std::map<std::string, Id> branches;
     std::map<std::string, session::BranchRule> rules;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "session/error.h"
 
@@ -49,15 +50,18 @@ void FakeStaging::zero(File& file, std::uint64_t offset, std::uint64_t length) {
 }
 
 void FakeStaging::create(StagingId id) {
+  use_power();
   if (!state_.lock()->files.try_emplace(id).second)
     throw Error(Errc::input_output, "staging file " + std::to_string(id.value) + " exists already");
 }
 
 void FakeStaging::remove(StagingId id) {
+  use_power();
   auto state = state_.lock();
   state->files.erase(id);
   state->durable.erase(id);
   state->durable_names.erase(id);
+  state->damaged.erase(id);
 }
 
 std::vector<StagingId> FakeStaging::list() const {
@@ -97,6 +101,7 @@ void FakeStaging::write(StagingId id, std::uint64_t offset, std::span<const std:
   for (std::size_t done = 0; done < bytes.size();) {
     const std::uint64_t within = (offset + done) % kBlock;
     const std::size_t part = std::min<std::uint64_t>(bytes.size() - done, kBlock - within);
+    use_power();
     Block& block = block_for_write(*state, found, (offset + done) / kBlock);
     std::copy_n(bytes.data() + done, part, block.data() + within);
     done += part;
@@ -105,6 +110,7 @@ void FakeStaging::write(StagingId id, std::uint64_t offset, std::span<const std:
 }
 
 void FakeStaging::truncate(StagingId id, std::uint64_t size_bytes) {
+  use_power();
   auto state = state_.lock();
   File& found = file(*state, id);
   if (size_bytes < found.size) {
@@ -112,9 +118,11 @@ void FakeStaging::truncate(StagingId id, std::uint64_t size_bytes) {
     zero(found, size_bytes, end - size_bytes);
   }
   found.size = size_bytes;
+  if (size_bytes == 0) state->damaged.erase(id);
 }
 
 void FakeStaging::allocate(StagingId id, std::uint64_t offset, std::uint64_t length, bool extend) {
+  use_power();
   auto state = state_.lock();
   File& found = file(*state, id);
   if (length == 0) throw Error(Errc::invalid_argument, "an allocation of no bytes");
@@ -124,11 +132,13 @@ void FakeStaging::allocate(StagingId id, std::uint64_t offset, std::uint64_t len
 }
 
 void FakeStaging::punch_hole(StagingId id, std::uint64_t offset, std::uint64_t length) {
+  use_power();
   auto state = state_.lock();
   zero(file(*state, id), offset, length);
 }
 
 void FakeStaging::zero_range(StagingId id, std::uint64_t offset, std::uint64_t length, bool extend) {
+  use_power();
   auto state = state_.lock();
   File& found = file(*state, id);
   zero(found, offset, length);
@@ -146,12 +156,23 @@ std::optional<std::uint64_t> FakeStaging::seek(StagingId id, std::uint64_t offse
 }
 
 void FakeStaging::sync(StagingId id) {
+  use_power();
   auto state = state_.lock();
+  if (std::exchange(state->fails_next_sync, false)) state->damaged.insert(id);
+  if (state->damaged.contains(id)) throw Error(Errc::input_output, "the disk failed to sync a staging file");
   state->durable[id] = file(*state, id);
+  state->durable_names.insert(id);
   ++state->syncs;
 }
 
+session::StagingArea::Lost FakeStaging::lost(StagingId id) const {
+  Lost lost;
+  if (state_.lock()->damaged.contains(id)) lost.written.add(0, session::ByteRanges::kEnd);
+  return lost;
+}
+
 void FakeStaging::sync_directory() {
+  use_power();
   auto state = state_.lock();
   for (const auto& [id, file] : state->files) state->durable_names.insert(id);
 }
@@ -159,8 +180,16 @@ void FakeStaging::sync_directory() {
 void FakeStaging::sync_all() {
   sync_directory();
   auto state = state_.lock();
+  if (std::exchange(state->fails_next_sync_of_all, false)) throw Error(Errc::input_output, "the disk failed to sync");
   state->durable = state->files;
   ++state->syncs;
+}
+
+std::uint64_t FakeStaging::held_bytes() const {
+  auto state = state_.lock();
+  std::uint64_t blocks = 0;
+  for (const auto& [id, file] : state->files) blocks += file.blocks.size();
+  return blocks * kBlock;
 }
 
 session::StagingArea::FreeSpace FakeStaging::free_space() const {
@@ -172,11 +201,47 @@ session::StagingArea::FreeSpace FakeStaging::free_space() const {
   return {kBlock, total, free, free, 1 << 20, (1 << 20) - state->files.size()};
 }
 
-void FakeStaging::crash() {
+// Of a file of which a part is on disk: each block, and the size, is the one that is there or the one that was written.
+FakeStaging::File FakeStaging::mixed(const File& durable, const File& written, const std::function<bool()>& survives) {
+  File result;
+  result.size = survives() ? written.size : durable.size;
+  std::set<std::uint64_t> indexes;
+  for (const File* file : {&durable, &written})
+    for (const auto& [index, block] : file->blocks) indexes.insert(index);
+  for (const std::uint64_t index : indexes) {
+    if (index * kBlock >= result.size) continue;
+    const File& from = survives() ? written : durable;
+    const auto found = from.blocks.find(index);
+    if (found != from.blocks.end()) result.blocks.insert(*found);
+  }
+  // Behind the end there is nothing.
+  if (const auto last = result.blocks.find(result.size / kBlock); last != result.blocks.end())
+    std::fill(last->second.begin() + static_cast<long>(result.size % kBlock), last->second.end(), std::byte{0});
+  return result;
+}
+
+void FakeStaging::crash(const std::function<bool()>& survives) {
   auto state = state_.lock();
   std::map<StagingId, File> survivors;
-  for (const StagingId id : state->durable_names) survivors[id] = state->durable[id];
-  state->files = std::move(survivors);
+  std::set<StagingId> names;
+  for (const auto& [id, file] : state->files) {
+    if (!state->durable_names.contains(id) && !survives()) continue;
+    survivors[id] = mixed(state->durable[id], file, survives);
+    names.insert(id);
+  }
+  state->files = survivors;
+  state->durable = std::move(survivors);
+  state->durable_names = std::move(names);
+  state->damaged.clear();
+  ++state->era;
+}
+
+void FakeStaging::write_back(const std::function<bool()>& chosen) {
+  auto state = state_.lock();
+  for (const auto& [id, file] : state->files) {
+    if (chosen()) state->durable_names.insert(id);
+    state->durable[id] = mixed(state->durable[id], file, chosen);
+  }
 }
 
 void FakeStaging::limit_blocks(std::optional<std::uint64_t> blocks_of_4096) {

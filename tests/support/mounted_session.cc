@@ -27,7 +27,7 @@ class MountedSession final : public MountedTree {
         journal_(state_.path()),
         overlay_(overlay_options(objects_, options), objects_, staging_, journal_, clock_, log_),
         gate_(overlay_, session::WriteGate::Position::open),
-        mount_(gate_, mount_options(mountpoint_.path(), options), log_) {}
+        mount_(gate_, mount_options(overlay_, mountpoint_.path(), options), log_) {}
 
   const std::string& path() const override { return mountpoint_.path(); }
   fuse::Mount& mount() override { return mount_; }
@@ -57,7 +57,8 @@ class MountedSession final : public MountedTree {
     if (!options.base.empty()) result.base_tree = objects.put_files(options.base);
     return result;
   }
-  static fuse::MountOptions mount_options(const std::string& mountpoint, const TreeOptions& options) {
+  static fuse::MountOptions mount_options(session::Overlay& overlay, const std::string& mountpoint,
+                                          const TreeOptions& options) {
     fuse::MountOptions result;
     result.mountpoint = mountpoint;
     result.source = "escrow:test";
@@ -67,6 +68,7 @@ class MountedSession final : public MountedTree {
     result.io_uring = io_uring_wanted();
     result.io = options.io;
     result.threads = options.threads;
+    result.paths_of = [&overlay](session::NodeId node) { return overlay.names(node).paths; };
     return result;
   }
 

@@ -29,8 +29,9 @@ fuse::IoMode io_of_environment() {
   if (given == nullptr) return {};
   const std::string_view mode = given;
   if (mode == "daemon") return {fuse::Opens::daemon, fuse::Data::cached};
+  if (mode == "writeback") return {fuse::Opens::none, fuse::Data::writeback};
   if (mode == "passthrough") return {fuse::Opens::daemon, fuse::Data::passthrough};
-  throw std::runtime_error("ESCROW_TEST_IO is neither daemon nor passthrough");
+  throw std::runtime_error("ESCROW_TEST_IO is none of daemon, writeback and passthrough");
 }
 
 }  // namespace escrow::support

@@ -1,0 +1,75 @@
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "api/protocol.h"
+#include "daemon/cli/commands/commands.h"
+#include "daemon/client/session_source.h"
+#include "daemon/console/text_output.h"
+#include "daemon/host/session_verbs.h"
+#include "daemon/process/exit_status.h"
+
+namespace escrow::daemon {
+namespace {
+
+struct CommitArguments {
+  std::string session, message;
+  bool json = false;
+};
+
+int report(const api::CommitAnswer& answer, const std::string& id) {
+  if (!answer.omitted.empty()) print("Left out of the commit:\n" + omission_lines(answer.omitted));
+  if (!answer.warning.empty()) tell("escrow: " + answer.warning);
+  if (!answer.conflicts.empty()) {
+    tell("Both the session and the branch changed:\n" + conflict_lines(answer.conflicts) + "Session " + id +
+         " was not committed and stays open: `escrow discard " + id +
+         " PATH...` gives up the session's side of a path, then commit again.");
+    return kExitConflict;
+  }
+  if (answer.result) {
+    print_line("Session " + id + " (" + human_counts(answer.counts) + ") " +
+               awaiting_words(*session::SessionId::parse(id), *answer.result, answer.expires) + ".");
+    return kExitAwaitsApproval;
+  }
+  if (answer.commit) {
+    const bool counted = answer.counts.added + answer.counts.modified + answer.counts.deleted != 0;
+    print_line("Session " + id + " was committed as " + answer.commit->hex() +
+               (counted ? " (" + human_counts(answer.counts) + ")." : "."));
+  } else {
+    print_line("Session " + id + " had no changes: it has ended without a commit.");
+  }
+  return kExitSuccess;
+}
+
+int commit(const GlobalOptions& options, const CommitArguments& arguments) {
+  const std::unique_ptr<SessionSource> source = session_source(options);
+  const session::SessionId session = source->resolve(arguments.session);
+  const api::CommitAnswer answer = source->commit(session, arguments.message);
+  const std::string& id = session.text();
+  if (arguments.json) print_line(api::to_json(answer, id));
+  const int status = arguments.json ? exit_status_of(answer) : report(answer, id);
+  source->tidy();
+  return status;
+}
+
+}  // namespace
+
+void register_commit(CLI::App& app, const GlobalOptions& options, Action& chosen) {
+  auto arguments = std::make_shared<CommitArguments>();
+  CLI::App* command = app.add_subcommand("commit", "Commit a session, mounted or detached, and end it");
+  command->add_option("SESSION", arguments->session, "The session, or a unique prefix of its id")->required();
+  command->add_option("-m,--message", arguments->message, "The commit message (default: names the session)")
+      ->type_name("M");
+  command->add_flag("--json", arguments->json, "Print one JSON object");
+  command->footer(
+      "What was written a millisecond ago is in, fsynced or not; nothing written afterwards is. A mounted session is\n"
+      "unmounted. Where others changed the same paths meanwhile the exit status is 122, the paths are listed, and the\n"
+      "session stays as it was. A session that requires approval is sealed instead (exit status 123): see\n"
+      "`escrow approve --help`.\n"
+      "\n"
+      "Example:\n"
+      "  escrow commit 3f9c -m \"Retrain with more data\"\n");
+  command->callback(
+      [&options, &chosen, arguments] { chosen = [&options, arguments] { return commit(options, *arguments); }; });
+}
+
+}  // namespace escrow::daemon

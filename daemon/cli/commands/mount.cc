@@ -1,0 +1,222 @@
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "api/json_document.h"
+#include "daemon/cli/background.h"
+#include "daemon/cli/commands/commands.h"
+#include "daemon/cli/request_arguments.h"
+#include "daemon/client/remote_opening.h"
+#include "daemon/client/remote_sessions.h"
+#include "daemon/client/service_client.h"
+#include "daemon/client/session_source.h"
+#include "daemon/console/text_output.h"
+#include "daemon/host/config.h"
+#include "daemon/host/denial_trace.h"
+#include "daemon/host/io_choice.h"
+#include "daemon/host/mount_options.h"
+#include "daemon/host/mount_service.h"
+#include "daemon/host/mountpoint.h"
+#include "daemon/host/repository_context.h"
+#include "daemon/host/session_host.h"
+#include "daemon/process/exit_status.h"
+#include "daemon/process/file_descriptor.h"
+#include "session/error.h"
+#include "session/repo_path.h"
+
+namespace escrow::daemon {
+namespace {
+
+using session::Errc;
+using session::Error;
+
+struct Arguments {
+  RequestArguments given;
+  MountArguments mount;
+  std::vector<std::string> option_lists;
+  bool foreground = false;
+  bool json = false;
+};
+
+std::unique_ptr<session::Session> open_or_attach(RepositoryContext& context, const MountArguments& arguments) {
+  if (arguments.session.empty()) {
+    return context.sessions().open(session_options(arguments.opened, context.repository().references(), "manual"),
+                                   arguments.opened.branch.empty());
+  }
+  const session::SessionId id = context.sessions().resolve(arguments.session);
+  const session::SessionRecord record = context.sessions().status(id).record;
+  if (session::is_final(record.state)) {
+    throw Error(Errc::wrong_state, "cannot mount session " + id.text() + ": it is already " + name_of(record.state));
+  }
+  std::unique_ptr<session::Session> session = context.sessions().attach(id);
+  context.repository().catalog().remark(id, context.clock().now(), current_principal(), "mounted it");
+  return session;
+}
+
+std::string announcement(const Arguments& arguments, const SessionHost& host, const session::SessionId& id) {
+  if (!arguments.json) return id.text() + "\n";
+  return api::JsonObject().text("session", id.text()).text("mountpoint", host.mountpoint()).text() + "\n";
+}
+
+// The mountpoint, checked; what a dead host of the same session left there is taken away first.
+std::string free_mountpoint(RepositoryContext& context, const MountArguments& arguments) {
+  if (!arguments.session.empty()) {
+    const session::SessionId id = context.sessions().resolve(arguments.session);
+    const session::SessionManager::Listed listed = context.sessions().status(id);
+    if (listed.attachment == session::Attachment::lost) {
+      clear_dead_mount(listed.record.mountpoint, "escrow:" + id.text());
+    }
+  }
+  return check_mountpoint(arguments.mountpoint, context.repository().git_directory());
+}
+
+int host_session(const GlobalOptions& options, const Arguments& arguments, const Announce& announce) {
+  const FileDescriptor signals = take_leave_signals();
+  RepositoryContext context(options);
+  context.recover();
+  SessionHost::Options hosted;
+  hosted.mount.mountpoint = free_mountpoint(context, arguments.mount);
+  hosted.mount.xattrs = arguments.mount.opened.xattr == "user";
+  hosted.mount.io_uring = arguments.mount.opened.io_uring != "off";
+  if (!arguments.mount.trace.empty())
+    hosted.trace = std::make_shared<DenialTrace>(arguments.mount.trace);
+  hosted.mount.allow_other = arguments.mount.allow_other || geteuid() == 0;
+  if (!arguments.mount.allow_other) {
+    hosted.mount.root_mask = closed_to_others(hosted.mount.mountpoint, context.repository().git_directory());
+  }
+  hosted.mount.extra_options = arguments.mount.kernel_options;
+  std::unique_ptr<session::Session> session = open_or_attach(context, arguments.mount);
+  hosted.mount.read_only = session->record().options.read_only;
+  const session::SessionId id = session->id();
+  const bool is_new = arguments.mount.session.empty();
+  std::unique_ptr<SessionHost> host;
+  try {
+    IoChoice io = choose_io(arguments.mount.opened, !session->record().options.policies.empty(),
+                            session->record().options.limits);
+    hosted.mount.io = io.mode;
+    hosted.io_reason = std::move(io.reason);
+    host = std::make_unique<SessionHost>(std::move(session), hosted, context.repository(), context.log());
+  } catch (...) {
+    // A session that never was seen by anybody does not stay behind.
+    if (is_new) context.sessions().roll_back(id, session::Reason::not_started, {}, current_principal());
+    throw;
+  }
+  announce(announcement(arguments, *host, id));
+  serve_mount(*host, signals);
+  const bool ended = host->has_ended();
+  if (!ended) {
+    const std::string warning = host->leave();
+    if (!warning.empty()) tell("escrow: " + warning);
+  }
+  host.reset();
+  if (arguments.foreground) {
+    tell(ended ? "Session " + id.text() + " has ended: `escrow status " + id.text() + "` shows how."
+               : "Session " + id.text() + " stays open and is detached.");
+  }
+  return kExitSuccess;
+}
+
+void check_arguments(const Arguments& arguments) {
+  const SessionRequest& opened = arguments.mount.opened;
+  const bool has_policy = !opened.policies.documents.empty();
+  choose_io(opened, has_policy);
+  if (!arguments.mount.session.empty() && has_policy) {
+    throw Error(Errc::bad_request, "--policy cannot be given with --session: a session keeps the policies it was "
+                                   "opened with, and they hold here, too");
+  }
+  if (arguments.mount.trace == "-" && !arguments.foreground) {
+    throw Error(Errc::bad_request, "--trace - writes to the standard error of a process that stays; give a file, or "
+                                   "--foreground");
+  }
+}
+
+// The given options for which a service has no word; -o has some of them, too.
+std::vector<std::string> of_this_machine(const Arguments& arguments) {
+  std::vector<std::string> given;
+  if (!arguments.mount.opened.issuer.empty()) given.emplace_back("--issuer");
+  if (!arguments.mount.trace.empty()) given.emplace_back("--trace");
+  if (arguments.foreground) given.emplace_back("--foreground");
+  return given;
+}
+
+// The service mounts it, where it is.
+int mount_there(const GlobalOptions& options, const Arguments& arguments) {
+  refuse_options_of_this_machine(of_this_machine(arguments));
+  check_arguments(arguments);
+  ServiceClient client(service_host(options), options);
+  const std::string mountpoint = absolute_path(arguments.mount.mountpoint);
+  std::string session = arguments.mount.session;
+  if (session.empty()) {
+    api::JsonObject body = remote_opening(client.repository(), arguments.mount.opened);
+    body.text("mountpoint", mountpoint);
+    add_mount_options(body, arguments.mount);
+    session = api::session_from_json(client.post("/v1/sessions", body)).view.record.id.text();
+  } else {
+    session = session_source(options)->resolve(session).text();
+    api::JsonObject body;
+    body.text("mountpoint", mountpoint);
+    add_mount_options(body, arguments.mount);
+    client.post("/v1/sessions/" + session + "/mount", body);
+  }
+  print_line(arguments.json ? api::JsonObject().text("session", session).text("mountpoint", mountpoint).text()
+                            : session);
+  return kExitSuccess;
+}
+
+int mount(const GlobalOptions& given, Arguments arguments) {
+  arguments.mount.opened = arguments.given.request();
+  for (const std::string& list : arguments.option_lists) apply_mount_options(list, arguments.mount);
+  if (!service_host(given).empty()) return mount_there(given, arguments);
+  check_arguments(arguments);
+  // The background process changes its directory: every path is made absolute first.
+  GlobalOptions options = given;
+  options.repository = repository_path(given);
+  arguments.mount.mountpoint = absolute_path(arguments.mount.mountpoint);
+  if (arguments.foreground) {
+    return host_session(options, arguments, [](const std::string& output) {
+      print(output);
+      std::fflush(stdout);
+    });
+  }
+  print(run_in_background([&](const Announce& announce) { return host_session(options, arguments, announce); }));
+  return kExitSuccess;
+}
+
+}  // namespace
+
+void register_mount(CLI::App& app, const GlobalOptions& options, Action& chosen) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("mount", "Mount a session and stay in the background; prints its id");
+  command->add_option("MOUNTPOINT", arguments->mount.mountpoint, "An empty directory")->required();
+  command->add_option("--session", arguments->mount.session, "Mount this detached session instead of a new one")
+      ->type_name("ID");
+  arguments->given.add_to(*command, {RequestPart::commit, RequestPart::asker, RequestPart::view, RequestPart::mount});
+  add_trace_option(*command, arguments->mount.trace);
+  command->add_flag("--allow-other", arguments->mount.allow_other,
+                    "Other users may use the mount (root's: also without,\n"
+                    "where they can enter the mountpoint and the repository)");
+  command->add_flag("--foreground", arguments->foreground, "Stay; SIGINT or SIGTERM detaches the session");
+  command
+      ->add_option("-o", arguments->option_lists,
+                   "As in fstab: the options above (path_prefix=models, require_approval), session=, ro, allow_other, "
+                   "and those of the kernel (nosuid, noexec)")
+      ->type_name("OPTIONS")
+      ->allow_extra_args(false);
+  command->add_flag("--json", arguments->json, "Print one JSON object");
+  command->footer(
+      "`umount`, `fusermount3 -u` or `escrow unmount` leaves the session open and detached; `escrow commit` and\n"
+      "`escrow rollback` end it from anywhere. .gitignore is not applied: what was written is what is committed,\n"
+      "but for --exclude. With --host the escrowd there mounts it, on a directory of its machine: nosuid, nodev and,\n"
+      "unless --symlinks any says otherwise (operators only), with links that lead out of the mount unreadable.\n"
+      "\n"
+      "Examples:\n"
+      "  id=$(escrow --repo data.git mount /mnt/data)\n"
+      "  escrow mount /mnt/data --session 3f9c\n"
+      "  mount -t fuse.escrow /srv/data.git /mnt/data -o branch=main,path_prefix=models\n");
+  command->callback([&options, &chosen, arguments] {
+    chosen = [&options, arguments] { return mount(options, *arguments); };
+  });
+}
+
+}  // namespace escrow::daemon

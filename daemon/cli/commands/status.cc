@@ -1,0 +1,90 @@
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "api/protocol.h"
+#include "daemon/cli/commands/commands.h"
+#include "daemon/client/session_source.h"
+#include "daemon/console/text_output.h"
+#include "daemon/process/exit_status.h"
+#include "session/repo_path.h"
+
+namespace escrow::daemon {
+namespace {
+
+struct StatusArguments {
+  std::string session;
+  bool json = false;
+};
+
+std::string id_or(const std::optional<session::ObjectId>& id, const char* otherwise) {
+  return id ? id->hex() : otherwise;
+}
+
+std::vector<std::vector<std::string>> rows_of(const api::SessionView& view, const session::Timestamp& now) {
+  const session::SessionRecord& record = view.record;
+  std::vector<std::vector<std::string>> rows = {
+      {"session:", record.id.text()},
+      {"state:", name_of(record.state)},
+      {"attachment:", name_of(view.attachment)},
+      {"branch:", session::quote_path(record.options.branch)},
+      {"base:", id_or(record.base, "none, the branch did not exist")},
+      {"head:",
+       id_or(view.head, "none, the branch does not exist yet") + (view.head == record.base ? " (unchanged)" : "")},
+      {"opened:", human_age(record.created, now) + " for " + record.options.audit.committer},
+  };
+  const auto add = [&](const char* name, const std::string& value) {
+    if (!value.empty()) rows.push_back({name, value});
+  };
+  add("reason:", record.reason == session::Reason::none ? "" : name_of(record.reason));
+  add("exit code:", record.exit_code ? std::to_string(*record.exit_code) : "");
+  add("commit:", record.commit ? record.commit->hex() : "");
+  add("result:", record.result ? record.result->hex() : "");
+  if (record.state == session::State::awaiting_approval) {
+    add("expires:", record.expires ? human_time(record.expires->seconds, 0) : "never");
+  }
+  add("reviewer:", record.reviewer);
+  add("comment:", record.review_comment);
+  add("prefix:", record.options.prefix.is_root() ? "" : session::quote_path(record.options.prefix.text()));
+  add("mountpoint:", record.mountpoint.empty() ? "" : session::quote_path(record.mountpoint));
+  if (view.counts) add("changes:", human_counts(*view.counts));
+  if (view.usage) {
+    add("staged:", plural(view.usage->staged_files, "file") + ", " + human_size(view.usage->staged_bytes));
+  }
+  if (view.io) add("io:", "opens " + view.io->opens + ", data " + view.io->data + ": " + view.io->reason);
+  if (!record.options.policies.empty()) add("policies:", std::to_string(record.options.policies.size()));
+  if (view.denials && view.denials->count > 0) {
+    add("denials:", plural(view.denials->count, "call") + ", " + plural(view.denials->kinds, "kind"));
+  }
+  add("last error:", record.last_error);
+  return rows;
+}
+
+int status(const GlobalOptions& options, const StatusArguments& arguments) {
+  const std::unique_ptr<SessionSource> source = session_source(options);
+  const api::SessionView view = source->status(source->resolve(arguments.session));
+  if (arguments.json) {
+    print_line(api::to_json(view));
+    return kExitSuccess;
+  }
+  print(table(rows_of(view, session::SystemClock().now())));
+  if (!view.record.conflicts.empty()) {
+    print_line("conflicts:");
+    for (const std::string& path : view.record.conflicts) print_line("  " + session::quote_path(path));
+  }
+  if (!view.omitted.empty()) print("a commit leaves out:\n" + omission_lines(view.omitted));
+  return kExitSuccess;
+}
+
+}  // namespace
+
+void register_status(CLI::App& app, const GlobalOptions& options, Action& chosen) {
+  auto arguments = std::make_shared<StatusArguments>();
+  CLI::App* command = app.add_subcommand("status", "Show one session: state, base and head, what it would commit");
+  command->add_option("SESSION", arguments->session, "The session, or a unique prefix of its id")->required();
+  command->add_flag("--json", arguments->json, "Print one JSON object");
+  command->footer("Example:\n  escrow status 3f9c\n");
+  command->callback(
+      [&options, &chosen, arguments] { chosen = [&options, arguments] { return status(options, *arguments); }; });
+}
+
+}  // namespace escrow::daemon

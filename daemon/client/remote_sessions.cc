@@ -1,0 +1,223 @@
+#include "daemon/client/remote_sessions.h"
+
+#include <cstdlib>
+#include <iterator>
+#include <utility>
+
+#include "api/json_document.h"
+#include "api/remote_documents.h"
+#include "daemon/client/service_client.h"
+#include "session/error.h"
+
+namespace escrow::daemon {
+
+using api::HttpClient;
+using session::Errc;
+using session::Error;
+
+namespace {
+
+constexpr std::size_t kPage = 1000;
+const char* name_of(api::DiffFormat format) {
+  switch (format) {
+    case api::DiffFormat::name_status:
+      return "name_status";
+    case api::DiffFormat::stat:
+      return "stat";
+    case api::DiffFormat::patch:
+      return "patch";
+  }
+  return "patch";
+}
+
+class RemoteSessions final : public SessionSource {
+ public:
+  RemoteSessions(const std::string& host, const GlobalOptions& options) : client_(host, options) {}
+
+  std::vector<api::SessionView> list() override {
+    std::vector<api::SessionView> views;
+    std::string cursor;
+    do {
+      std::string target = "/v1/sessions?limit=" + std::to_string(kPage);
+      if (const std::string& name = client_.named_repository(); !name.empty())
+        target += "&repository=" + api::percent_encoded(name);
+      if (!cursor.empty()) target += "&cursor=" + api::percent_encoded(cursor);
+      api::RemoteSessions page = api::sessions_from_json(client_.get(target));
+      for (api::RemoteSession& one : page.sessions) {
+        one.view.denials.reset();  // a list here does not count them, nor ask each host how its mount works
+        one.view.io.reset();
+        views.push_back(std::move(one.view));
+      }
+      cursor = std::move(page.next);
+    } while (!cursor.empty());
+    return views;
+  }
+
+  Id resolve(const std::string& text) override {
+    if (std::optional<Id> whole = Id::parse(text)) return *std::move(whole);
+    std::vector<Id> found;
+    for (const api::SessionView& view : list()) {
+      if (!text.empty() && view.record.id.text().starts_with(text)) found.push_back(view.record.id);
+    }
+    if (found.size() == 1) return found.front();
+    if (found.empty()) {
+      throw Error(Errc::no_session, "there is no session '" + text + "' that you may see at " + client_.host() +
+                                        "; escrow sessions lists those there are");
+    }
+    std::string names;
+    for (const Id& id : found) names += (names.empty() ? "" : ", ") + id.text();
+    throw Error(Errc::ambiguous_session, "'" + text + "' is the beginning of several sessions: " + names +
+                                             "; give more of the id");
+  }
+
+  api::SessionView status(const Id& id) override {
+    return api::session_from_json(client_.get(path_of(id) + "?with_changes=true")).view;
+  }
+
+  api::CommitAnswer commit(const Id& id, const std::string& message) override {
+    api::JsonObject body;
+    if (!message.empty()) body.text("message", message);
+    const HttpClient::Answer answer = client_.ask("POST", path_of(id) + "/commit", body.text());
+    if (ServiceClient::is_refused(answer)) return refused_commit(answer, session::State::open);
+    return committed(answer.body);
+  }
+
+  api::RollbackAnswer rollback(const Id& id, bool keep_result) override {
+    return rolled_back(client_.post(path_of(id) + "/rollback", api::JsonObject().flag("keep_result", keep_result)));
+  }
+
+  api::CommitAnswer approve(const Id& id, const session::Approval& approval) override {
+    api::JsonObject body;
+    body.text("result", whole_result(id, approval.result));
+    if (!approval.review.comment.empty()) body.text("comment", approval.review.comment);
+    if (!approval.message.empty()) body.text("message", approval.message);
+    const HttpClient::Answer answer = client_.ask("POST", path_of(id) + "/approve", body.text());
+    if (ServiceClient::is_refused(answer)) return refused_commit(answer, session::State::awaiting_approval);
+    return committed(answer.body);
+  }
+
+  api::RollbackAnswer reject(const Id& id, const std::string& comment) override {
+    api::JsonObject body;
+    if (!comment.empty()) body.text("comment", comment);
+    return rolled_back(client_.post(path_of(id) + "/reject", body));
+  }
+
+  api::UpdateAnswer update(const Id& id) override {
+    return api::update_from_json(client_.post(path_of(id) + "/update", api::JsonObject()));
+  }
+
+  api::DiscardAnswer discard(const Id& id, const std::vector<std::string>& paths) override {
+    return api::discard_from_json(client_.post(path_of(id) + "/discard", api::JsonObject().texts("paths", paths)));
+  }
+
+  std::vector<session::Omission> diff(const Id& id, api::DiffFormat format,
+                                      const std::function<void(std::string_view)>& out) override {
+    out(client_.get(path_of(id) + "/diff?format=" + name_of(format)));
+    return api::omitted_from_json(client_.get(path_of(id) + "/changes"));
+  }
+
+  std::string unmount(const Id& id) override {
+    const api::SessionView before = api::session_from_json(client_.get(path_of(id))).view;
+    if (before.attachment == session::Attachment::none) {
+      throw Error(Errc::wrong_state, "session " + id.text() + " is not mounted");
+    }
+    client_.post(path_of(id) + "/unmount", api::JsonObject());
+    return before.record.mountpoint;
+  }
+
+  void log(const std::string& branch, const std::string& path,
+           const std::function<bool(const storage::LogEntry&)>& visit) override {
+    const std::string base = repository_path() + "/log?limit=100";
+    std::string cursor;
+    do {
+      std::string target = base + (branch.empty() ? "" : "&branch=" + api::percent_encoded(branch)) +
+                           (path.empty() ? "" : "&path=" + api::percent_encoded(path));
+      if (!cursor.empty()) target += "&cursor=" + api::percent_encoded(cursor);
+      api::RemoteCommits page = api::commits_from_json(client_.get(target));
+      for (api::CommitResource& one : page.commits) {
+        if (!visit({.id = one.id, .commit = std::move(one.commit), .trailers = std::move(one.trailers)})) return;
+      }
+      cursor = std::move(page.next);
+    } while (!cursor.empty());
+  }
+
+  std::vector<api::AuditResource> audit(const AuditFilter& filter) override {
+    std::string target = repository_path() + "/audit?limit=" + std::to_string(kPage);
+    if (filter.session) target += "&session=" + filter.session->text();
+    if (!filter.branch.empty()) target += "&branch=" + api::percent_encoded(filter.branch);
+    if (filter.since) target += "&since_ms=" + std::to_string(filter.since->count());
+    std::string states;
+    for (const session::State one : filter.states) states += (states.empty() ? "" : ",") + std::string(name_of(one));
+    if (!states.empty()) target += "&states=" + states;
+    std::vector<api::AuditResource> entries;
+    api::RemoteAudit page;
+    do {
+      page = api::audit_from_json(
+          client_.get(target + (page.next.empty() ? "" : "&cursor=" + api::percent_encoded(page.next))));
+      std::move(page.entries.begin(), page.entries.end(), std::back_inserter(entries));
+    } while (!page.next.empty());
+    return entries;
+  }
+
+  api::GcResource gc() override { return api::gc_from_json(client_.post(repository_path() + "/gc", {})); }
+
+  std::vector<api::Finding> verify(const std::function<void(std::uint64_t, std::uint64_t)>&) override {
+    return api::findings_from_json(client_.post(repository_path() + "/verify", {}));
+  }
+
+  // The service does it by itself.
+  void tidy() noexcept override {}
+
+ private:
+  std::string repository_path() { return "/v1/repositories/" + api::percent_encoded(client_.repository()); }
+  static std::string path_of(const Id& id) { return "/v1/sessions/" + id.text(); }
+
+  static api::CommitAnswer committed(const std::string& body) {
+    return api::commit_answer(api::session_from_json(body));
+  }
+  static api::RollbackAnswer rolled_back(const std::string& body) {
+    api::RemoteSession session = api::session_from_json(body);
+    return {.state = session.view.record.state,
+            .reason = session.view.record.reason,
+            .warning = std::move(session.warning)};
+  }
+  // A conflict, or a result that has another id now, is an answer; everything else is thrown.
+  static api::CommitAnswer refused_commit(const HttpClient::Answer& refused, session::State state) {
+    api::RemoteProblem problem = ServiceClient::problem_of(refused);
+    if (problem.conflicts.empty() && !problem.result) ServiceClient::refuse(problem);
+    api::CommitAnswer answer;
+    answer.state = state;
+    answer.result = problem.result;
+    answer.conflicts = std::move(problem.conflicts);
+    return answer;
+  }
+
+  // What a reviewer approves they have named, there as here; the service takes whole ids alone.
+  std::string whole_result(const Id& id, const std::string& named) {
+    if (named.empty()) {
+      throw Error(Errc::bad_request, "with --host, say what you have looked at: --result ID, as `escrow status " +
+                                         id.text() + "` shows it");
+    }
+    if (session::ObjectId::from_hex(named)) return named;
+    const std::optional<session::ObjectId> result = api::session_from_json(client_.get(path_of(id))).view.record.result;
+    if (named.size() >= session::kShortestResultId && result && result->hex().starts_with(named)) return result->hex();
+    throw Error(Errc::wrong_state, "cannot approve " + named + ": the result of session " + id.text() + " is " +
+                                       (result ? result->hex() : "none"));
+  }
+
+  ServiceClient client_;
+};
+
+}  // namespace
+
+std::string service_host(const GlobalOptions& options) {
+  if (!options.host.empty()) return options.host;
+  const char* value = std::getenv("ESCROW_HOST");
+  return value == nullptr ? "" : value;
+}
+
+std::unique_ptr<SessionSource> remote_sessions(const std::string& host, const GlobalOptions& options) {
+  return std::make_unique<RemoteSessions>(host, options);
+}
+
+}  // namespace escrow::daemon

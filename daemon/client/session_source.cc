@@ -1,0 +1,99 @@
+#include "daemon/client/session_source.h"
+
+#include "daemon/client/remote_sessions.h"
+#include "daemon/host/config.h"
+#include "daemon/host/repository_context.h"
+#include "daemon/host/session_access.h"
+#include "session/error.h"
+#include "session/repo_path.h"
+
+namespace escrow::daemon {
+namespace {
+
+class LocalSessions final : public SessionSource {
+ public:
+  explicit LocalSessions(const GlobalOptions& options) : context_(options) {}
+
+  std::vector<api::SessionView> list() override {
+    std::vector<api::SessionView> views;
+    for (const session::SessionManager::Listed& listed : recovered().sessions().list()) {
+      views.push_back({.record = listed.record,
+                       .attachment = listed.attachment,
+                       .head = context_.repository().references().head(listed.record.options.branch),
+                       .counts = listed.record.counts,
+                       .usage = std::nullopt,
+                       .omitted = {}});
+    }
+    return views;
+  }
+  Id resolve(const std::string& text) override { return recovered().sessions().resolve(text); }
+  api::SessionView status(const Id& id) override { return access(id).status(true); }
+  api::CommitAnswer commit(const Id& id, const std::string& message) override { return access(id).commit(message); }
+  api::RollbackAnswer rollback(const Id& id, bool keep_result) override { return access(id).rollback(keep_result); }
+  api::CommitAnswer approve(const Id& id, const session::Approval& approval) override {
+    session::Approval own = approval;
+    own.review.reviewer = current_principal();
+    return access(id).approve(own);
+  }
+  api::RollbackAnswer reject(const Id& id, const std::string& comment) override {
+    return access(id).reject({.reviewer = current_principal(), .comment = comment}, session::Reason::rejected);
+  }
+  api::UpdateAnswer update(const Id& id) override { return access(id).update(); }
+  api::DiscardAnswer discard(const Id& id, const std::vector<std::string>& paths) override {
+    return access(id).discard(paths);
+  }
+  std::vector<session::Omission> diff(const Id& id, api::DiffFormat format,
+                                      const std::function<void(std::string_view)>& out) override {
+    return access(id).diff({.format = format, .path = {}}, out);
+  }
+  std::string unmount(const Id& id) override { return access(id).unmount(); }
+
+  void log(const std::string& branch, const std::string& path,
+           const std::function<bool(const storage::LogEntry&)>& visit) override {
+    storage::Repository& repository = context_.repository();
+    const std::string name = branch.empty() ? repository.references().default_branch() : branch;
+    if (!repository.references().head(name)) {
+      throw session::Error(session::Errc::no_branch,
+                           "there is no branch " + session::quote_path(name) + ", or it has no commit yet");
+    }
+    repository.log(name, path, visit);
+  }
+
+  std::vector<api::AuditResource> audit(const AuditFilter& filter) override {
+    std::vector<api::AuditResource> resources;
+    const session::Timestamp now = context_.clock().now();
+    for (storage::AuditEntry& entry : recovered().repository().audit(
+             [&](const session::SessionRecord& record) { return filter.accepts(record, now); })) {
+      resources.push_back(audit_resource(std::move(entry)));
+    }
+    return resources;
+  }
+  api::GcResource gc() override { return collect_garbage(recovered()); }
+  // Of what is there: nothing is recovered first.
+  std::vector<api::Finding> verify(const std::function<void(std::uint64_t, std::uint64_t)>& progress) override {
+    return daemon::verify(context_.repository(), progress);
+  }
+
+  void tidy() noexcept override { context_.tidy(); }
+
+ private:
+  RepositoryContext& recovered() {
+    if (!is_recovered_) context_.recover();
+    is_recovered_ = true;
+    return context_;
+  }
+  SessionAccess access(const Id& id) { return SessionAccess(recovered(), id.text()); }
+
+  RepositoryContext context_;
+  bool is_recovered_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<SessionSource> session_source(const GlobalOptions& options) {
+  const std::string host = service_host(options);
+  if (!host.empty()) return remote_sessions(host, options);
+  return std::make_unique<LocalSessions>(options);
+}
+
+}  // namespace escrow::daemon

@@ -1,0 +1,64 @@
+// Where a command finds its sessions, and the repository they are of: on this machine, or behind an escrowd (--host). A
+// command has one code path, one output and one exit status for both.
+//
+// One per command; not thread-safe. Throws what the session, its host or the service answers.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api/protocol.h"
+#include "daemon/host/global_options.h"
+#include "daemon/host/repository_upkeep.h"
+#include "session/approval.h"
+#include "storage/repository.h"
+
+namespace escrow::daemon {
+
+class SessionSource {
+ public:
+  using Id = session::SessionId;
+  virtual ~SessionSource() = default;
+
+  // Oldest first.
+  virtual std::vector<api::SessionView> list() = 0;
+  // Of an id or a unique prefix of one. Throws Error{no_session}, Error{ambiguous_session}.
+  virtual Id resolve(const std::string& text) = 0;
+  // With what a commit would do.
+  virtual api::SessionView status(const Id& id) = 0;
+  virtual api::CommitAnswer commit(const Id& id, const std::string& message) = 0;
+  virtual api::RollbackAnswer rollback(const Id& id, bool keep_result) = 0;
+  // By the user of this process, or whom the service takes them for.
+  virtual api::CommitAnswer approve(const Id& id, const session::Approval& approval) = 0;
+  virtual api::RollbackAnswer reject(const Id& id, const std::string& comment) = 0;
+  // Onto the branch's new head; what both changed stays as the session has it.
+  virtual api::UpdateAnswer update(const Id& id) = 0;
+  // Back to what the base has. Throws Error{not_found} for a path that neither has, before anything is changed.
+  virtual api::DiscardAnswer discard(const Id& id, const std::vector<std::string>& paths) = 0;
+  // Returns what the commit would leave out.
+  virtual std::vector<session::Omission> diff(const Id& id, api::DiffFormat format,
+                                              const std::function<void(std::string_view)>& out) = 0;
+  // Returns where it was mounted.
+  virtual std::string unmount(const Id& id) = 0;
+
+  // Newest first, until `visit` returns false. An empty branch is the repository's own. Throws Error{no_branch}.
+  virtual void log(const std::string& branch, const std::string& path,
+                   const std::function<bool(const storage::LogEntry&)>& visit) = 0;
+
+  // Oldest first.
+  virtual std::vector<api::AuditResource> audit(const AuditFilter& filter) = 0;
+  virtual api::GcResource gc() = 0;
+  // `progress` gets done and total object counts, or is never called.
+  virtual std::vector<api::Finding> verify(const std::function<void(std::uint64_t, std::uint64_t)>& progress) = 0;
+
+  // For after a commit was reported.
+  virtual void tidy() noexcept = 0;
+};
+
+// Of --host and --repo. Throws Error{no_repository}, Error{bad_request}.
+std::unique_ptr<SessionSource> session_source(const GlobalOptions& options);
+
+}  // namespace escrow::daemon

@@ -1,0 +1,16 @@
+// The options before the command: which repository or service, and how much is logged.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace escrow::daemon {
+
+struct GlobalOptions {
+  std::string repository;  // --repo; empty: ESCROW_REPO, else the enclosing git repository (config.h)
+  std::string host;        // --host; empty: ESCROW_HOST, else this machine's own repositories (remote_sessions.h)
+  bool verbose = false;
+  std::vector<std::string> arguments;  // argv as it came: CLI11 takes apart what looks like a [list] (words_as_given)
+};
+
+}  // namespace escrow::daemon

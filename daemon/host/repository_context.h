@@ -1,0 +1,43 @@
+// Everything a command needs of one repository, built in order and destroyed in reverse: the composition root.
+//
+// Constructed after any fork (background.h): it opens databases and may start threads. Throws what
+// storage::Repository::open throws.
+#pragma once
+
+#include <memory>
+
+#include "daemon/host/global_options.h"
+#include "session/clock.h"
+#include "session/commit_chain.h"
+#include "session/log.h"
+#include "session/session.h"
+#include "session/session_manager.h"
+#include "storage/repository.h"
+
+namespace escrow::daemon {
+
+class RepositoryContext {
+ public:
+  explicit RepositoryContext(const GlobalOptions& options);
+
+  session::Log& log() { return *log_; }
+  session::Clock& clock() { return clock_; }
+  storage::Repository& repository() { return *repository_; }
+  session::SessionManager& sessions() { return sessions_; }
+
+  // Brings sessions whose host died to a legal state, and logs what was done. Commands that touch sessions call it
+  // first.
+  void recover();
+  // For after a commit was reported: what many commits leave is made small again. A failure is only logged.
+  void tidy() noexcept;
+
+ private:
+  std::unique_ptr<session::Log> log_;
+  std::unique_ptr<storage::Repository> repository_;
+  session::SystemClock clock_;
+  session::CommitChains chains_;
+  session::Services services_;
+  session::SessionManager sessions_;
+};
+
+}  // namespace escrow::daemon

@@ -1,0 +1,99 @@
+#include "daemon/host/repository_upkeep.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/process/program_output.h"
+
+namespace escrow::daemon {
+
+namespace {
+
+// Whose records are older than escrow.auditRetention.
+std::uint64_t forget_old_sessions(RepositoryContext& context) {
+  session::SessionCatalog& catalog = context.repository().catalog();
+  const std::size_t before = catalog.list().size();
+  session::Timestamp oldest = context.clock().now();
+  oldest.seconds -= context.repository().audit_retention().count();
+  catalog.prune(oldest);
+  const std::size_t after = catalog.list().size();
+  return before > after ? before - after : 0;
+}
+
+std::int64_t milliseconds_between(const session::Timestamp& earlier, const session::Timestamp& later) {
+  return (later.seconds - earlier.seconds) * 1000 +
+         (static_cast<std::int64_t>(later.nanoseconds) - static_cast<std::int64_t>(earlier.nanoseconds)) / 1'000'000;
+}
+
+// Whatever repository the caller's variables are about, as those of a hook are. Opened as it is by us, the repository
+// is trusted, but for the programs that its configuration has git run to fetch an object that is missing.
+storage::GitProgram git_on(const std::string& git_directory) {
+  std::vector<std::string> command = {"env"};
+  for (const char* variable :
+       {"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_COMMON_DIR", "GIT_CONFIG", "GIT_DIR", "GIT_GRAFT_FILE",
+        "GIT_INDEX_FILE", "GIT_NAMESPACE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_QUARANTINE_PATH",
+        "GIT_REPLACE_REF_BASE", "GIT_SHALLOW_FILE", "GIT_WORK_TREE"}) {
+    command.insert(command.end(), {"-u", variable});
+  }
+  command.insert(command.end(), {"LC_ALL=C", "GIT_ALLOW_PROTOCOL=", "GIT_NO_LAZY_FETCH=1", "git",
+                                 "--git-dir=" + git_directory, "-c", "safe.directory=" + git_directory});
+  return [command = std::move(command)](const std::vector<std::string>& arguments) {
+    std::vector<std::string> whole = command;
+    whole.insert(whole.end(), arguments.begin(), arguments.end());
+    ProgramOutput output = run_program(whole);
+    return storage::GitOutput{output.status, std::move(output.out), std::move(output.err)};
+  };
+}
+
+}  // namespace
+
+api::GcResource collect_garbage(RepositoryContext& context) {
+  const std::uint64_t forgotten = forget_old_sessions(context);
+  const storage::GcReport report = context.repository().gc(git_on(context.repository().git_directory()));
+  return {.objects_before = report.objects_before,
+          .objects_after = report.objects_after,
+          .packs_before = report.packs_before,
+          .packs_after = report.packs_after,
+          .bytes_before = report.bytes_before,
+          .bytes_after = report.bytes_after,
+          .sessions_forgotten = forgotten};
+}
+
+std::vector<api::Finding> verify(const storage::Repository& repository,
+                                 const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
+  std::vector<api::Finding> findings;
+  for (storage::Problem& problem : repository.verify(progress)) {
+    findings.push_back({.where = std::move(problem.where), .what = std::move(problem.what)});
+  }
+  return findings;
+}
+
+bool AuditFilter::accepts(const session::SessionRecord& record, const session::Timestamp& now) const {
+  if (session && record.id != *session) return false;
+  if (!branch.empty() && record.options.branch != branch) return false;
+  if (since && milliseconds_between(record.changed, now) > since->count()) return false;
+  return states.empty() || states.contains(record.state);
+}
+
+api::AuditResource audit_resource(storage::AuditEntry entry) {
+  api::AuditResource resource{.view = {.record = std::move(entry.record),
+                                       .attachment = session::Attachment::none,
+                                       .head = std::nullopt,
+                                       .counts = std::nullopt,
+                                       .usage = std::nullopt,
+                                       .omitted = {}},
+                              .history = {},
+                              .denied_calls = entry.denied_calls};
+  resource.view.counts = resource.view.record.counts;
+  for (storage::Transition& step : entry.history) {
+    resource.history.push_back({.time = step.time,
+                                .from = step.from,
+                                .to = step.to,
+                                .who = std::move(step.who),
+                                .why = std::move(step.why)});
+  }
+  return resource;
+}
+
+}  // namespace escrow::daemon

@@ -1,0 +1,331 @@
+#include "daemon/host/session_access.h"
+
+#include <chrono>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "api/control_client.h"
+#include "daemon/host/file_verbs.h"
+#include "daemon/host/mountpoint.h"
+#include "daemon/host/session_files.h"
+#include "daemon/host/session_stack.h"
+#include "daemon/host/session_verbs.h"
+#include "daemon/host/silent_host.h"
+
+namespace escrow::daemon {
+
+using session::Errc;
+using session::Error;
+using namespace std::chrono_literals;
+
+namespace {
+
+template <typename... Cases>
+struct Overloaded : Cases... {
+  using Cases::operator()...;
+};
+
+// How long another process may hold the session without listening: it starts, it ends, or it is a command like this.
+constexpr auto kPatience = 10s;
+constexpr auto kPause = 20ms;
+
+// The host listens from mounting to its end; nullopt while nobody does.
+std::optional<api::ControlClient> connect(const std::string& directory) {
+  std::optional<api::ControlClient> client;
+  try {
+    client.emplace(directory);
+  } catch (const Error& error) {
+    if (error.code() != Errc::unavailable) throw;
+  }
+  return client;
+}
+
+// Nobody hosts it any more: its record says all there is.
+bool is_over(const session::SessionRecord& record) {
+  return session::is_final(record.state) || record.state == session::State::awaiting_approval;
+}
+
+// While somebody else holds the session.
+template <typename Verb>
+auto patiently(Verb verb) {
+  for (const auto deadline = std::chrono::steady_clock::now() + kPatience;;) {
+    try {
+      return verb();
+    } catch (const Error& error) {
+      if (error.code() != Errc::attached_elsewhere || std::chrono::steady_clock::now() > deadline) throw;
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+// A rollback that keeps nothing, which needs no look at what the session holds.
+struct GivenUp {
+  session::Reason reason = session::Reason::requested;
+  std::optional<int> exit_code;
+};
+
+std::optional<GivenUp> given_up(const api::Request& request, const session::SessionRecord& record) {
+  if (const auto* rollback = std::get_if<api::RollbackRequest>(&request)) {
+    return rollback->keep_result ? std::nullopt : std::optional(GivenUp{});
+  }
+  const auto* finish = std::get_if<api::FinishRequest>(&request);
+  const bool is_one = finish != nullptr && finish->reason != session::Reason::success && !finish->keep_result &&
+                      finish->image.empty() && finish->trigger_id.empty() && !record.options.ephemeral;
+  return is_one ? std::optional(GivenUp{finish->reason, finish->exit_code}) : std::nullopt;
+}
+
+// The files of a session that is mounted nowhere, as its mount would show them.
+struct DetachedFiles {
+  DetachedFiles(session::Session& session, RepositoryContext& context)
+      : stack(session, context.repository().catalog(), context.log(), std::nullopt, {}),
+        files(stack.files(), nullptr) {}
+  SessionStack stack;
+  SessionFiles files;
+};
+
+SendPart parts_to(const std::function<void(const api::DiffPart&)>& on_part) {
+  return [&on_part](const api::Answer& part) {
+    if (const auto* text = std::get_if<api::DiffPart>(&part); text != nullptr && on_part) on_part(*text);
+  };
+}
+
+}  // namespace
+
+SessionAccess::SessionAccess(RepositoryContext& context, const std::string& text, std::string who)
+    : context_(context), id_(context.sessions().resolve(text)), who_(std::move(who)) {}
+
+api::Answer SessionAccess::ask(const api::Request& request, const std::function<void(const api::DiffPart&)>& on_part) {
+  const std::string directory = context_.repository().directories().path_of(id_);
+  auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (true) {
+    const session::SessionManager::Listed listed = context_.sessions().status(id_);
+    if (is_over(listed.record)) return answer_ended(listed, request, on_part);
+    if (context_.repository().directories().is_held(id_)) {
+      if (std::optional<api::ControlClient> client = connect(directory)) {
+        client->speak_for(who_);
+        if (std::optional<api::Answer> answer = ask_host(*client, request, on_part)) return *std::move(answer);
+        deadline = std::chrono::steady_clock::now() + kPatience;
+      }
+    } else if (std::optional<api::Answer> answer = act_detached(listed, request, on_part)) {
+      return *std::move(answer);
+    }
+    if (std::chrono::steady_clock::now() > deadline) {
+      throw Error(Errc::attached_elsewhere, "session " + id_.text() +
+                                                " is held by another process that does not listen on its control "
+                                                "socket; wait for it to end");
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+// Before it is done, as the host of a session does it.
+void SessionAccess::remark_what_changes(const api::Request& request) {
+  const char* what = changing_verb_of(request);
+  if (what == nullptr) return;
+  context_.repository().catalog().remark(id_, context_.clock().now(), who_, what);
+}
+
+// nullopt: it was killed, and has ended or is about to.
+std::optional<api::Answer> SessionAccess::ask_host(api::ControlClient& client, const api::Request& request,
+                                                   const std::function<void(const api::DiffPart&)>& on_part) {
+  try {
+    return client.ask(request, on_part, can_answer);
+  } catch (const Error&) {
+    if (!client.is_silent()) throw;
+  }
+  const bool is_gone = !context_.repository().directories().is_held(id_);
+  if (is_gone || let_killed_host_end(client.host(), id_)) return std::nullopt;
+  throw Error(Errc::unavailable, describe_silence(client.host(), id_));
+}
+
+// nullopt: another process was faster, and holds it.
+std::optional<api::Answer> SessionAccess::act_detached(const session::SessionManager::Listed& listed,
+                                                       const api::Request& request,
+                                                       const std::function<void(const api::DiffPart&)>& on_part) {
+  std::unique_ptr<session::Session> session;
+  try {
+    if (const std::optional<GivenUp> how = given_up(request, listed.record)) {
+      const session::SessionRecord record = context_.sessions().roll_back(id_, how->reason, how->exit_code, who_);
+      return api::RollbackAnswer{.state = record.state, .reason = record.reason, .warning = {}};
+    }
+    session = context_.sessions().attach(id_);
+  } catch (const Error& error) {
+    if (error.code() == Errc::attached_elsewhere) return std::nullopt;
+    const bool is_damaged = error.code() == Errc::damaged_repository || error.code() == Errc::input_output;
+    if (!is_damaged || !std::holds_alternative<api::StatusRequest>(request)) throw;
+    session::SessionManager::Listed shown = listed;
+    shown.record.last_error = error.what();
+    return answer_ended(shown, request, on_part);
+  }
+  return act(*session, listed.attachment, request, on_part);
+}
+
+api::Answer SessionAccess::act(session::Session& session, session::Attachment attachment, const api::Request& request,
+                               const std::function<void(const api::DiffPart&)>& on_part) {
+  const std::string& who = who_;
+  return std::visit(
+      Overloaded{
+          [&](const api::StatusRequest& it) -> api::Answer {
+            api::SessionView view = view_of(session, attachment, it.with_changes);
+            view.denials = denials_of(context_.repository().catalog(), id_);
+            return view;
+          },
+          [&](const api::CommitRequest& it) -> api::Answer {
+            const session::CommitOutcome outcome = session.commit({.message = it.message,
+                                                                   .exit_code = {},
+                                                                   .reason = session::Reason::success,
+                                                                   .by_hand = true,
+                                                                   .who = who});
+            return commit_answer(session, outcome);
+          },
+          [&](const api::RollbackRequest& it) -> api::Answer {
+            session.rollback(session::Reason::requested, std::nullopt, who, it.keep_result);
+            const session::SessionRecord record = session.record();
+            return api::RollbackAnswer{.state = record.state, .reason = record.reason, .warning = {}};
+          },
+          [&](const api::DiscardRequest& it) -> api::Answer {
+            const std::vector<session::RepoPath> paths = parse_paths(it.paths);
+            remark_what_changes(request);
+            session.discard(paths);
+            return api::DiscardAnswer{.discarded = it.paths.size()};
+          },
+          [&](const api::UpdateRequest&) -> api::Answer {
+            remark_what_changes(request);
+            return update_answer(session.update());
+          },
+          [&](const api::DiffRequest& it) -> api::Answer {
+            return send_diff(session, context_.repository(), it, parts_to(on_part));
+          },
+          [&](const api::FinishRequest& it) -> api::Answer {
+            const session::SessionRecord record = session.record();
+            if (record.options.ephemeral && record.last_error.empty()) {
+              throw Error(Errc::unavailable, "the process that hosted session " + id_.text() +
+                                                 " has died; recovery rolls it back");
+            }
+            return finish_session(session, it, who, {});
+          },
+          [&](const api::ChangesRequest&) -> api::Answer { return changes_of(session); },
+          [&](const api::ReadFileRequest& it) -> api::Answer {
+            return read_file(DetachedFiles(session, context_).files, session, it);
+          },
+          [&](const api::WriteFileRequest& it) -> api::Answer {
+            return write_file(DetachedFiles(session, context_).files, session, it);
+          },
+          [&](const api::RemoveFileRequest& it) -> api::Answer {
+            return remove_file(DetachedFiles(session, context_).files, session, it);
+          },
+          [&](const api::TrafficRequest&) -> api::Answer { return api::TrafficAnswer{}; },
+          [&](const api::UnmountRequest&) -> api::Answer {
+            if (attachment != session::Attachment::lost) {
+              throw Error(Errc::wrong_state, "session " + id_.text() + " is not mounted");
+            }
+            const std::string mountpoint = session.record().mountpoint;
+            clear_dead_mount(mountpoint, "escrow:" + id_.text());
+            session.set_mountpoint("");
+            return api::UnmountAnswer{.mountpoint = mountpoint};
+          },
+      },
+      request);
+}
+
+api::Answer SessionAccess::answer_ended(const session::SessionManager::Listed& listed, const api::Request& request,
+                                        const std::function<void(const api::DiffPart&)>& on_part) {
+  const session::SessionRecord& record = listed.record;
+  const bool is_waiting = record.state == session::State::awaiting_approval;
+  return std::visit(Overloaded{
+                        [&](const api::StatusRequest&) -> api::Answer {
+                          return api::SessionView{
+                              .record = record,
+                              .attachment = listed.attachment,
+                              .head = context_.repository().references().head(record.options.branch),
+                              .counts = record.counts,
+                              .usage = std::nullopt,
+                              .omitted = {},
+                              .io = std::nullopt,
+                              .denials = denials_of(context_.repository().catalog(), record.id)};
+                        },
+                        [&](const api::CommitRequest&) -> api::Answer { return late_commit_answer(record); },
+                        [&](const api::RollbackRequest& it) -> api::Answer {
+                          if (!is_waiting || it.keep_result) return late_rollback_answer(record);
+                          return reject({.reviewer = who_, .comment = {}}, session::Reason::requested);
+                        },
+                        [&](const api::FinishRequest& it) -> api::Answer { return late_finish_answer(record, it); },
+                        [&](const api::DiscardRequest&) -> api::Answer { refuse_ended(record, "discard in"); },
+                        [&](const api::UpdateRequest&) -> api::Answer { refuse_ended(record, "update"); },
+                        [&](const api::DiffRequest& it) -> api::Answer {
+                          if (!is_waiting) refuse_ended(record, "diff");
+                          return send_sealed_diff(record, context_.repository(), it, parts_to(on_part));
+                        },
+                        [&](const api::UnmountRequest&) -> api::Answer { refuse_ended(record, "unmount"); },
+                        [&](const api::ChangesRequest&) -> api::Answer { refuse_ended(record, "look into"); },
+                        [&](const api::ReadFileRequest&) -> api::Answer { refuse_ended(record, "look into"); },
+                        [&](const api::WriteFileRequest&) -> api::Answer { refuse_ended(record, "write into"); },
+                        [&](const api::RemoveFileRequest&) -> api::Answer { refuse_ended(record, "write into"); },
+                        [&](const api::TrafficRequest&) -> api::Answer { return api::TrafficAnswer{}; },
+                    },
+                    request);
+}
+
+api::SessionView SessionAccess::status(bool with_changes) {
+  return std::get<api::SessionView>(ask(api::StatusRequest{.with_changes = with_changes}));
+}
+
+api::CommitAnswer SessionAccess::commit(const std::string& message) {
+  return std::get<api::CommitAnswer>(ask(api::CommitRequest{.message = message}));
+}
+
+api::RollbackAnswer SessionAccess::rollback(bool keep_result) {
+  return std::get<api::RollbackAnswer>(ask(api::RollbackRequest{.keep_result = keep_result}));
+}
+
+std::string SessionAccess::finish(const api::FinishRequest& request) {
+  const api::Answer answer = ask(request);
+  if (const auto* commit = std::get_if<api::CommitAnswer>(&answer)) return commit->warning;
+  return std::get<api::RollbackAnswer>(answer).warning;
+}
+
+api::ChangesAnswer SessionAccess::changes() { return std::get<api::ChangesAnswer>(ask(api::ChangesRequest{})); }
+
+api::FileAnswer SessionAccess::file(const api::Request& request) { return std::get<api::FileAnswer>(ask(request)); }
+
+api::DiscardAnswer SessionAccess::discard(const std::vector<std::string>& paths) {
+  return std::get<api::DiscardAnswer>(ask(api::DiscardRequest{.paths = paths}));
+}
+
+api::UpdateAnswer SessionAccess::update() { return std::get<api::UpdateAnswer>(ask(api::UpdateRequest{})); }
+
+api::CommitAnswer SessionAccess::approve(const session::Approval& approval) {
+  return patiently([&] {
+    const session::SessionRecord before = context_.sessions().status(id_).record;
+    const bool is_done = before.state == session::State::committed && before.result &&
+                         before.result->hex().starts_with(approval.result);
+    if (is_done) return late_commit_answer(before);
+    const session::CommitOutcome outcome = context_.sessions().approve(id_, approval);
+    return commit_answer(context_.sessions().status(id_).record, outcome);
+  });
+}
+
+api::RollbackAnswer SessionAccess::reject(const session::Review& review, session::Reason reason) {
+  return patiently([&] {
+    const session::SessionRecord record = context_.sessions().reject(id_, review, reason);
+    return api::RollbackAnswer{.state = record.state, .reason = record.reason, .warning = {}};
+  });
+}
+
+std::vector<session::Omission> SessionAccess::diff(const api::DiffRequest& request,
+                                                   const std::function<void(std::string_view)>& out) {
+  const api::Answer answer = ask(request, [&](const api::DiffPart& part) { out(part.text); });
+  return std::get<api::DiffEnd>(answer).omitted;
+}
+
+std::string SessionAccess::unmount() {
+  const std::string mountpoint = std::get<api::UnmountAnswer>(ask(api::UnmountRequest{})).mountpoint;
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (context_.repository().directories().is_held(id_) && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(kPause);
+  }
+  return mountpoint;
+}
+
+}  // namespace escrow::daemon

@@ -1,0 +1,599 @@
+#include "daemon/host/session_host.h"
+
+#include <sys/eventfd.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "daemon/host/config.h"
+#include "daemon/host/file_verbs.h"
+#include "daemon/host/mountpoint.h"
+#include "daemon/host/session_stack.h"
+#include "daemon/host/session_verbs.h"
+#include "daemon/process/descriptor_limit.h"
+#include "daemon/process/file_descriptor.h"
+#include "session/synchronized.h"
+
+namespace escrow::daemon {
+
+using session::Errc;
+using session::Error;
+using session::LogLevel;
+using session::WriteGate;
+using std::chrono::milliseconds;
+
+namespace {
+
+// How long a mount that was unmounted may take to end.
+constexpr std::chrono::milliseconds kPatience{1000};
+constexpr std::chrono::milliseconds kSettleEvery{1000};
+// For a mount that is in use, though no process seems to use it.
+constexpr std::chrono::milliseconds kPatienceForNobody{3000}, kPause{10};
+// How long calls may wait for the pages of a cut, and how often it is tried.
+constexpr std::chrono::milliseconds kCutPatience{2000};
+constexpr int kCutAttempts = 2;
+// More than what waits in memory to be recorded ever needs.
+constexpr std::uint64_t kPlenty_bytes = std::uint64_t{64} << 20;
+
+template <typename... Cases>
+struct Overloaded : Cases... {
+  using Cases::operator()...;
+};
+
+FileDescriptor make_event() {
+  FileDescriptor made(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (made.get() < 0) {
+    throw Error(Errc::unavailable, std::string("cannot make an event descriptor: ") + std::strerror(errno));
+  }
+  return made;
+}
+
+}  // namespace
+
+struct SessionHost::Impl {
+  // Which verb runs: they exclude one another, and the first that ends the session decides.
+  struct Verbs {
+    bool ended = false;
+    bool stopping = false;  // the host goes away: nobody may wait for the run any more
+  };
+  using Held = session::Synchronized<Verbs>::Write;
+
+  Impl(std::unique_ptr<session::Session> hosted, Options given, storage::Repository& in, session::Log& to)
+      : session(std::move(hosted)),
+        options(std::move(given)),
+        repository(in),
+        log(to),
+        cache_before(repository.cache_counts()),
+        event(make_event()),
+        stack(*session, repository.catalog(), log, roots(),
+              options.trace ? [this](const auto& lines) { options.trace->write(session->record(), lines); }
+                            : std::function<void(const std::vector<session::TracedDenial>&)>()),
+        mount(std::make_unique<fuse::Mount>(stack.files(), mount_options(), log, [this] { announce(); })) {
+    allow_many_descriptors();
+    session->gate().when_waiting([served = mount.get()] { return served->begin_to_wait(); });
+    server = std::make_unique<api::ControlServer>(
+        session->directory(),
+        [this](const api::Request& request, const api::Peer& peer, const SendPart& send_part) {
+          return handle(request, peer.speaks_for.empty() ? principal_of(peer.uid) : peer.speaks_for, send_part);
+        },
+        log);
+    session->set_mountpoint(options.mount.mountpoint);
+  }
+
+  ~Impl() {
+    verbs.lock()->stopping = true;
+    changed.notify_all();
+    server.reset();
+    if (settling.joinable()) settling.join();
+    const bool ended = verbs.lock()->ended;
+    const std::string warning = take_mount_away();
+    if (!warning.empty()) log.write(LogLevel::warning, warning);
+    session->gate().when_waiting({});
+    mount.reset();
+    if (ended) return;
+    try {
+      session->set_mountpoint("");
+    } catch (const Error& error) {
+      log.write(LogLevel::warning, std::string("the session stays marked as mounted: ") + error.what());
+    }
+  }
+
+  // Where links must not lead out of.
+  session::ContainedLinks::Roots roots() const {
+    const std::string& host = options.mount.mountpoint;
+    return {options.visible_root.empty() ? host : options.visible_root, host, session->record().options.prefix.text()};
+  }
+
+  fuse::MountOptions mount_options() const {
+    fuse::MountOptions result = options.mount;
+    result.source = "escrow:" + session->id().text();
+    result.paths_of = [&overlay = session->overlay()](session::NodeId node) { return overlay.names(node).paths; };
+    if (const session::AccessPolicy* policy = stack.policy()) {
+      result.cache_listings = !policy->can_deny(session::Action::list);
+      result.cache_links = !policy->can_deny(session::Action::read);
+    }
+    return result;
+  }
+
+  // ---- What brings the mount down.
+
+  void announce() const {
+    const std::uint64_t one = 1;
+    if (write(event.get(), &one, sizeof one) < 0) log.write(LogLevel::warning, "cannot tell that the mount has ended");
+  }
+
+  // The kernel's dirty pages reach the session, if there is a way to the mount. False: not all of them in time.
+  bool bring_in_pages(milliseconds patience = fuse::HelperProcess::kForEver) {
+    return !mount->is_mounted() || mount->flush(session->overlay().held_files(), patience) != fuse::Flushed::late;
+  }
+
+  bool writes_back() const { return options.mount.io.data == fuse::Data::writeback && mount->is_mounted(); }
+
+  // The kernel's dirty pages reach the session, then nothing does.
+  void seal() {
+    session->gate().move_to(WriteGate::Position::draining);
+    bring_in_pages();
+    session->gate().move_to(WriteGate::Position::sealed);
+  }
+
+  // What was written in the last moments is in memory only. When it goes with the mount, and there is no room to commit
+  // it or to record it, it would be lost, and a commit after that be without it.
+  void record_if_room_is_short() {
+    struct statvfs disk {};
+    const bool is_known = ::statvfs(session->directory().c_str(), &disk) == 0;
+    if (is_known && std::uint64_t{disk.f_bavail} * disk.f_frsize >= kPlenty_bytes) return;
+    bring_in_pages();
+    session->overlay().flush(false);
+  }
+
+  // nullopt: it is unmounted. Otherwise the processes that hold it; "" if none can be seen (a mount inside it, a
+  // descriptor on its way through a socket). Such a hold often ends in a moment: a process is just exiting.
+  std::optional<std::string> unmount_or_name_holders() {
+    for (const auto deadline = std::chrono::steady_clock::now() + kPatienceForNobody; !mount->try_unmount();) {
+      std::string holders = holders_of(options.mount.mountpoint);
+      if (!holders.empty() || std::chrono::steady_clock::now() > deadline) return holders;
+      std::this_thread::sleep_for(kPause);
+    }
+    return std::nullopt;
+  }
+
+  // Unmounts, or detaches and says who still holds it.
+  std::string take_mount_away() {
+    if (!mount->is_mounted()) return {};
+    const std::optional<std::string> holders = unmount_or_name_holders();
+    if (!holders) return {};
+    mount->detach();
+    return "the mount " + options.mount.mountpoint + " was still in use" +
+           (holders->empty() ? ", by no process that can be seen, and was detached"
+                             : " by " + *holders + " and was detached");
+  }
+
+  // One moment of the session, kept until it is known what becomes of it: nobody is refused anything.
+  struct Cut {
+    explicit Cut(WriteGate& gate) : calls(gate) {}
+    WriteGate::Hold calls;
+    std::optional<WriteGate::Pause> everything;
+  };
+
+  // With a write-back cache what a program wrote first may come in last: only a round that brings in nothing shows one
+  // moment of all files.
+  bool is_one_moment() {
+    if (!writes_back()) return true;
+    const auto until = std::chrono::steady_clock::now() + kCutPatience;
+    while (std::chrono::steady_clock::now() < until) {
+      const std::uint64_t before = mount->writes();
+      if (!bring_in_pages(kCutPatience)) return false;
+      if (mount->writes() == before) return true;
+    }
+    return false;
+  }
+
+  // A store through a mapping that came before a call in the cut is in the cut, too: calls wait first, then pages come
+  // in. That takes milliseconds once most pages are in. nullptr: the calls that wait keep the pages from being served
+  // (io_uring has one thread per processor; a writer may hold its file's lock).
+  std::unique_ptr<Cut> try_cut() {
+    for (int attempt = 0; attempt < kCutAttempts; ++attempt) {
+      bring_in_pages();
+      auto cut = std::make_unique<Cut>(session->gate());
+      if (!bring_in_pages(kCutPatience) || !is_one_moment()) continue;
+      cut->everything.emplace(session->gate());
+      return cut;
+    }
+    return nullptr;
+  }
+
+  std::string seal_and_unmount(const Held&) {
+    // Unmounting writes back what is dirty by itself; only when that is not possible each file is asked for.
+    session->gate().move_to(WriteGate::Position::draining);
+    std::string warning;
+    if (mount->is_mounted() && mount->try_unmount()) {
+      // Another mount namespace may still show it (a container, or a sandbox whose last process has just gone), and
+      // then nothing was written back yet. One that no process lives in has nobody who could have mapped anything.
+      if (!mount->wait_for_end(kPatience)) bring_in_pages();
+    } else if (mount->is_mounted()) {
+      bring_in_pages();
+      session->gate().move_to(WriteGate::Position::sealed);
+      warning = take_mount_away();
+    }
+    session->gate().move_to(WriteGate::Position::sealed);
+    // Whoever learns that the session has ended finds every denial told.
+    stack.denials().flush();
+    return warning;
+  }
+
+  void end(Held& held) {
+    stack.denials().flush();
+    held->ended = true;
+    announce();
+  }
+
+  // Nothing can be done with a session as long as nobody knows what became of its commit.
+  void settle(Held& held) {
+    if (held->ended || session->record().state != session::State::committing) return;
+    const Invalidation invalidation(*this);
+    session->settle();
+    const session::SessionRecord record = session->record();
+    if (record.state == session::State::open) {
+      session->gate().move_to(record.options.read_only ? WriteGate::Position::sealed : WriteGate::Position::open);
+      return;
+    }
+    const std::string warning = take_mount_away();
+    if (!warning.empty()) log.write(LogLevel::warning, warning);
+    end(held);
+  }
+
+  // Every verb's beginning.
+  Held lock_verbs() {
+    Held held = verbs.lock();
+    settle(held);
+    return held;
+  }
+
+  // Also when nobody asks for anything any more. Under the lock of the verbs.
+  void settle_by_itself(const std::string& why) {
+    log.write(LogLevel::warning, "what became of the commit of session " + session->id().text() +
+                                     " is looked for until it is known: " + why);
+    changed.notify_all();
+    if (!settling.joinable()) settling = std::thread([this] { settle_until_stopped(); });
+  }
+
+  void settle_until_stopped() {
+    for (Held held = verbs.lock(); !held->stopping && !held->ended;) {
+      if (session->record().state != session::State::committing) {
+        changed.wait(held.lock());
+        continue;
+      }
+      changed.wait_for(held.lock(), kSettleEvery);
+      try {
+        if (!held->stopping) settle(held);
+      } catch (const Error&) {
+        // Not yet: the disk is full still, or cannot be written.
+      }
+    }
+  }
+
+  // ---- Verbs.
+
+  // Made before a verb changes the session; its end tells the kernel what changed, whether the verb succeeded or not. A
+  // kernel that cannot be told shows the change late, and the log says so.
+  class Invalidation {
+   public:
+    explicit Invalidation(Impl& host) : host_(host) {}
+    ~Invalidation() {
+      std::vector<fuse::NameInDirectory> names;
+      for (const session::Overlay::Stale& entry : host_.session->take_stale())
+        names.push_back({entry.directory, entry.name});
+      try {
+        host_.mount->invalidate(names);
+      } catch (const Error& error) {
+        host_.log.write(LogLevel::error, "the mount " + host_.options.mount.mountpoint +
+                                             " may go on showing what was replaced until it is unmounted: " +
+                                             error.what());
+      }
+    }
+    Invalidation(const Invalidation&) = delete;
+    Invalidation& operator=(const Invalidation&) = delete;
+
+   private:
+    Impl& host_;
+  };
+
+  void refuse_while_run_owns(const char* verb) const {
+    if (options.cancel_run) {
+      throw Error(Errc::wrong_state, std::string("cannot ") + verb + " session " + session->id().text() +
+                                         ": a command still runs in it; its exit status decides, or roll it back");
+    }
+  }
+
+  // The kernel keeps the size of a file that it writes back, whatever it is told.
+  void refuse_written_back(const char* verb) const {
+    if (!writes_back()) return;
+    throw Error(Errc::wrong_state, std::string("cannot ") + verb + " session " + session->id().text() +
+                                       " while it is mounted with --io writeback, where only programs in the mount can "
+                                       "change files; unmount it and try again");
+  }
+
+  // Writes into the kernel's cache cannot be refused.
+  void refuse_without_a_moment() const {
+    if (!writes_back()) return;
+    throw Error(Errc::busy, "cannot commit session " + session->id().text() +
+                                ": programs go on writing to it, and with --io writeback there is no moment that has "
+                                "all they wrote; let them pause or end, and commit again");
+  }
+
+  // How it ends, and what it changes, are the command's.
+  void refuse_while_run_has_it() const {
+    if (options.cancel_run) {
+      throw Error(Errc::attached_elsewhere, "session " + session->id().text() +
+                                                " is in use by another process; wait for its command to end");
+    }
+  }
+
+  api::Answer commit(const api::CommitRequest& request, const std::string& who) {
+    Held held = lock_verbs();
+    if (held->ended) return late_commit_answer(session->record());
+    refuse_while_run_owns("commit");
+    const WriteGate::Position before = session->gate().position();
+    std::unique_ptr<Cut> cut;
+    try {
+      cut = try_cut();
+      if (!cut) {
+        // Programs are refused from here on: not for a commit that cannot be.
+        if (auto conflicts = session->foreseen_conflicts()) return commit_answer(*session, std::move(*conflicts));
+        refuse_without_a_moment();
+        seal();
+      }
+      const session::CommitOutcome outcome = session->commit({.message = request.message,
+                                                              .exit_code = {},
+                                                              .reason = session::Reason::success,
+                                                              .by_hand = true,
+                                                              .who = who});
+      api::CommitAnswer answer = commit_answer(*session, outcome);
+      if (std::holds_alternative<session::Conflicts>(outcome)) {
+        session->gate().move_to(before);
+        return answer;
+      }
+      // Only now is anybody refused.
+      session->gate().move_to(WriteGate::Position::sealed);
+      cut.reset();
+      answer.warning = take_mount_away();
+      end(held);
+      return answer;
+    } catch (const std::exception& failure) {
+      const session::State state = session->record().state;
+      session->gate().move_to(state == session::State::open ? before : WriteGate::Position::sealed);
+      if (state == session::State::committing) settle_by_itself(failure.what());
+      throw;
+    }
+  }
+
+  api::Answer rollback(const api::RollbackRequest& request, const std::string& who) {
+    if (options.cancel_run) return cancel_run();
+    Held held = lock_verbs();
+    if (held->ended) return late_rollback_answer(session->record());
+    session->gate().move_to(WriteGate::Position::sealed);
+    const std::string warning = take_mount_away();
+    session->rollback(session::Reason::requested, std::nullopt, who, request.keep_result);
+    const session::SessionRecord record = session->record();
+    end(held);
+    return api::RollbackAnswer{.state = record.state, .reason = record.reason, .warning = warning};
+  }
+
+  // Asks the run to end its command, and waits for what became of the session.
+  api::Answer cancel_run() {
+    options.cancel_run();
+    Held held = verbs.lock();
+    changed.wait(held.lock(), [&] { return held->ended || held->stopping; });
+    if (!held->ended) {
+      throw Error(Errc::unavailable, "the run was cancelled, but session " + session->id().text() +
+                                         " could not be rolled back; `escrow status` shows why");
+    }
+    return late_rollback_answer(session->record());
+  }
+
+  api::Answer unmount() {
+    refuse_while_run_owns("unmount");
+    Held held = lock_verbs();
+    if (!held->ended) record_if_room_is_short();
+    if (const auto holders = held->ended ? std::nullopt : unmount_or_name_holders()) {
+      throw Error(Errc::busy, "cannot unmount " + options.mount.mountpoint + ": it is in use" +
+                                  (holders->empty() ? std::string() : " by " + *holders) +
+                                  "; let go of it and try again");
+    }
+    announce();
+    return api::UnmountAnswer{.mountpoint = options.mount.mountpoint};
+  }
+
+  // As a run ends its session: nothing is written any more, and the mount is gone whoever holds it.
+  api::Answer finish(const api::FinishRequest& request, const std::string& who) {
+    refuse_while_run_has_it();
+    Held held = lock_verbs();
+    if (held->ended) return late_finish_answer(session->record(), request);
+    if (request.reason == session::Reason::success || request.keep_result) record_if_room_is_short();
+    std::string warning = seal_and_unmount(held);
+    api::Answer answer = finish_session(*session, request, who, std::move(warning));
+    end(held);
+    return answer;
+  }
+
+  // Before what changes the session.
+  void remark(const api::Request& request, const std::string& who) {
+    repository.catalog().remark(session->id(), session::SystemClock().now(), who, changing_verb_of(request));
+  }
+
+  api::Answer discard(const api::DiscardRequest& request, const std::string& who) {
+    const std::vector<session::RepoPath> paths = parse_paths(request.paths);
+    Held held = lock_verbs();
+    if (held->ended) refuse_ended(session->record(), "discard in");
+    refuse_written_back("discard in");
+    remark(request, who);
+    bring_in_pages();
+    const Invalidation invalidation(*this);
+    session->discard(paths);
+    return api::DiscardAnswer{.discarded = paths.size()};
+  }
+
+  api::Answer update(const std::string& who) {
+    refuse_while_run_owns("update");
+    Held held = lock_verbs();
+    if (held->ended) refuse_ended(session->record(), "update");
+    refuse_written_back("update");
+    remark(api::UpdateRequest{}, who);
+    bring_in_pages();
+    const Invalidation invalidation(*this);
+    return update_answer(session->update());
+  }
+
+  api::Answer diff(const api::DiffRequest& request, const SendPart& send_part) {
+    {
+      Held held = lock_verbs();
+      if (held->ended) refuse_ended(session->record(), "diff");
+      bring_in_pages();
+    }
+    // Not under the lock of the verbs: a reader of a long diff must not keep a commit waiting.
+    return send_diff(*session, repository, request, send_part);
+  }
+
+  api::Answer changes() {
+    refuse_while_run_has_it();
+    {
+      Held held = lock_verbs();
+      if (held->ended) refuse_ended(session->record(), "look into");
+      bring_in_pages();
+    }
+    return changes_of(*session);
+  }
+
+  SessionFiles session_files() {
+    refuse_while_run_has_it();
+    return {stack.files(), mount.get()};
+  }
+
+  api::TrafficAnswer traffic() const {
+    const storage::CacheCounts cache = repository.cache_counts();
+    api::TrafficAnswer answer{{}, session->overlay().usage().staged_bytes, cache.hits - cache_before.hits,
+                              cache.misses - cache_before.misses};
+    for (const fuse::OperationCount& one : mount->counts()) {
+      const auto& within = one.times.within;
+      answer.operations.push_back({one.name, one.count, {within.begin(), within.end()}, one.times.seconds});
+    }
+    return answer;
+  }
+
+  api::IoView io() const {
+    return {.opens = fuse::name_of(options.mount.io.opens),
+            .data = fuse::name_of(options.mount.io.data),
+            .reason = options.io_reason};
+  }
+
+  api::Answer status(const api::StatusRequest& request) {
+    api::SessionView view = view_of(*session, session::Attachment::mounted, request.with_changes);
+    view.io = io();
+    stack.denials().flush();
+    view.denials = denials_of(repository.catalog(), session->id());
+    return view;
+  }
+
+  api::Answer handle(const api::Request& request, const std::string& who, const SendPart& send_part) {
+    return std::visit(Overloaded{
+                          [&](const api::StatusRequest& it) { return status(it); },
+                          [&](const api::CommitRequest& it) { return commit(it, who); },
+                          [&](const api::RollbackRequest& it) { return rollback(it, who); },
+                          [&](const api::DiscardRequest& it) { return discard(it, who); },
+                          [&](const api::UpdateRequest&) { return update(who); },
+                          [&](const api::DiffRequest& it) { return diff(it, send_part); },
+                          [&](const api::UnmountRequest&) { return unmount(); },
+                          [&](const api::FinishRequest& it) { return finish(it, who); },
+                          [&](const api::ChangesRequest&) { return changes(); },
+                          [&](const api::ReadFileRequest& it) -> api::Answer {
+                            return read_file(session_files(), *session, it);
+                          },
+                          [&](const api::WriteFileRequest& it) -> api::Answer {
+                            return write_file(session_files(), *session, it);
+                          },
+                          [&](const api::RemoveFileRequest& it) -> api::Answer {
+                            return remove_file(session_files(), *session, it);
+                          },
+                          [&](const api::TrafficRequest&) -> api::Answer { return traffic(); },
+                      },
+                      request);
+  }
+
+  const std::unique_ptr<session::Session> session;  // constant, as the next four; self-locking
+  const Options options;
+  storage::Repository& repository;
+  session::Log& log;
+  const storage::CacheCounts cache_before;  // what the process had counted for sessions before this one
+  const FileDescriptor event;
+  SessionStack stack;                  // self-locking
+  session::Synchronized<Verbs> verbs;  // self-locking; held for the whole of a verb
+  std::condition_variable changed;     // with `verbs`: the session has ended, or the host is to stop
+  std::unique_ptr<fuse::Mount> mount;  // constant until destruction; self-locking
+  std::unique_ptr<api::ControlServer> server;
+  std::thread settling;                // guarded by `verbs`
+};
+
+SessionHost::SessionHost(std::unique_ptr<session::Session> session, Options options, storage::Repository& repository,
+                         session::Log& log)
+    : impl_(std::make_unique<Impl>(std::move(session), std::move(options), repository, log)) {}
+
+SessionHost::~SessionHost() = default;
+
+session::Session& SessionHost::session() { return *impl_->session; }
+const std::string& SessionHost::mountpoint() const { return impl_->options.mount.mountpoint; }
+fuse::Mount& SessionHost::mount() { return *impl_->mount; }
+session::FileSystem& SessionHost::files() { return impl_->stack.files(); }
+api::IoView SessionHost::io() const { return impl_->io(); }
+api::TrafficAnswer SessionHost::traffic() const { return impl_->traffic(); }
+int SessionHost::event_fd() const { return impl_->event.get(); }
+bool SessionHost::has_ended() const { return impl_->verbs.lock()->ended; }
+bool SessionHost::is_mounted() const { return impl_->mount->is_mounted(); }
+
+std::string SessionHost::seal_and_unmount() { return impl_->seal_and_unmount(impl_->verbs.lock()); }
+
+void SessionHost::record_if_room_is_short() {
+  const Impl::Held held = impl_->verbs.lock();
+  impl_->record_if_room_is_short();
+}
+
+session::CommitOutcome SessionHost::finish_commit(const session::CommitRequest& request) {
+  Impl::Held held = impl_->verbs.lock();
+  session::CommitOutcome outcome = impl_->session->commit(request);
+  impl_->end(held);
+  impl_->changed.notify_all();
+  return outcome;
+}
+
+void SessionHost::finish_rollback(session::Reason reason, std::optional<int> exit_code, const std::string& who,
+                                  bool keep_result) {
+  Impl::Held held = impl_->verbs.lock();
+  impl_->session->rollback(reason, exit_code, who, keep_result);
+  impl_->end(held);
+  impl_->changed.notify_all();
+}
+
+std::string SessionHost::leave() {
+  const Impl::Held held = impl_->verbs.lock();
+  std::string lost;
+  try {
+    impl_->bring_in_pages();
+  } catch (const Error& error) {
+    lost = error.what();
+  }
+  const std::string warning = impl_->take_mount_away();
+  return lost.empty() || warning.empty() ? lost + warning : lost + "; " + warning;
+}
+
+api::Answer SessionHost::handle(const api::Request& request, const std::string& who, const SendPart& send_part) {
+  return impl_->handle(request, who, send_part);
+}
+
+}  // namespace escrow::daemon

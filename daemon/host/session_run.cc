@@ -1,0 +1,295 @@
+#include "daemon/host/session_run.h"
+
+#include <grp.h>
+#include <pwd.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <utility>
+
+#include "daemon/host/io_choice.h"
+#include "daemon/host/mountpoint.h"
+#include "daemon/host/run_result.h"
+#include "daemon/process/confinement.h"
+#include "daemon/process/user_namespace.h"
+#include "session/error.h"
+
+namespace escrow::daemon {
+
+using session::Errc;
+using session::Error;
+
+namespace {
+
+bool names(const std::string& entry, std::string_view name) {
+  return entry.size() > name.size() && entry[name.size()] == '=' && entry.starts_with(name);
+}
+
+void set_variable(std::vector<std::string>& environment, const std::string& name, const std::string& value) {
+  std::erase_if(environment, [&](const std::string& entry) { return names(entry, name); });
+  environment.push_back(name + "=" + value);
+}
+
+}  // namespace
+
+std::optional<CommandSpec::Identity> identity_of(uid_t uid, gid_t gid) {
+  if (uid == ::geteuid() && gid == ::getegid()) return std::nullopt;
+  CommandSpec::Identity identity{uid, gid, {gid}};
+  std::array<char, 16384> buffer;
+  passwd entry{};
+  passwd* user = nullptr;
+  ::getpwuid_r(uid, &entry, buffer.data(), buffer.size(), &user);
+  if (user != nullptr) {
+    int count = 256;
+    std::vector<gid_t> groups(static_cast<std::size_t>(count));
+    if (::getgrouplist(user->pw_name, gid, groups.data(), &count) >= 0) {
+      groups.resize(static_cast<std::size_t>(count));
+      identity.groups = groups;
+    }
+  }
+  return identity;
+}
+
+void SessionRun::check() const {
+  const SessionRequest& view = settings_.view;
+  choose_io(view, !view.policies.documents.empty(),
+            {.staged_bytes = view.limit_staged_bytes, .files = view.limit_files});
+  for (const std::string& entry : settings_.environment) {
+    if (entry.find('=') == std::string::npos || entry.starts_with('=')) {
+      throw Error(Errc::bad_request, "--env \"" + entry + "\" is not of the form NAME=VALUE");
+    }
+  }
+  if (settings_.command.empty() && !settings_.container)
+    throw Error(Errc::bad_request, "there is no command to run; give one after --, or an image with --image");
+  if (settings_.confined && settings_.container) {
+    throw Error(Errc::bad_request, "--confine and --image exclude each other: a container has its own view of the "
+                                   "machine; leave one of them out");
+  }
+  if (settings_.confined) {
+    check_can_confine();
+    check_sandbox_mountpoint(visible_mountpoint());
+    check_sandbox_command(settings_.command, settings_.environment);
+  } else if (!settings_.network && !settings_.container) {
+    check_can_cut_network();
+  }
+  if (settings_.identity && !settings_.container && ::geteuid() != 0) {
+    throw Error(Errc::bad_request, "--uid and --gid name another user or group than yours; only root may run a "
+                                   "command as somebody else");
+  }
+}
+
+// While there is one thread and nothing is open.
+void SessionRun::prepare_process() {
+  if (find_mount_access() == MountAccess::user_namespace) enter_user_namespace();
+  runner_ = std::make_unique<Runner>();
+}
+
+// Before anything is opened: there may be no runtime, or no image.
+void SessionRun::find_container() {
+  ContainerOptions options = *settings_.container;
+  options.mountpoint = visible_mountpoint();
+  container_ = std::make_unique<Container>(options);
+}
+
+void SessionRun::open_session() {
+  context_ = std::make_unique<RepositoryContext>(settings_.repository);
+  context_->recover();
+  session::SessionOptions session_options = settings_.session_options(context_->repository().references());
+  std::shared_ptr<DenialTrace> trace;
+  if (!settings_.trace.empty()) {
+    trace = std::make_shared<DenialTrace>(settings_.trace, settings_.output.most_bytes);
+  }
+  session_options.ephemeral = true;
+  session_options.keep_on_failure = settings_.keep_on_failure;
+  session_options.command = settings_.command;
+  if (is_elsewhere() && settings_.view.symlinks.empty()) session_options.contained_symlinks = true;
+  if (container_) {
+    session_options.audit.image = container_->image_digest();
+    session_options.uid = container_->uid();
+    session_options.gid = container_->gid();
+  }
+  mountpoint_ = std::make_unique<RunMountpoint>(is_elsewhere() ? "" : settings_.mountpoint,
+                                                context_->repository().git_directory(), session_options.uid,
+                                                session_options.gid);
+  std::unique_ptr<session::Session> session = context_->sessions().open(
+      session_options, settings_.create_branch, settings_.id.value_or(session::SessionId::generate()));
+  id_ = session->id();
+  ballast_.emplace(session->directory());
+  SessionHost::Options host_options;
+  host_options.mount.mountpoint = mountpoint_->path();
+  host_options.mount.xattrs = settings_.view.xattr == "user";
+  host_options.mount.io_uring = settings_.view.io_uring != "off";
+  if (!mountpoint_->is_fresh()) {
+    host_options.mount.root_mask = closed_to_others(mountpoint_->path(), context_->repository().git_directory());
+  }
+  IoChoice io = choose_io(settings_.view, !session_options.policies.empty(), session_options.limits);
+  host_options.mount.io = io.mode;
+  host_options.io_reason = std::move(io.reason);
+  host_options.visible_root = visible_mountpoint();
+  host_options.trace = std::move(trace);
+  host_options.mount.allow_other = ::geteuid() == 0;
+  host_options.mount.read_only = session_options.read_only;
+  // The runner hears it as it hears every signal that cancels.
+  host_options.cancel_run = [] { ::kill(::getpid(), SIGTERM); };
+  host_ = std::make_unique<SessionHost>(std::move(session), host_options, context_->repository(), context_->log());
+}
+
+// What the command begins with (this process's, or a confined command's), what was asked for, and where it is.
+std::vector<std::string> SessionRun::command_environment() const {
+  const bool inherits = settings_.inherits_environment && !settings_.confined;
+  std::vector<std::string> environment;
+  if (!inherits) environment = confined_environment();
+  for (char** entry = environ; *entry && inherits; ++entry) environment.emplace_back(*entry);
+  // Where the repository is, and the right to ask a service for it, is Escrow's: a policy holds in the mount, not in
+  // the repository's own directory. OLDPWD is where the caller was.
+  for (const char* name : {"ESCROW_REPO", "ESCROW_HOST", "ESCROW_TOKEN", "OLDPWD"}) {
+    std::erase_if(environment, [&](const std::string& entry) { return names(entry, name); });
+  }
+  set_variable(environment, "PWD", visible_mountpoint());
+  set_command_variables(environment);
+  return environment;
+}
+
+void SessionRun::set_command_variables(std::vector<std::string>& environment) const {
+  for (const std::string& entry : settings_.environment) {
+    const std::size_t equals = entry.find('=');
+    set_variable(environment, entry.substr(0, equals), entry.substr(equals + 1));
+  }
+  set_variable(environment, "ESCROW_SESSION", id_->text());
+  set_variable(environment, "ESCROW_MOUNT", visible_mountpoint());
+}
+
+// The runtime's program runs as who we are, where we are.
+void SessionRun::put_into_container(CommandSpec& spec) {
+  std::vector<std::string> environment;
+  set_command_variables(environment);
+  spec.environment.clear();
+  for (char** entry = environ; *entry; ++entry) spec.environment.emplace_back(*entry);
+  spec.working_directory = std::filesystem::current_path().string();
+  spec.identity.reset();
+  container_->wrap(spec, {.session = id_->text(),
+                          .host_mountpoint = mountpoint_->path(),
+                          .directory = host_->session().directory(),
+                          .read_only = host_->session().record().options.read_only,
+                          .processes = settings_.limits.processes,
+                          .environment = environment});
+}
+
+CommandSpec SessionRun::command_spec() {
+  CommandSpec spec;
+  spec.arguments = settings_.command;
+  spec.environment = command_environment();
+  spec.working_directory = mountpoint_->path();
+  spec.identity = settings_.identity;
+  spec.umask = settings_.umask;
+  spec.timeout = settings_.timeout;
+  spec.grace = settings_.grace;
+  spec.limits = settings_.limits;
+  spec.output = settings_.output;
+  spec.mountpoint = mountpoint_->path();
+  spec.remove_mountpoint = mountpoint_->is_fresh();
+  if (container_) {
+    put_into_container(spec);
+  } else if (settings_.confined) {
+    confine(spec, {.mountpoint = visible_mountpoint(), .network = settings_.network});
+  } else if (!settings_.network) {
+    spec.without_network = true;
+  }
+  return spec;
+}
+
+// As the command sees it.
+std::string SessionRun::visible_mountpoint() const {
+  if (!is_elsewhere()) return mountpoint_ ? mountpoint_->path() : settings_.mountpoint;
+  return settings_.mountpoint.empty() ? kSandboxMountpoint : settings_.mountpoint;
+}
+
+void SessionRun::run_command() {
+  if (settings_.before_start) settings_.before_start();
+  end_ = runner_->run(command_spec(), settings_.started);
+  if (container_) container_->settle(end_, settings_.grace);
+  std::string pids;
+  for (const pid_t pid : end_.survivors) pids += (pids.empty() ? "" : ", ") + std::to_string(pid);
+  if (end_.ran_out_of_processes) {
+    settings_.say("warning: the command wanted more than " + std::to_string(settings_.limits.processes) +
+                  " processes and threads at once, and was refused them; --max-processes gives it more");
+  }
+  if (!pids.empty()) settings_.say("processes of the command could not be ended: " + pids + "; they can write no more");
+}
+
+void SessionRun::end_session() {
+  result_.command_status = end_.command_status;
+  const std::string warning = host_->seal_and_unmount();
+  if (!warning.empty()) settings_.say("warning: " + warning);
+  if (!rollback_reason(end_) && settings_.was_cancelled && settings_.was_cancelled()) {
+    end_.cause = EndCause::cancelled;
+    end_.signal_number = SIGTERM;
+  }
+  if (const auto reason = rollback_reason(end_)) {
+    host_->finish_rollback(*reason, recorded_status(end_), settings_.who, settings_.keep_on_failure);
+  } else {
+    commit();
+  }
+  result_.omitted = host_->session().omitted();
+  result_.record = host_->session().record();
+  if (settings_.concluded) settings_.concluded(result_);
+}
+
+void SessionRun::commit() {
+  const session::CommitRequest request{.message = settings_.message, .exit_code = 0,
+                                       .reason = session::Reason::success, .by_hand = false, .who = settings_.who};
+  const session::CommitOutcome outcome = host_->finish_commit(request);
+  if (const auto* committed = std::get_if<session::Committed>(&outcome)) result_.counts = committed->counts;
+  if (const auto* sealed = std::get_if<session::AwaitingApproval>(&outcome)) result_.counts = sealed->counts;
+  if (const auto* conflicts = std::get_if<session::Conflicts>(&outcome)) result_.conflicts = conflicts->paths;
+}
+
+// Escrow itself failed on the way. What was to be rolled back is; a commit that failed for an outside reason has left
+// the session open, to be tried again by hand.
+void SessionRun::abandon() {
+  if (ballast_) ballast_->release();
+  host_.reset();
+  try {
+    result_.record = context_->sessions().status(*id_).record;
+    if (result_.record->state != session::State::open || !result_.record->last_error.empty()) return;
+    if (!rollback_reason(end_)) return keep_open();
+    const std::unique_ptr<session::Session> session = context_->sessions().attach(*id_);
+    session->rollback(rollback_reason(end_).value_or(session::Reason::not_started), recorded_status(end_),
+                      settings_.who, settings_.keep_on_failure);
+    result_.record = session->record();
+  } catch (const Error& error) {
+    if (result_.error != error.what()) result_.error += std::string("; ") + error.what();
+  }
+}
+
+// The commit failed and had no room to say so: without this, recovery would take the session for an orphan's.
+void SessionRun::keep_open() {
+  session::SessionRecord record = *result_.record;
+  record.last_error = result_.error;
+  context_->repository().catalog().transition(session::State::open, record, settings_.who,
+                                              "the commit failed: the session stays open");
+  result_.record = record;
+}
+
+void SessionRun::execute() {
+  try {
+    check();
+    prepare_process();
+    if (settings_.container) find_container();
+    open_session();
+    run_command();
+    end_session();
+  } catch (const Error& error) {
+    result_.error = error.what();
+    if (!id_) throw;
+    abandon();
+    if (!result_.record) throw;
+  }
+  // Everything is gone before the last sentence is said.
+  host_.reset();
+  mountpoint_.reset();
+}
+
+}  // namespace escrow::daemon

@@ -1,0 +1,106 @@
+// One command over one session, from its opening to what became of it: what `escrow run` and every run of escrowd do.
+//
+// One per process and not thread-safe: it forks the supervisor of the command before the repository is opened, and
+// while the process has a single thread. What is wrong with the machine or the settings is thrown before anything is
+// opened; once there is a session, Escrow's own failures end up in its result.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "api/result_json.h"
+#include "daemon/host/global_options.h"
+#include "daemon/host/repository_context.h"
+#include "daemon/host/run_mountpoint.h"
+#include "daemon/host/session_request.h"
+#include "daemon/host/session_host.h"
+#include "daemon/process/ballast.h"
+#include "daemon/process/container.h"
+#include "daemon/process/runner.h"
+
+namespace escrow::daemon {
+
+class SessionRun {
+ public:
+  struct Settings {
+    GlobalOptions repository;
+    // Asked when the repository is open; what makes it a run's is filled in.
+    std::function<session::SessionOptions(const session::ReferenceStore&)> session_options;
+    bool create_branch = false;
+    std::optional<session::SessionId> id;  // nullopt: a fresh one
+    SessionRequest view;                   // of it what is of the mount: xattr, symlinks, io, opens, io_uring
+    std::string trace;                     // a file for denials, or "-": standard error; empty: none
+    std::string mountpoint;                // confined: as the command sees it; empty: a fresh one, or /sandbox
+    std::vector<std::string> command;
+    std::vector<std::string> environment;  // "NAME=value", beside what it begins with
+    bool inherits_environment = true;      // of this process, where it is not confined
+    std::optional<CommandSpec::Identity> identity;  // nullopt: it stays who we are
+    mode_t umask = 022;
+    std::optional<std::chrono::milliseconds> timeout;
+    std::chrono::milliseconds grace = kDefaultGrace;
+    Containment::Limits limits{.memory_bytes = {}, .processes = kDefaultProcesses};
+    CommandSpec::Output output;
+    std::string message;  // of the commit
+    std::string who;      // for the history
+    bool keep_on_failure = false;
+    bool confined = false;
+    bool network = true;  // the machine's
+    // Its mountpoint and, where they were asked for, uid and gid are filled in: the command runs in a container.
+    std::optional<ContainerOptions> container;
+    // The session is open and mounted; what it throws rolls it back.
+    std::function<void()> before_start;
+    std::function<void()> started;
+    // Asked when the command has succeeded: whether the run was cancelled before it ended.
+    std::function<bool()> was_cancelled;
+    // The session is decided, and the result has what there is to say of it.
+    std::function<void(const api::RunResult&)> concluded;
+    std::function<void(const std::string&)> say;  // one sentence for people
+  };
+  explicit SessionRun(Settings settings) : settings_(std::move(settings)) {}
+
+  // Once. Throws Error when no session came to be.
+  void execute();
+
+  // Afterwards. Its record is there; exit_code and summary are the caller's to fill in.
+  const CommandEnd& end() const { return end_; }
+  const Settings& settings() const { return settings_; }
+  api::RunResult& result() { return result_; }
+  void tidy() noexcept { context_->tidy(); }
+
+ private:
+  void check() const;
+  void prepare_process();
+  void open_session();
+  CommandSpec command_spec();
+  std::vector<std::string> command_environment() const;
+  void set_command_variables(std::vector<std::string>& environment) const;
+  std::string visible_mountpoint() const;
+  bool is_elsewhere() const { return settings_.confined || settings_.container; }
+  void find_container();
+  void put_into_container(CommandSpec& spec);
+  void run_command();
+  void end_session();
+  void commit();
+  void abandon();
+  void keep_open();
+
+  const Settings settings_;
+  std::unique_ptr<Runner> runner_;
+  std::unique_ptr<Container> container_;  // null: the command runs on this machine
+  std::unique_ptr<RepositoryContext> context_;
+  std::unique_ptr<RunMountpoint> mountpoint_;
+  std::optional<session::SessionId> id_;
+  std::optional<Ballast> ballast_;
+  std::unique_ptr<SessionHost> host_;
+  CommandEnd end_;
+  api::RunResult result_;
+};
+
+// For Settings::identity: nullopt where they are this process's own. With the user's groups, if there is such a user.
+std::optional<CommandSpec::Identity> identity_of(uid_t uid, gid_t gid);
+
+}  // namespace escrow::daemon

@@ -1,0 +1,223 @@
+#include "daemon/host/session_verbs.h"
+
+#include <cstddef>
+#include <utility>
+
+#include "daemon/process/exit_status.h"
+#include "session/approval.h"
+#include "session/commit.h"
+
+namespace escrow::daemon {
+
+using session::Errc;
+using session::Error;
+
+namespace {
+
+template <typename... Cases>
+struct Overloaded : Cases... {
+  using Cases::operator()...;
+};
+
+constexpr std::size_t kDiffPartBytes = 256 * 1024;
+
+storage::DiffFormat storage_format(api::DiffFormat format) {
+  switch (format) {
+    case api::DiffFormat::name_status:
+      return storage::DiffFormat::name_status;
+    case api::DiffFormat::stat:
+      return storage::DiffFormat::stat;
+    case api::DiffFormat::patch:
+      return storage::DiffFormat::patch;
+  }
+  return storage::DiffFormat::patch;
+}
+
+api::DiffEnd send_trees(const std::optional<session::ObjectId>& before, const std::optional<session::ObjectId>& after,
+                        const session::Quarantine* quarantine, const storage::Repository& repository,
+                        const api::DiffRequest& request, const SendPart& send_part) {
+  std::string pending;
+  const auto send = [&] {
+    if (!pending.empty()) send_part(api::DiffPart{.text = std::exchange(pending, {})});
+  };
+  const auto add = [&](std::string_view text) {
+    pending += text;
+    if (pending.size() >= kDiffPartBytes) send();
+  };
+  repository.write_diff(before, after, storage_format(request.format), quarantine, add, request.path);
+  send();
+  return {};
+}
+
+}  // namespace
+
+api::SessionView view_of(session::Session& session, session::Attachment attachment, bool with_changes) {
+  api::SessionView view{.record = session.record(),
+                        .attachment = attachment,
+                        .head = session.head(),
+                        .counts = std::nullopt,
+                        .usage = std::nullopt,
+                        .omitted = {}};
+  if (session::is_final(view.record.state)) return view;
+  try {
+    if (with_changes) {
+      session::Preview preview = session.preview();
+      view.counts = session::count_changes(preview.changes);
+      view.omitted = std::move(preview.omitted);
+    }
+    view.usage = session.overlay().usage();
+  } catch (const Error& error) {
+    // What is damaged is shown as far as it can be read.
+    if (error.code() == Errc::input_output || error.code() == Errc::damaged_repository) {
+      view.record.last_error = error.what();
+      return view;
+    }
+    // It may have ended while this waited for its turn.
+    if (error.code() != Errc::wrong_state || session.record().state == session::State::open) throw;
+    return view_of(session, attachment, false);
+  }
+  return view;
+}
+
+api::DenialView denials_of(const session::SessionCatalog& catalog, const session::SessionId& id) {
+  api::DenialView view;
+  for (const session::DenialCount& denial : catalog.denials(id)) {
+    view.count += denial.count;
+    if (!denial.operation.empty()) view.kinds += 1;
+  }
+  return view;
+}
+
+api::CommitAnswer commit_answer(const session::Session& session, const session::CommitOutcome& outcome) {
+  api::CommitAnswer answer = commit_answer(session.record(), outcome);
+  answer.omitted = session.omitted();
+  return answer;
+}
+
+api::CommitAnswer commit_answer(const session::SessionRecord& record, const session::CommitOutcome& outcome) {
+  api::CommitAnswer answer{.state = record.state,
+                           .reason = record.reason,
+                           .commit = std::nullopt,
+                           .result = std::nullopt,
+                           .expires = std::nullopt,
+                           .counts = {},
+                           .conflicts = {},
+                           .omitted = {},
+                           .warning = {}};
+  std::visit(Overloaded{
+                 [&](const session::Committed& committed) {
+                   answer.commit = committed.commit;
+                   answer.counts = committed.counts;
+                 },
+                 [](const session::NothingToCommit&) {},
+                 [&](const session::Conflicts& conflicts) { answer.conflicts = conflicts.paths; },
+                 [&](const session::AwaitingApproval& sealed) {
+                   answer.result = sealed.result;
+                   answer.expires = sealed.expires;
+                   answer.counts = sealed.counts;
+                 },
+             },
+             outcome);
+  return answer;
+}
+
+void refuse_ended(const session::SessionRecord& record, const std::string& verb) {
+  if (record.state == session::State::awaiting_approval) session::refuse_waiting(record, verb);
+  std::string how = name_of(record.state);
+  if (record.commit) how += " as " + record.commit->hex();
+  throw Error(Errc::wrong_state, "cannot " + verb + " session " + record.id.text() + ": it is already " + how + " (" +
+                                     name_of(record.reason) + ")");
+}
+
+api::CommitAnswer late_commit_answer(const session::SessionRecord& record) {
+  if (record.state != session::State::committed) refuse_ended(record, "commit");
+  return {.state = record.state,
+          .reason = record.reason,
+          .commit = record.commit,
+          .result = std::nullopt,
+          .expires = std::nullopt,
+          .counts = record.counts.value_or(session::ChangeCounts{}),
+          .conflicts = {},
+          .omitted = {},
+          .warning = "the session was committed before"};
+}
+
+api::RollbackAnswer late_rollback_answer(const session::SessionRecord& record) {
+  if (record.state != session::State::rolled_back) refuse_ended(record, "roll back");
+  return {.state = record.state, .reason = record.reason, .warning = "the session was rolled back before"};
+}
+
+api::Answer finish_session(session::Session& session, const api::FinishRequest& request, const std::string& who,
+                           std::string warning) {
+  if (!request.image.empty() || !request.trigger_id.empty()) session.identify(request.image, request.trigger_id);
+  if (request.reason == session::Reason::success) {
+    const session::CommitOutcome outcome = session.commit({.message = request.message,
+                                                           .exit_code = request.exit_code,
+                                                           .reason = request.reason,
+                                                           .by_hand = false,
+                                                           .who = who});
+    api::CommitAnswer answer = commit_answer(session, outcome);
+    answer.warning = std::move(warning);
+    return answer;
+  }
+  session.rollback(request.reason, request.exit_code, who, request.keep_result);
+  const session::SessionRecord record = session.record();
+  return api::RollbackAnswer{.state = record.state, .reason = record.reason, .warning = std::move(warning)};
+}
+
+// Whatever ended it before has decided.
+api::Answer late_finish_answer(const session::SessionRecord& record, const api::FinishRequest& request) {
+  if (request.reason == session::Reason::success) return late_commit_answer(record);
+  return late_rollback_answer(record);
+}
+
+api::DiffEnd send_diff(session::Session& session, const storage::Repository& repository,
+                       const api::DiffRequest& request, const SendPart& send_part) {
+  session::Preview preview = session.preview();
+  send_trees(preview.before, preview.after, &session.quarantine(), repository, request, send_part);
+  return {.omitted = std::move(preview.omitted)};
+}
+
+api::DiffEnd send_sealed_diff(const session::SessionRecord& record, const storage::Repository& repository,
+                              const api::DiffRequest& request, const SendPart& send_part) {
+  const session::SessionResult sealed = session::sealed_result(repository.objects(), record);
+  return send_trees(sealed.base_tree, sealed.tree, nullptr, repository, request, send_part);
+}
+
+int exit_status_of(const api::CommitAnswer& answer) {
+  if (!answer.conflicts.empty()) return kExitConflict;
+  return answer.result ? kExitAwaitsApproval : kExitSuccess;
+}
+
+std::vector<session::RepoPath> parse_paths(const std::vector<std::string>& texts) {
+  if (texts.empty()) throw Error(Errc::bad_request, "no path was given");
+  std::vector<session::RepoPath> paths;
+  for (const std::string& text : texts) paths.push_back(session::RepoPath::parse(text, "PATH"));
+  return paths;
+}
+
+const char* changing_verb_of(const api::Request& request) {
+  return std::visit(Overloaded{
+                        [](const api::DiscardRequest&) { return "discarded changes"; },
+                        [](const api::UpdateRequest&) { return "updated it"; },
+                        [](const api::CommitRequest&) { return "finished it"; },
+                        [](const api::FinishRequest&) { return "finished it"; },
+                        [](const api::RollbackRequest&) { return static_cast<const char*>(nullptr); },
+                        [](const api::StatusRequest&) { return static_cast<const char*>(nullptr); },
+                        [](const api::DiffRequest&) { return static_cast<const char*>(nullptr); },
+                        [](const api::UnmountRequest&) { return static_cast<const char*>(nullptr); },
+                        [](const api::ChangesRequest&) { return static_cast<const char*>(nullptr); },
+                        [](const api::ReadFileRequest&) { return static_cast<const char*>(nullptr); },
+                        // The caller notes a series of these once.
+                        [](const api::WriteFileRequest&) { return static_cast<const char*>(nullptr); },
+                        [](const api::RemoveFileRequest&) { return static_cast<const char*>(nullptr); },
+                        [](const api::TrafficRequest&) { return static_cast<const char*>(nullptr); },
+                    },
+                    request);
+}
+
+api::UpdateAnswer update_answer(const session::UpdateOutcome& outcome) {
+  return {.base = outcome.base, .merged = outcome.merged, .conflicts = outcome.conflicts};
+}
+
+}  // namespace escrow::daemon

@@ -1,0 +1,55 @@
+// What the API's requests mean for a session object in this process, mounted or not: shared by the host process and by
+// commands that act on a detached session. No state.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "api/protocol.h"
+#include "session/session.h"
+#include "storage/repository.h"
+
+namespace escrow::daemon {
+
+using SendPart = std::function<void(const api::Answer&)>;
+
+// Record, head and staged bytes; with `with_changes` also what a commit would do and leave out.
+api::SessionView view_of(session::Session& session, session::Attachment attachment, bool with_changes);
+
+// How much was denied in the session.
+api::DenialView denials_of(const session::SessionCatalog& catalog, const session::SessionId& id);
+
+api::CommitAnswer commit_answer(const session::Session& session, const session::CommitOutcome& outcome);
+// The same of a session that had been sealed before.
+api::CommitAnswer commit_answer(const session::SessionRecord& record, const session::CommitOutcome& outcome);
+// What a session that has ended, or awaits approval, answers to a request that comes late or twice: its outcome when
+// it is the one that was asked for, Error{wrong_state} otherwise.
+api::CommitAnswer late_commit_answer(const session::SessionRecord& record);
+api::RollbackAnswer late_rollback_answer(const session::SessionRecord& record);
+// Ends an open session as the request says; the gate is sealed, or nobody uses its file system.
+api::Answer finish_session(session::Session& session, const api::FinishRequest& request, const std::string& who,
+                           std::string warning);
+api::Answer late_finish_answer(const session::SessionRecord& record, const api::FinishRequest& request);
+[[noreturn]] void refuse_ended(const session::SessionRecord& record, const std::string& verb);
+
+// What a command that commits exits with.
+int exit_status_of(const api::CommitAnswer& answer);
+
+api::DiffEnd send_diff(session::Session& session, const storage::Repository& repository,
+                       const api::DiffRequest& request, const SendPart& send_part);
+
+// What approving the session would commit.
+api::DiffEnd send_sealed_diff(const session::SessionRecord& record, const storage::Repository& repository,
+                              const api::DiffRequest& request, const SendPart& send_part);
+
+// Each checked; throws Error{bad_request}.
+std::vector<session::RepoPath> parse_paths(const std::vector<std::string>& texts);
+
+// What is to be read in the history of a session for a request that changes what is in it, or seals it; null: it does
+// not.
+const char* changing_verb_of(const api::Request& request);
+
+api::UpdateAnswer update_answer(const session::UpdateOutcome& outcome);
+
+}  // namespace escrow::daemon

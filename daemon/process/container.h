@@ -1,0 +1,75 @@
+// A command in a container over a session's mount: what becomes of a CommandSpec, and how it really ended.
+//
+// The runtime's own command line is the process that `escrow run` watches; the container is not below it, so its end is
+// asked of the runtime, and what still runs is taken away. A stop from outside is a cancellation whatever the container
+// makes of the signal. Not thread-safe. Throws Error{bad_request}, {not_found} and {unavailable} before anything is
+// opened. Sources: docker-run(1), podman-run(1).
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/process/command_spec.h"
+#include "daemon/process/container_runtime.h"
+#include "daemon/process/memory_watch.h"
+#include "session/clock.h"
+
+namespace escrow::daemon {
+
+struct ContainerOptions {
+  std::string image;
+  std::string runtime = "auto";
+  std::string pull = "missing";
+  std::string mountpoint;                    // in the container
+  std::string network;                       // "none", "host"; empty: the runtime's default
+  std::vector<std::string> runtime_arguments;
+  std::optional<uid_t> uid;  // whom the command runs as; else as the image says
+  std::optional<gid_t> gid;
+};
+
+class Container {
+ public:
+  // Finds the runtime and the image, and pulls it where that is asked for.
+  explicit Container(const ContainerOptions& options);
+
+  // Goes into the audit record.
+  const std::string& image_digest() const noexcept { return image_.digest; }
+  // Who its command runs as, and so whose the repository's files should be.
+  uid_t uid() const noexcept { return uid_; }
+  gid_t gid() const noexcept { return gid_; }
+
+  struct View {
+    std::string session;
+    std::string host_mountpoint;
+    std::string directory;  // of the session
+    bool read_only = false;
+    std::uint64_t processes = 0;           // of the container, at once
+    std::vector<std::string> environment;  // of the command
+  };
+  // Makes of a command (which may be empty: the image's own) one in a container; also how it is taken away should
+  // everything else be killed.
+  void wrap(CommandSpec& spec, const View& view);
+  // Once the runtime's program has ended: corrects `end` to how the container ended, and removes it. One that still
+  // runs has what is left of its time of grace, or where nobody has told it to end yet, all of it.
+  void settle(CommandEnd& end, std::chrono::milliseconds grace) const;
+
+ private:
+  void take_user(const std::string& user);
+  void take_end(const ContainerRuntime::State& state, CommandEnd& end) const;
+  void check_image(const ContainerRuntime::State& state) const;
+
+  const ContainerOptions options_;  // constant, as what follows but for name_ and started_
+  const ContainerRuntime runtime_;
+  const ContainerRuntime::Image image_;
+  uid_t uid_ = 0;
+  gid_t gid_ = 0;
+  std::string name_;
+  session::Timestamp started_;
+  std::unique_ptr<MemoryWatch> memory_;  // null: the runtime says it itself
+};
+
+}  // namespace escrow::daemon

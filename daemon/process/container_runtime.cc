@@ -1,0 +1,166 @@
+#include "daemon/process/container_runtime.h"
+
+#include <csignal>
+#include <cstdlib>
+#include <sstream>
+#include <vector>
+
+#include "api/container_api.h"
+#include "daemon/process/container_verdict.h"
+#include "daemon/process/program_output.h"
+#include "session/error.h"
+
+namespace escrow::daemon {
+namespace {
+
+using session::Errc;
+using session::Error;
+
+// Empty, or why it cannot be used. Docker's client answers without its server, so it is asked for the server's version.
+std::string obstacle_of(const std::string& program) {
+  const std::string format = program == "docker" ? "{{.Server.Version}}" : "{{.Client.Version}}";
+  const ProgramOutput answer = run_program({program, "version", "--format", format});
+  return answer.status == 0 ? "" : answer.complaint();
+}
+
+bool names_nothing(const ProgramOutput& answer) {
+  for (const char* words : {"No such", "no such", "not known"})
+    if (answer.err.find(words) != std::string::npos) return true;
+  return false;
+}
+
+[[noreturn]] void complain(const std::string& program, const std::string& what, const ProgramOutput& answer) {
+  throw Error(Errc::unavailable, program + " could not " + what + ": " + answer.complaint());
+}
+
+// The content of the first regular file of a tar archive; tar(5).
+std::string first_file_of(const std::string& archive) {
+  constexpr std::size_t kBlock = 512, kSizeAt = 124, kSizeLength = 12, kTypeAt = 156;
+  for (std::size_t at = 0; at + kBlock <= archive.size();) {
+    const char type = archive[at + kTypeAt];
+    const std::size_t size = std::strtoull(archive.substr(at + kSizeAt, kSizeLength).c_str(), nullptr, 8);
+    at += kBlock;
+    if (type == '0' || type == 0) return archive.substr(at, size);
+    at += (size + kBlock - 1) / kBlock * kBlock;
+  }
+  return {};
+}
+
+// With its fraction: what happened within the last second counts.
+std::string seconds_text(const session::Timestamp& time) {
+  std::string fraction = std::to_string(time.nanoseconds);
+  return std::to_string(time.seconds) + "." + std::string(9 - fraction.size(), '0') + fraction;
+}
+
+}  // namespace
+
+ContainerRuntime::ContainerRuntime(const std::string& wanted) {
+  const std::vector<std::string> candidates =
+      wanted == "auto" ? std::vector<std::string>{"docker", "podman"} : std::vector<std::string>{wanted};
+  std::string obstacles;
+  for (const std::string& candidate : candidates) {
+    const std::string obstacle = obstacle_of(candidate);
+    if (obstacle.empty()) {
+      program_ = candidate;
+      return;
+    }
+    obstacles += (obstacles.empty() ? "" : "; ") + candidate + ": " + obstacle;
+  }
+  throw Error(Errc::unavailable, "no container can be started (" + obstacles +
+                                     "); install and start docker or podman, or get the right to use it");
+}
+
+ContainerRuntime::Image ContainerRuntime::image(const std::string& name, Pull pull) const {
+  const std::vector<std::string> ask = {program_, "image", "inspect", "--format",
+                                        "{{.Id}}|{{.Config.User}}|{{range .RepoDigests}}{{.}} {{end}}", "--", name};
+  ProgramOutput answer = run_program(ask);
+  if (answer.status != 0 && names_nothing(answer) && pull == Pull::missing) {
+    const ProgramOutput pulled = run_program({program_, "pull", "--quiet", "--", name});
+    if (pulled.status != 0) complain(program_, "pull the image " + name, pulled);
+    answer = run_program(ask);
+  }
+  if (answer.status != 0 && names_nothing(answer)) {
+    throw Error(Errc::not_found, program_ + " has no image " + name + "; pull it, or leave out --pull never");
+  }
+  if (answer.status != 0) complain(program_, "look at the image " + name, answer);
+  std::istringstream line(answer.out);
+  Image image;
+  std::string digests;
+  std::getline(line, image.id, '|');
+  std::getline(line, image.user, '|');
+  std::getline(line, digests, ' ');
+  if (!image.id.starts_with("sha256:")) image.id.insert(0, "sha256:");
+  while (!digests.empty() && digests.back() == '\n') digests.pop_back();
+  image.digest = digests.empty() ? name + "@" + image.id : digests;
+  return image;
+}
+
+std::string ContainerRuntime::file_of(const Image& image, const std::string& path) const {
+  const ProgramOutput made = run_program({program_, "create", "--network", "none", image.id, "/nothing"});
+  std::istringstream lines(made.out);
+  std::string container;
+  if (made.status != 0 || !(lines >> container)) complain(program_, "look into the image " + image.digest, made);
+  std::vector<std::string> copy = {program_, "cp", container + ":" + path, "-"};
+  if (program_ == "docker") copy.insert(copy.begin() + 2, "--follow-link");  // podman does so unasked
+  const ProgramOutput archive = run_program(copy);
+  remove(container);
+  return archive.status == 0 ? first_file_of(archive.out) : std::string();
+}
+
+std::optional<ContainerRuntime::State> ContainerRuntime::state(const std::string& container) const {
+  const ProgramOutput answer =
+      run_program({program_, "container", "inspect", "--format",
+                   "{{.State.Status}} {{.State.Running}} {{.State.OOMKilled}} {{.State.ExitCode}} {{.Image}} "
+                   "{{.Config.StopSignal}}", container});
+  if (answer.status != 0 && names_nothing(answer)) return std::nullopt;
+  if (answer.status != 0) complain(program_, "say how the container " + container + " ended", answer);
+  std::istringstream line(answer.out);
+  std::string status, running, out_of_memory, stop_signal;
+  State state;
+  line >> status >> running >> out_of_memory >> state.exit_code >> state.image >> stop_signal;
+  if (!state.image.starts_with("sha256:")) state.image.insert(0, "sha256:");
+  state.stop_signal = api::signal_number(stop_signal);
+  state.has_started = status != "created" && status != "configured" && status != "initialized";
+  state.is_running = running == "true";
+  state.ran_out_of_memory = out_of_memory == "true";
+  return state;
+}
+
+int ContainerRuntime::stopped_by(const std::string& container, const session::Timestamp& since,
+                                 int its_stop_signal) const {
+  const bool is_docker = program_ == "docker";
+  std::vector<std::string> ask = {program_, "events", "--since", seconds_text(since), "--filter",
+                                  "container=" + container};
+  const auto add = [&](std::initializer_list<std::string> more) { ask.insert(ask.end(), more); };
+  // Without an end docker would wait for more; podman 4.3 shows nothing with one.
+  if (is_docker) add({"--until", seconds_text(session::SystemClock().now())});
+  else add({"--stream=false"});
+  // Podman does not tell the signal.
+  add({"--format", is_docker ? "{{.Action}} {{index .Actor.Attributes \"signal\"}}" : "{{.Status}}"});
+  const ProgramOutput answer = run_program(ask);
+  if (answer.status != 0) complain(program_, "tell what became of the container " + container, answer);
+  std::istringstream lines(answer.out);
+  for (std::string text; std::getline(lines, text);) {
+    std::istringstream words(text);
+    std::string action;
+    int number = 0;
+    words >> action >> number;
+    if (action == "stop") return SIGTERM;
+    if (action != "kill") continue;
+    if (!is_docker) return SIGTERM;
+    if (asks_to_end(number, its_stop_signal)) return number;
+  }
+  return 0;
+}
+
+void ContainerRuntime::stop(const std::string& container, std::chrono::milliseconds grace) const {
+  const auto seconds = std::chrono::ceil<std::chrono::seconds>(grace).count();
+  run_program({program_, "stop", "--time", std::to_string(seconds), container});
+}
+
+void ContainerRuntime::remove(const std::string& container) const {
+  const ProgramOutput answer = run_program({program_, "rm", "--force", "--volumes", container});
+  if (answer.status != 0 && !names_nothing(answer)) complain(program_, "remove the container " + container, answer);
+}
+
+}  // namespace escrow::daemon

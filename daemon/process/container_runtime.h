@@ -1,0 +1,65 @@
+// docker or podman, by its own command line: what is asked of it and what its answers mean.
+//
+// Thread-safe; each call runs the program once or twice. Throws Error{unavailable} with the program's own complaint.
+// Sources: docker-image-inspect(1), docker-events(1) and their podman twins; docker's exit statuses 125 to 127.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "session/clock.h"
+
+namespace escrow::daemon {
+
+class ContainerRuntime {
+ public:
+  // "docker", "podman", or "auto": the first of the two that answers.
+  explicit ContainerRuntime(const std::string& wanted);
+
+  const std::string& program() const noexcept { return program_; }
+  // Podman keeps nothing of `podman stop`: a container that traps the signal and exits with 0 ended by itself. Only a
+  // stop signal that cannot be trapped tells them apart.
+  bool records_stops() const noexcept { return program_ == "docker"; }
+
+  // Podman 4.3 with conmon 2.1.6 notes it in a file that it does not read.
+  bool notices_lack_of_memory() const noexcept { return program_ == "docker"; }
+
+  struct Image {
+    std::string id;      // immutable: what is run
+    std::string digest;  // "name@sha256:..." of the manifest where the image came from a registry, else of its id
+    std::string user;    // that its containers run as: "", "1000", "1000:1000", "name"
+  };
+  enum class Pull { never, missing };
+  // Throws Error{not_found} for one that is not there.
+  Image image(const std::string& name, Pull pull) const;
+
+  // What a file of the image says, at most its first 1 MiB; empty: it is not there. A container is made for it, and
+  // never started.
+  std::string file_of(const Image& image, const std::string& path) const;
+
+  struct State {
+    bool is_running = false;
+    bool has_started = false;
+    bool ran_out_of_memory = false;
+    int exit_code = 0;
+    std::string image;    // its id
+    int stop_signal = 0;  // that it asks to be stopped with; 0: it does not say
+  };
+  // nullopt: there is no such container.
+  std::optional<State> state(const std::string& container) const;
+  // The signal by which somebody asked it to end through the runtime since then; 0: nobody did. Podman does not tell
+  // which signal it was: any counts.
+  int stopped_by(const std::string& container, const session::Timestamp& since, int its_stop_signal) const;
+
+  // With its own stop signal, and SIGKILL after `grace`.
+  void stop(const std::string& container, std::chrono::milliseconds grace) const;
+  // Kills it where it runs. One that is not there is no error.
+  void remove(const std::string& container) const;
+
+ private:
+  std::string program_;  // constant
+};
+
+}  // namespace escrow::daemon

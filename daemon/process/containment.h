@@ -1,0 +1,58 @@
+// Everything a command starts, held together so that nothing of it survives the command: private cgroups where the
+// machine has them to give, and always the process tree below this process, which becomes a subreaper. With a limit of
+// memory there is a cgroup that counts it; without one that counts processes, the limit of the command's user stands in
+// (RLIMIT_NPROC in setrlimit(2)), which root does not have.
+//
+// Owned by the supervisor of a run, which is single-threaded and has no other children. Throws nothing.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/process/cgroup.h"
+
+namespace escrow::daemon {
+
+inline constexpr std::uint64_t kDefaultProcesses = 4096;
+inline constexpr std::uint64_t kMostProcesses = 4'194'304;  // that a kernel can have
+
+class Containment {
+ public:
+  enum class Method { cgroup_if_possible, process_tree };
+
+  struct Limits {
+    std::optional<std::uint64_t> memory_bytes;
+    std::uint64_t processes = 0;    // at once, threads included; 0: as many as the machine lets its user have
+    bool needs_processes = false;   // they were asked for: without a way to limit them the command is not run
+  };
+  // `user` is the command's.
+  Containment(Method method, const Limits& limits, uid_t user);
+  explicit Containment(Method method) : Containment(method, Limits{}, 0) {}
+
+  // Why a limit cannot be kept; empty: they are, or there were to be none.
+  const std::string& failure() const noexcept { return failure_; }
+
+  // For the command, between fork and exec. Async-signal-safe. 0, or the errno that keeps it from its limits.
+  int enter() const noexcept;
+  std::vector<std::string> cgroup_paths() const;
+
+  // Ends everything, and reaps it. Returns who survived `patience`.
+  std::vector<pid_t> end_all(std::chrono::milliseconds patience);
+  // Whether the kernel killed in it because the memory was used up.
+  bool ran_out_of_memory() const;
+  // Whether it was refused a process because there were too many.
+  bool ran_out_of_processes() const;
+
+ private:
+  std::vector<std::unique_ptr<Cgroup>> cgroups_;
+  std::optional<std::uint64_t> users_processes_;  // of the command's user, with those it has already
+  std::string failure_;
+};
+
+}  // namespace escrow::daemon

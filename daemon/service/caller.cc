@@ -1,0 +1,90 @@
+#include "daemon/service/caller.h"
+
+#include <pwd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "api/bearer_token.h"
+#include "api/problem.h"
+#include "daemon/host/config.h"
+
+namespace escrow::daemon {
+
+namespace {
+
+bool has(const std::vector<std::string>& principals, const std::string& principal) {
+  return std::find(principals.begin(), principals.end(), principal) != principals.end();
+}
+
+// The user and group that files of a principal belong to.
+void find_account(Caller& caller) {
+  static constexpr std::string_view kUser = "user:";
+  caller.uid = caller.gid = kOverflowId;
+  if (!caller.principal.starts_with(kUser)) return;
+  std::array<char, 16384> buffer;
+  passwd entry{};
+  passwd* found = nullptr;
+  const std::string name = caller.principal.substr(kUser.size());
+  ::getpwnam_r(name.c_str(), &entry, buffer.data(), buffer.size(), &found);
+  if (found == nullptr) return;
+  caller.uid = found->pw_uid;
+  caller.gid = found->pw_gid;
+}
+
+// Of a local peer.
+bool is_operator(const EscrowdConfig& config, const Caller& caller) {
+  const bool is_named = has(config.operators, caller.principal);
+  if (caller.uid == 0) return is_named && caller.has_our_rights;
+  return is_named || (caller.uid == ::geteuid() && caller.has_our_rights);
+}
+
+}  // namespace
+
+std::string principal_of_token(const EscrowdConfig& config, std::string_view token) {
+  const std::string hash = api::hash_token(token);
+  std::string found;
+  for (const auto& [principal, hashes] : config.tokens) {
+    for (const std::string& known : hashes) {
+      if (api::is_same_hash(known, hash)) found = principal;
+    }
+  }
+  return found;
+}
+
+Caller caller_of(const EscrowdConfig& config, const api::HttpRequest& request) {
+  const api::LocalPeer& peer = request.peer;
+  Caller caller{.principal = request.principal, .uid = peer.uid, .gid = peer.gid};
+  if (caller.principal.empty()) {
+    caller.principal = principal_of(caller.uid);
+    caller.groups = peer.groups;
+    caller.has_our_rights = peer.has_our_rights;
+    caller.is_operator = is_operator(config, caller);
+  } else {
+    find_account(caller);
+    caller.has_our_rights = caller.is_operator = has(config.operators, caller.principal);
+  }
+  caller.is_reviewer = has(config.reviewers, caller.principal);
+  return caller;
+}
+
+void check_operator(const EscrowdConfig& config, const Caller& caller, const std::string& verb) {
+  if (caller.is_operator) return;
+  std::string why = caller.principal + " is no operator; only operators " + verb + " repositories";
+  if (has(config.operators, caller.principal)) {
+    why += ", and " + caller.principal + " is one only with the capabilities of this service and in its PID and user "
+           "namespaces; ask from there";
+  } else if (caller.uid == 0) {
+    why += "; where root is to be one, the configuration has \"operators\": [\"" + caller.principal + "\"]";
+  }
+  throw api::Problem(api::ProblemCode::forbidden, why);
+}
+
+bool may_run_as(const EscrowdConfig& config, const Caller& caller, const std::string& committer) {
+  if (committer == caller.principal || caller.is_operator) return true;
+  const auto granted = config.run_as.find(caller.principal);
+  return granted != config.run_as.end() && has(granted->second, committer);
+}
+
+}  // namespace escrow::daemon

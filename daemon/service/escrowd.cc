@@ -1,0 +1,209 @@
+#include "daemon/service/escrowd.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+
+#include "api/service_manager.h"
+#include "daemon/host/spdlog_log.h"
+#include "daemon/process/descriptor_limit.h"
+#include "daemon/process/exit_status.h"
+#include "daemon/service/http/service_routes.h"
+#include "daemon/service/http/service_run_routes.h"
+#include "daemon/service/idempotency.h"
+#include "daemon/service/imports/caller_files.h"
+#include "daemon/service/sessions/mount_host.h"
+#include "daemon/service/upkeep_process.h"
+#include "session/error.h"
+
+namespace escrow::daemon {
+
+using session::Errc;
+using session::Error;
+
+namespace {
+
+constexpr std::chrono::milliseconds kTidyEvery{2'000};
+constexpr int kTidiesToRecovery = 30;
+// Other requests wait for each such transaction, and come in between.
+constexpr std::size_t kForgottenAtOnce = 256;
+constexpr std::chrono::milliseconds kForgettingPause{10};
+constexpr ConcurrencyLimit::Number kMostLongVerbs{.all = 64, .of_one = 48};
+
+FileDescriptor take_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGINT, SIGTERM}) sigaddset(&set, signal);
+  sigprocmask(SIG_BLOCK, &set, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  return FileDescriptor(signalfd(-1, &set, SFD_CLOEXEC));
+}
+
+// Made (0700) when it is missing; one service at a time has it.
+FileDescriptor lock_state(const std::string& directory) {
+  const auto refuse = [&](const std::string& why) {
+    throw Error(Errc::unavailable, "cannot use the state directory " + directory + ": " + why);
+  };
+  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) refuse(std::strerror(errno));
+  FileDescriptor lock(open((directory + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock) refuse(std::strerror(errno));
+  // The process's own (fcntl(2)): one of flock(2) would live on in a child that was being made as it was killed.
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  if (fcntl(lock.get(), F_SETLK, &whole) != 0) refuse("another escrowd uses it; stop that one, or choose another");
+  return lock;
+}
+
+api::HttpServer::Options server_options(const EscrowdConfig& config, int given_socket) {
+  api::HttpServer::Options options;
+  options.socket = config.socket;
+  options.given_socket = given_socket;
+  options.group = config.socket_group;
+  options.max_body_bytes = config.max_body_bytes;
+  options.content_directory = config.state_directory;
+  options.max_content_bytes = config.max_content_bytes;
+  options.max_connections = config.max_connections;
+  options.idle_timeout = std::chrono::milliseconds(config.idle_timeout_ms);
+  options.request_timeout = std::chrono::milliseconds(config.request_timeout_ms);
+  options.tcp.address = config.listen;
+  options.tcp.certificate = config.tls_certificate;
+  options.tcp.key = config.tls_key;
+  options.tcp.principal_of_token = [&config](std::string_view token) { return principal_of_token(config, token); };
+  return options;
+}
+
+// Of what is configured and cannot be had.
+void warn_of(const EscrowdConfig& config, session::Log& log) {
+  if (geteuid() == 0 && config.operators.empty() && config.repositories.empty()) {
+    log.write(session::LogLevel::warning,
+              "operators: nobody is one, so nobody can register repositories; \"repositories\" of the configuration "
+              "does that, too, and \"operators\": [\"user:root\"] makes root of this machine one");
+  }
+  if (config.source_roots.empty()) return;
+  if (const std::string why = CallerFiles::why_only_own(); !why.empty()) {
+    log.write(session::LogLevel::warning, "source_roots: " + why);
+  }
+}
+
+}  // namespace
+
+Escrowd::Escrowd(const EscrowdConfig& config)
+    : config_(config),
+      given_socket_(api::take_service_manager_socket()),
+      log_(make_log(config.verbose)),
+      signals_(take_signals()),
+      repository_roots_(config_.repository_roots, "repository_roots"),
+      mount_roots_(config_.mount_roots, "mount_roots"),
+      source_roots_(config_.source_roots, "source_roots"),
+      state_lock_(lock_state(config_.state_directory)),
+      store_(config_.state_directory + "/escrowd.db"),
+      event_log_(config_.state_directory + "/events.db"),
+      time_(store_, boot_clock_, clock_),
+      repositories_(config_, store_, repository_roots_, *log_),
+      hosts_(config_, store_, mount_roots_, *log_),
+      sessions_(config_, repositories_, hosts_, store_, metrics_, clock_, time_),
+      runs_(config_, repositories_, sessions_, store_, clock_) {
+  warn_of(config_, *log_);
+  allow_many_descriptors();  // one for each connection and several for each mount
+  runs_.forget_unborn();
+  sessions_.forget_unborn();
+  hosts_.take_up(repositories_);
+  events_ = std::make_unique<ServiceEvents>(event_log_, repositories_, clock_, *log_);
+  leases_ = std::make_unique<ServiceLeases>(store_, sessions_, time_, *log_);
+  long_verbs_ = std::make_unique<AsyncRequests>(
+      config_, kMostLongVerbs, [this](api::Call& call) { return accepted(config_, sessions_, call); });
+  add_service_routes(router_, {.config = config_, .repositories = repositories_, .sessions = sessions_,
+                               .store = store_, .time = time_, .events = *events_, .long_verbs = *long_verbs_,
+                               .source_roots = source_roots_, .stopping = stopping_});
+  add_run_routes(router_, {.config = config_, .runs = runs_, .store = store_, .time = time_});
+  router_.observe([this](const std::string& method, const std::string& route, unsigned status, double seconds) {
+    metrics_.add_request(method, route, status, seconds);
+  });
+  if (config_.volume_plugin) {
+    volumes_ = std::make_unique<VolumePlugin>(config_, repositories_, sessions_, store_, *log_);
+  }
+  server_ = std::make_unique<api::HttpServer>(
+      server_options(config_, given_socket_),
+      [this](const api::HttpRequest& request) { return router_.answer(request); }, *log_);
+}
+
+Escrowd::~Escrowd() {
+  api::tell_service_manager("STOPPING=1");
+  stopping_.begin(std::chrono::milliseconds(config_.stop_grace_ms));
+  save_time();
+}
+
+bool Escrowd::is_told_to_stop(std::chrono::milliseconds within) {
+  pollfd watched{signals_.get(), POLLIN, 0};
+  return poll(&watched, 1, static_cast<int>(within.count())) > 0;
+}
+
+void Escrowd::run() {
+  api::tell_service_manager("READY=1");
+  forget_old_requests();
+  for (int turn = 1; !is_told_to_stop(kTidyEvery); ++turn) {
+    repositories_.tidy();
+    runs_.reap();
+    hosts_.tidy();
+    if (volumes_) volumes_->reap();
+    if (turn % kTidiesToRecovery != 0) continue;
+    repositories_.recover();
+    save_time();
+    forget_old_requests();
+  }
+}
+
+void Escrowd::save_time() noexcept {
+  try {
+    time_.save();
+  } catch (const std::exception& failure) {
+    log_->write(session::LogLevel::warning,
+                std::string("how far leases and deadlines have come is not kept: ") + failure.what());
+  }
+}
+
+void Escrowd::forget_old_requests() noexcept {
+  try {
+    const std::int64_t before_s = time_.now_ms() / 1000 - kIdempotencySeconds;
+    while (store_.forget_requests(before_s, kForgottenAtOnce) && !is_told_to_stop(kForgettingPause)) {
+    }
+  } catch (const std::exception& failure) {
+    log_->write(session::LogLevel::warning,
+                std::string("answers to requests with a key are kept for longer than a day: ") + failure.what());
+  }
+}
+
+int run_escrowd(int argc, char** argv) {
+  try {
+    if (argc == 2 && std::strcmp(argv[1], kRunHostArgument) == 0) return run_host();
+    if (argc == 2 && std::strcmp(argv[1], kMountHostArgument) == 0) return run_mount_host();
+    if (argc == 3 && (argv[1] == kGcVerb || argv[1] == kVerifyVerb)) return run_upkeep(argv[1], argv[2]);
+    int exit_status = kExitSuccess;
+    const std::optional<EscrowdInvocation> invocation = parse_escrowd_arguments(argc, argv, exit_status);
+    if (!invocation) return exit_status;
+    if (invocation->check_only) {
+      warn_of(invocation->config, *make_log(false));
+      return kExitSuccess;
+    }
+    Escrowd service(invocation->config);
+    service.run();
+    return kExitSuccess;
+  } catch (const Error& error) {
+    std::fprintf(stderr, "escrowd: %s\n", error.what());
+    return exit_status_of(error.code());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "escrowd: internal error: %s\n", error.what());
+    return kExitEscrowFailed;
+  }
+}
+
+}  // namespace escrow::daemon

@@ -1,0 +1,75 @@
+// escrowd: the service from its configuration to its end, one member after the other. One per process.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "api/http_server.h"
+#include "api/metrics.h"
+#include "api/router.h"
+#include "daemon/import/allowed_roots.h"
+#include "daemon/process/file_descriptor.h"
+#include "daemon/process/shutdown_deadline.h"
+#include "daemon/service/async_requests.h"
+#include "daemon/service/escrowd_config.h"
+#include "daemon/service/runs/service_runs.h"
+#include "daemon/service/service_repositories.h"
+#include "daemon/service/service_time.h"
+#include "daemon/service/sessions/session_hosts.h"
+#include "daemon/service/sessions/service_events.h"
+#include "daemon/service/sessions/service_leases.h"
+#include "daemon/service/sessions/service_sessions.h"
+#include "daemon/service/volumes/volume_plugin.h"
+#include "session/boot_clock.h"
+#include "session/clock.h"
+#include "session/log.h"
+#include "storage/event_log.h"
+#include "storage/service_store.h"
+
+namespace escrow::daemon {
+
+class Escrowd {
+ public:
+  // Serves from here on; takes up the sessions that a service before this one had mounted. Throws Error.
+  explicit Escrowd(const EscrowdConfig& config);
+  // Drains: requests under way are answered, gc, verify and imports only for as long as the configuration's
+  // stop_grace_ms; mounts are taken away, sessions stay open and detached. Runs go on.
+  ~Escrowd();
+
+  // Until SIGTERM or SIGINT; keeps the repositories tidy meanwhile.
+  void run();
+
+ private:
+  bool is_told_to_stop(std::chrono::milliseconds within);
+  void forget_old_requests() noexcept;
+  void save_time() noexcept;
+
+  const EscrowdConfig config_;
+  const int given_socket_;  // on which the service manager listens for it; -1: none
+  std::unique_ptr<session::Log> log_;
+  FileDescriptor signals_;  // blocked in every thread, read here
+  AllowedRoots repository_roots_, mount_roots_, source_roots_;
+  FileDescriptor state_lock_;  // held while the service lives
+  storage::ServiceStore store_;
+  storage::EventLog event_log_;
+  session::SystemClock clock_;
+  session::SystemBootClock boot_clock_;
+  ServiceTime time_;
+  ShutdownDeadline stopping_;
+  ServiceRepositories repositories_;
+  SessionHosts hosts_;
+  api::Metrics metrics_;
+  ServiceSessions sessions_;
+  std::unique_ptr<ServiceEvents> events_;
+  std::unique_ptr<ServiceLeases> leases_;
+  std::unique_ptr<AsyncRequests> long_verbs_;
+  ServiceRuns runs_;
+  api::Router router_;
+  std::unique_ptr<api::HttpServer> server_;
+  std::unique_ptr<VolumePlugin> volumes_;  // null: there is none
+};
+
+// The whole program: its exit status (exit_status.h).
+int run_escrowd(int argc, char** argv);
+
+}  // namespace escrow::daemon

@@ -1,0 +1,198 @@
+#include "daemon/service/escrowd_config.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+
+#include "api/bearer_token.h"
+#include "api/request_fields.h"
+#include "api/tcp_address.h"
+#include "daemon/import/allowed_roots.h"
+#include "daemon/process/exit_status.h"
+#include "session/error.h"
+#include "session/session_record.h"
+
+namespace escrow::daemon {
+
+using session::Errc;
+using session::Error;
+
+namespace {
+
+constexpr std::size_t kMaxConfigBytes = std::size_t{1} << 20;
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMaxConfigBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file.is_open() || file.bad()) {
+    throw Error(Errc::bad_request, "cannot read the configuration " + path + ": " + std::strerror(errno));
+  }
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > kMaxConfigBytes) throw Error(Errc::bad_request, "the configuration " + path + " is over 1 MiB");
+  return text;
+}
+
+std::optional<VolumePluginConfig> volume_plugin_of(api::RequestFields& fields) {
+  std::optional<api::RequestFields> given = fields.object("volume_plugin");
+  if (!given) return std::nullopt;
+  VolumePluginConfig plugin;
+  plugin.socket = given->text("socket").value_or(plugin.socket);
+  plugin.runtimes = given->texts("runtimes").value_or(plugin.runtimes);
+  plugin.lost_after_ms = given->number("lost_after_ms", 0, 86'400'000).value_or(plugin.lost_after_ms);
+  given->refuse_others();
+  return plugin;
+}
+
+EscrowdConfig read_config(const std::string& path) {
+  EscrowdConfig config;
+  api::RequestFields fields(read_file(path), "the configuration " + path);
+  config.socket = fields.text("socket").value_or(config.socket);
+  config.socket_group = fields.text("socket_group").value_or("");
+  config.listen = fields.text("listen").value_or("");
+  config.tls_certificate = fields.text("tls_certificate").value_or("");
+  config.tls_key = fields.text("tls_key").value_or("");
+  config.tokens = fields.texts_map("tokens");
+  config.state_directory = fields.text("state_directory").value_or(config.state_directory);
+  config.repository_roots = fields.texts("repository_roots").value_or(config.repository_roots);
+  config.mount_roots = fields.texts("mount_roots").value_or(config.mount_roots);
+  config.source_roots = fields.texts("source_roots").value_or(config.source_roots);
+  config.repositories = fields.text_map("repositories");
+  config.operators = fields.texts("operators").value_or(config.operators);
+  config.reviewers = fields.texts("reviewers").value_or(config.reviewers);
+  config.run_as = fields.texts_map("run_as");
+  config.host_network = fields.texts("host_network").value_or(config.host_network);
+  config.max_runs = fields.number("max_runs", 0, 100'000).value_or(config.max_runs);
+  config.max_processes = fields.number("max_processes", 1, kMostProcesses).value_or(config.max_processes);
+  config.keep_runs = fields.number("keep_runs", 0, 1'000'000).value_or(config.keep_runs);
+  config.max_output_bytes = fields.number("max_output_bytes", 0, 1ull << 40).value_or(config.max_output_bytes);
+  config.four_eyes = fields.flag("four_eyes").value_or(false);
+  config.max_body_bytes = fields.number("max_body_bytes", 1024, 1u << 30).value_or(config.max_body_bytes);
+  config.max_content_bytes =
+      fields.number("max_content_bytes", 0, std::uint64_t{1} << 50).value_or(config.max_content_bytes);
+  config.max_connections = fields.number("max_connections", 1, 1'000'000).value_or(config.max_connections);
+  config.idle_timeout_ms = fields.number("idle_timeout_ms", 1, 86'400'000).value_or(config.idle_timeout_ms);
+  config.request_timeout_ms = fields.number("request_timeout_ms", 1, 86'400'000).value_or(config.request_timeout_ms);
+  config.stop_grace_ms = fields.number("stop_grace_ms", 0, 86'400'000).value_or(config.stop_grace_ms);
+  config.volume_plugin = volume_plugin_of(fields);
+  config.verbose = fields.flag("verbose").value_or(false);
+  fields.refuse_others();
+  return config;
+}
+
+void check_absolute(const std::string& path, const std::string& what) {
+  if (!path.starts_with('/')) {
+    throw Error(Errc::bad_request, "the configuration's \"" + what + "\" is not an absolute path: '" + path + "'");
+  }
+}
+
+[[noreturn]] void refuse(const std::string& why) { throw Error(Errc::bad_request, "the configuration's " + why); }
+
+void check_tcp(const EscrowdConfig& config) {
+  for (const auto& [principal, hashes] : config.tokens) {
+    session::check_principal(principal, "\"tokens\"");
+    for (const std::string& hash : hashes) {
+      if (!api::is_token_hash(hash)) refuse("\"tokens\" has '" + hash + "'; escrowd --make-token makes a hash");
+    }
+  }
+  const bool has_tls = !config.tls_certificate.empty();
+  if (has_tls != !config.tls_key.empty()) refuse("\"tls_certificate\" and \"tls_key\" are only of use together");
+  if (has_tls) api::check_tls_files(config.tls_certificate, config.tls_key);
+  if (config.listen.empty()) return;
+  const api::TcpAddressKind kind = api::kind_of_tcp_address(config.listen);
+  if (kind == api::TcpAddressKind::none) refuse("\"listen\" is not a numeric ADDRESS:PORT: '" + config.listen + "'");
+  if (kind == api::TcpAddressKind::network && !has_tls) {
+    refuse("\"listen\" is " + config.listen + ", where tokens could be read on their way; give \"tls_certificate\" and "
+           "\"tls_key\", or listen on 127.0.0.1");
+  }
+  if (config.tokens.empty()) refuse("\"listen\" is of no use without \"tokens\": nobody could come in");
+}
+
+void check_volume_plugin(const VolumePluginConfig& plugin) {
+  check_absolute(plugin.socket, "volume_plugin.socket");
+  for (const std::string& runtime : plugin.runtimes) {
+    if (runtime.starts_with("unix:///")) continue;
+    refuse("\"volume_plugin.runtimes\" has '" + runtime + "'; a runtime is unix:///PATH");
+  }
+}
+
+int print_new_token() {
+  const std::string token = api::make_token();
+  std::printf("token %s\nhash  %s\n", token.c_str(), api::hash_token(token).c_str());
+  return kExitSuccess;
+}
+
+}  // namespace
+
+bool is_repository_name(const std::string& name) {
+  static constexpr std::size_t kMaxName = 64;
+  const auto is_fine = [](char letter) {
+    return (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') || (letter >= '0' && letter <= '9') ||
+           letter == '-' || letter == '_' || letter == '.';
+  };
+  return !name.empty() && name.size() <= kMaxName && name.front() != '.' &&
+         std::all_of(name.begin(), name.end(), is_fine);
+}
+
+void check_config(const EscrowdConfig& config) {
+  check_absolute(config.socket, "socket");
+  check_absolute(config.state_directory, "state_directory");
+  check_tcp(config);
+  if (config.volume_plugin) check_volume_plugin(*config.volume_plugin);
+  for (const auto& [name, path] : config.repositories) {
+    if (!is_repository_name(name)) refuse("\"repositories\" has '" + name + "', which is not " + kRepositoryNames);
+    check_absolute(path, "repositories." + name);
+  }
+  for (const std::string& principal : config.operators) session::check_principal(principal, "\"operators\"");
+  for (const std::string& principal : config.reviewers) session::check_principal(principal, "\"reviewers\"");
+  for (const std::string& principal : config.host_network) session::check_principal(principal, "\"host_network\"");
+  for (const auto& [principal, committers] : config.run_as) {
+    session::check_principal(principal, "\"run_as\"");
+    for (const std::string& committer : committers) session::check_principal(committer, "\"run_as\"");
+  }
+  AllowedRoots(config.repository_roots, "repository_roots");
+  AllowedRoots(config.mount_roots, "mount_roots");
+  AllowedRoots(config.source_roots, "source_roots");
+}
+
+std::optional<EscrowdInvocation> parse_escrowd_arguments(int argc, char** argv, int& exit_status) {
+  CLI::App app("Serves Escrow's sessions to orchestrators: HTTP with JSON on a Unix socket or over TLS", "escrowd");
+  std::string file, socket, state, plugin;
+  EscrowdInvocation invocation;
+  bool verbose = false, make_token = false;
+  app.add_option("--config", file, "The configuration, a JSON file")->envname("ESCROWD_CONFIG")->type_name("FILE");
+  app.add_option("--socket", socket, "Where to listen")->envname("ESCROWD_SOCKET")->type_name("PATH");
+  app.add_option("--state-directory", state, "What the service keeps")->envname("ESCROWD_STATE_DIRECTORY")
+      ->type_name("DIR");
+  app.add_option("--volume-plugin", plugin, "Serve container volumes there")->envname("ESCROWD_VOLUME_PLUGIN")
+      ->type_name("PATH");
+  app.add_flag("--check-config", invocation.check_only, "Say what is wrong with the configuration, and leave");
+  app.add_flag("--make-token", make_token, "Print a new token for a client, and its hash for \"tokens\", and leave");
+  app.add_flag("--verbose", verbose, "Log everything");
+  app.set_version_flag("--version", std::string("escrowd ") + ESCROW_VERSION);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    exit_status = app.exit(error) == 0 ? kExitSuccess : kExitUsage;
+    return std::nullopt;
+  }
+  if (make_token) {
+    exit_status = print_new_token();
+    return std::nullopt;
+  }
+  if (!file.empty()) invocation.config = read_config(file);
+  if (!socket.empty()) invocation.config.socket = socket;
+  if (!state.empty()) invocation.config.state_directory = state;
+  if (!plugin.empty()) {
+    if (!invocation.config.volume_plugin) invocation.config.volume_plugin.emplace();
+    invocation.config.volume_plugin->socket = plugin;
+  }
+  if (verbose) invocation.config.verbose = true;
+  check_config(invocation.config);
+  return invocation;
+}
+
+}  // namespace escrow::daemon

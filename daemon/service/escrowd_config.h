@@ -1,0 +1,70 @@
+// What the administrator says about escrowd: a JSON file, the environment, and flags, each over the one before.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/process/containment.h"
+
+namespace escrow::daemon {
+
+// The Docker volume plugin (volume_plugin.h).
+struct VolumePluginConfig {
+  std::string socket = "/run/docker/plugins/escrow.sock";
+  std::vector<std::string> runtimes = {"unix:///run/docker.sock", "unix:///run/podman/podman.sock"};
+  std::uint64_t lost_after_ms = 60'000;  // after which a container of which nobody knows how it ended is given up
+};
+
+struct EscrowdConfig {
+  std::string socket = "/run/escrowd/escrowd.sock";
+  std::string socket_group;                    // empty: this process's group
+  std::string listen;                          // ADDRESS:PORT; empty: no TCP
+  std::string tls_certificate, tls_key;        // PEM files; empty: without TLS, on a loopback address only
+  std::map<std::string, std::vector<std::string>> tokens;  // principal -> the hashes of the tokens it may come with
+  std::string state_directory = "/var/lib/escrowd";
+  std::vector<std::string> repository_roots;   // below which repositories may be registered
+  std::vector<std::string> mount_roots;        // below which sessions may be mounted
+  std::vector<std::string> source_roots;       // below which callers may name directories to be imported
+  std::map<std::string, std::string> repositories;  // name -> path, registered at the start
+  std::vector<std::string> operators;          // principals, "user:NAME" (caller.h)
+  std::vector<std::string> reviewers;
+  std::map<std::string, std::vector<std::string>> run_as;  // principal -> the committers it may name; as users
+                                                              // of this machine they may run its commands, too
+  std::vector<std::string> host_network;       // principals whose runs may use the machine's network; operators' may
+  std::size_t max_runs = 32;                   // of a principal, at once
+  std::uint64_t max_processes = kDefaultProcesses;  // of a run, at once, threads included
+  std::size_t keep_runs = 1000;                // of a principal that have ended; the oldest ones are freed
+  std::uint64_t max_output_bytes = std::uint64_t{1} << 20;  // kept of each stream of a run
+  bool four_eyes = false;                      // a reviewer had no part in what is reviewed (service_reviews.cc)
+  std::size_t max_body_bytes = std::size_t{1} << 20;
+  std::uint64_t max_content_bytes = std::uint64_t{1} << 30;  // of a PUT or an archive
+  std::size_t max_connections = 2048;
+  std::uint64_t idle_timeout_ms = 60'000;
+  std::uint64_t request_timeout_ms = 30'000;
+  std::uint64_t stop_grace_ms = 30'000;        // after SIGTERM, for gc, verify and imports; then they are broken off
+  std::optional<VolumePluginConfig> volume_plugin;  // nullopt: there is none
+  bool verbose = false;
+};
+
+struct EscrowdInvocation {
+  EscrowdConfig config;
+  bool check_only = false;  // --check-config
+};
+
+// nullopt: what was asked for (--help, --version, --make-token) is printed already, or the command line is wrong and
+// `exit_status` says so. Throws Error{bad_request} naming the file and the member that is wrong.
+std::optional<EscrowdInvocation> parse_escrowd_arguments(int argc, char** argv, int& exit_status);
+
+// A repository's name is part of URLs and of log lines.
+bool is_repository_name(const std::string& name);
+inline constexpr const char* kRepositoryNames = "1 to 64 letters, digits, '-', '_' or '.', the first of them no '.'";
+
+// Throws Error{bad_request} naming the member: a path that is not absolute, a principal that is none,
+// a TCP address that would send tokens in the clear.
+void check_config(const EscrowdConfig& config);
+
+}  // namespace escrow::daemon

@@ -1,0 +1,88 @@
+// The part of ServiceEvents that tells: what a client that follows is sent.
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "api/json_document.h"
+#include "daemon/service/sessions/service_events.h"
+
+namespace escrow::daemon {
+
+using storage::EventLog;
+using namespace std::chrono_literals;
+
+namespace {
+
+// Shows a client that has gone, and tells the others how far they are.
+constexpr auto kHeartbeat = 15s;
+constexpr std::size_t kEventsAtOnce = 64, kPartBytes = 65536;
+
+// One client. Used by one thread at a time.
+class Follower {
+ public:
+  Follower(const EventLog& log, const Caller& caller, ServiceEvents::Wanted wanted)
+      : log_(log), caller_(caller), wanted_(std::move(wanted)), at_(wanted_.last_event_id.value_or(log_.last())) {
+    // An id of another log: the state directory was lost.
+    if (at_ > log_.last()) add_gap(log_.last());
+    part_ += "retry: 1000\n";
+    add_position();
+  }
+
+  // What a client gets with the header of the answer.
+  std::string take_part() {
+    sent_ = std::chrono::steady_clock::now();
+    return std::exchange(part_, {});
+  }
+
+  api::Stream::Part next(bool is_last) {
+    std::vector<EventLog::Event> events;
+    if (log_.last() > at_) events = log_.after(at_, kEventsAtOnce);
+    if (!events.empty() && events.front().number > at_ + 1) add_gap(events.front().number - 1);
+    for (const EventLog::Event& event : events) {
+      if (part_.size() > kPartBytes) break;
+      at_ = event.number;
+      if (is_wanted(event)) add(std::to_string(event.number), event.type, event.document);
+    }
+    if (part_.empty() && (is_last || std::chrono::steady_clock::now() - sent_ > kHeartbeat)) add_position();
+    if (part_.empty()) return {};
+    return {.bytes = take_part(), .is_end = false};
+  }
+
+ private:
+  bool is_wanted(const EventLog::Event& event) const {
+    const bool may_see =
+        event.session.empty() || caller_.may_review() || event.issuer == caller_.principal;
+    return may_see && (wanted_.repository.empty() || wanted_.repository == event.repository) &&
+           (wanted_.session.empty() || wanted_.session == event.session);
+  }
+
+  void add(const std::string& id, const std::string& type, const std::string& document) {
+    part_ += "id: " + id + "\nevent: " + type + "\ndata: " + document + "\n\n";
+  }
+  // Moves a client on without an event.
+  void add_position() { part_ += "id: " + std::to_string(at_) + "\n\n"; }
+  // What lies behind the client's position up to `until` is not kept any more.
+  void add_gap(std::int64_t until) {
+    api::JsonObject document;
+    document.number("after", static_cast<std::uint64_t>(at_)).number("until", static_cast<std::uint64_t>(until));
+    add(std::to_string(until), "gap", document.text());
+    at_ = until;
+  }
+
+  const EventLog& log_;  // self-locking
+  const Caller caller_;
+  const ServiceEvents::Wanted wanted_;
+  std::int64_t at_;      // the last event that was told, or need not be
+  std::string part_;
+  std::chrono::steady_clock::time_point sent_;
+};
+
+}  // namespace
+
+api::Stream ServiceEvents::stream(const Caller& caller, const Wanted& wanted) const {
+  const auto follower = std::make_shared<Follower>(log_, caller, wanted);
+  return {.head = {.status = 200, .content_type = "text/event-stream", .body = follower->take_part(), .headers = {}},
+          .next = [follower](bool is_last) { return follower->next(is_last); }};
+}
+
+}  // namespace escrow::daemon

@@ -1,0 +1,126 @@
+#include "daemon/service/http/service_file_routes.h"
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <utility>
+
+#include "api/problem.h"
+#include "api/resources.h"
+
+namespace escrow::daemon {
+
+using api::Call;
+using api::HttpReply;
+using api::HttpResponse;
+using api::Problem;
+using api::ProblemCode;
+
+namespace {
+
+constexpr std::size_t kPartBytes = 256 * 1024;
+// How long another request may have the session while a content is on its way.
+constexpr auto kPatience = std::chrono::seconds(30);
+
+// A content, part by part, that is sent while others may use the session: it is held for a part only, and a content
+// that was changed meanwhile is broken off. Used by one thread at a time.
+class Content {
+ public:
+  Content(ServiceSessions& sessions, Caller caller, const Call& call, ServiceSessions::Side side)
+      : sessions_(sessions),
+        caller_(std::move(caller)),
+        session_(call.parameters[0]),
+        path_(call.parameters[1]),
+        side_(side),
+        first_(sessions_.read_file(caller_, session_, path_, side_, 0, kPartBytes)),
+        at_(first_.bytes.size()) {}
+
+  const ServiceSessions::FilePart& first() const { return first_; }
+  bool is_whole() const { return at_ == first_.size_bytes; }
+  std::string take_first() { return std::exchange(first_.bytes, {}); }
+
+  api::Stream::Part next(bool is_last) {
+    try {
+      ServiceSessions::FilePart part = sessions_.read_file(caller_, session_, path_, side_, at_, kPartBytes);
+      if (is_last) throw session::Error(session::Errc::unavailable, "the service stops");
+      if (part.version != first_.version || part.bytes.empty()) {
+        throw session::Error(session::Errc::busy, "the file was changed while it was read");
+      }
+      at_ += part.bytes.size();
+      progress_ = std::chrono::steady_clock::now();
+      return {.bytes = std::move(part.bytes), .is_end = is_whole()};
+    } catch (const Problem& problem) {
+      const bool is_late = std::chrono::steady_clock::now() - progress_ > kPatience;
+      if (problem.problem() != ProblemCode::busy || is_late || is_last) throw;
+      return {};
+    }
+  }
+
+ private:
+  ServiceSessions& sessions_;  // self-locking
+  const Caller caller_;
+  const std::string session_, path_;
+  const ServiceSessions::Side side_;
+  ServiceSessions::FilePart first_;
+  std::uint64_t at_;
+  std::chrono::steady_clock::time_point progress_ = std::chrono::steady_clock::now();
+};
+
+Caller caller(const ServiceParts& parts, const Call& call) {
+  return caller_of(parts.config, call.request);
+}
+
+HttpReply get_file(const ServiceParts& parts, Call& call) {
+  const std::string side = call.query.take("side").value_or("session");
+  call.query.refuse_others();
+  if (side != "base" && side != "session") {
+    throw Problem(ProblemCode::invalid_value, "\"side\" is base or session", {{"field", "side"}});
+  }
+  const auto content = std::make_shared<Content>(
+      parts.sessions, caller(parts, call), call,
+      side == "base" ? ServiceSessions::Side::base : ServiceSessions::Side::session);
+  char mode[16];
+  std::snprintf(mode, sizeof mode, "%06o", static_cast<unsigned>(content->first().mode));
+  HttpResponse response{.status = 200,
+                        .content_type = "application/octet-stream",
+                        .body = content->take_first(),
+                        .headers = {{"Escrow-Mode", mode},
+                                    {"Escrow-Size", std::to_string(content->first().size_bytes)}}};
+  if (content->is_whole()) return response;
+  return api::Stream{.head = std::move(response), .next = [content](bool is_last) { return content->next(is_last); }};
+}
+
+HttpReply put_file(const ServiceParts& parts, Call& call) {
+  const std::optional<std::string> mode = call.query.take("mode");
+  call.query.refuse_others();
+  if (mode && *mode != "100644" && *mode != "100755") {
+    throw Problem(ProblemCode::invalid_value, "\"mode\" is 100644 or 100755", {{"field", "mode"}});
+  }
+  const ServiceSessions::Written written =
+      parts.sessions.write_file(caller(parts, call), call.parameters[0], call.parameters[1],
+                                call.request.content->descriptor(),
+                                mode ? std::optional(*mode == "100755") : std::nullopt);
+  return HttpResponse{.status = written.is_new ? 201u : 200u, .content_type = "application/json",
+                      .body = api::to_json(written.file), .headers = {}};
+}
+
+HttpReply delete_file(const ServiceParts& parts, Call& call) {
+  call.query.refuse_others();
+  const api::FileResource file =
+      parts.sessions.remove_file(caller(parts, call), call.parameters[0], call.parameters[1]);
+  return HttpResponse{.status = 200, .content_type = "application/json", .body = api::to_json(file), .headers = {}};
+}
+
+}  // namespace
+
+void add_file_routes(api::Router& router, const ServiceParts& parts) {
+  const auto add = [&](const char* method, HttpReply (*handler)(const ServiceParts&, Call&)) {
+    router.add(method, "/v1/sessions/{session}/files/{path}",
+               [parts, handler](Call& call) { return handler(parts, call); });
+  };
+  add("GET", get_file);
+  add("PUT", put_file);
+  add("DELETE", delete_file);
+}
+
+}  // namespace escrow::daemon

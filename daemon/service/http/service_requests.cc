@@ -1,0 +1,331 @@
+#include "daemon/service/http/service_requests.h"
+
+#include <set>
+#include <utility>
+
+#include "api/problem.h"
+#include "api/request_fields.h"
+#include "daemon/process/confinement.h"
+#include "daemon/service/http/request_options.h"
+
+namespace escrow::daemon {
+
+using api::Problem;
+using api::ProblemCode;
+using api::RequestFields;
+using session::Reason;
+
+namespace {
+
+constexpr std::size_t kMaxPath = 4096;
+constexpr std::size_t kMaxMessage = 65536;
+constexpr std::size_t kMaxLabels = 64;
+constexpr std::uint64_t kMaxPage = 1000;
+constexpr std::uint64_t kMaxTerm_ms = 366ull * 24 * 60 * 60 * 1000;
+constexpr std::uint64_t kMaxTime_ms = 30ull * 24 * 60 * 60 * 1000;
+constexpr std::uint64_t kMaxGrace_ms = 60'000;
+constexpr std::uint64_t kMinMemory = std::uint64_t{1} << 20;
+constexpr std::uint64_t kMaxMemory = std::uint64_t{1} << 60;
+constexpr std::uint64_t kMaxSince_ms = 1000ull * 366 * 24 * 60 * 60 * 1000;
+
+RequestFields fields_of(const api::HttpRequest& request) {
+  if (request.content || (!request.body.empty() && api::media_type(request.content_type) != "application/json")) {
+    throw Problem(ProblemCode::unsupported_media_type, "the body is '" + request.content_type +
+                                                           "'; send Content-Type: application/json");
+  }
+  return RequestFields(request.body, "the request");
+}
+
+// Text without a NUL and of a bounded size.
+std::string short_text(RequestFields& fields, const std::string& name, std::size_t most) {
+  std::string text = fields.text(name).value_or("");
+  if (text.size() > most) fields.refuse(name, "is longer than " + std::to_string(most) + " bytes");
+  if (text.find('\0') != std::string::npos) fields.refuse(name, "has a NUL byte");
+  return text;
+}
+
+// What is kept with the commit or the session and shown in lists.
+std::string audit_text(RequestFields& fields, const std::string& name) {
+  std::string text = short_text(fields, name, 1024);
+  try {
+    session::check_audit_value(text, "it");
+  } catch (const session::Error& error) {
+    fields.refuse(name, std::string("cannot be recorded: ") + error.what());
+  }
+  return text;
+}
+
+// Runs a check of the core, and says which field failed it.
+template <typename Check>
+auto checked(const RequestFields& fields, const std::string& name, Check check) {
+  try {
+    return check();
+  } catch (const session::Error& error) {
+    fields.refuse(name, std::string("is refused: ") + error.what());
+  }
+}
+
+std::map<std::string, std::string> labels_of(RequestFields& fields) {
+  std::map<std::string, std::string> labels = fields.text_map("labels");
+  if (labels.size() > kMaxLabels) fields.refuse("labels", "has more than 64 members");
+  for (const auto& [name, value] : labels) {
+    const bool fits = !name.empty() && name.size() <= 255 && value.size() <= 1024 &&
+                      name.find('\0') == std::string::npos && value.find('\0') == std::string::npos;
+    if (!fits) fields.refuse("labels", "has a name or value that is empty, too long or has a NUL byte");
+  }
+  return labels;
+}
+
+// What a session and a run are opened with alike.
+ServiceSessions::OpenRequest opening_of(RequestFields& fields, const api::HttpRequest& request) {
+  ServiceSessions::OpenRequest opening;
+  // What opens a session is also another route's: each has its own keys.
+  if (request.idempotency_key) opening.request_key = request.target + " " + *request.idempotency_key;
+  opening.repository = fields.required_text("repository");
+  opening.mountpoint = short_text(fields, "mountpoint", kMaxPath);
+  opening.external_id = audit_text(fields, "external_id");
+  opening.labels = labels_of(fields);
+  opening.lease_ms = fields.number("lease_ms", 1, kMaxTerm_ms).value_or(0);
+  opening.timeout_ms = fields.number("timeout_ms", 1, kMaxTerm_ms).value_or(0);
+  opening.session.umask = "077";
+  opening.session.symlinks = "contained";
+  read_session_request(fields, opening.session, {RequestPart::commit, RequestPart::view, RequestPart::mount});
+  return opening;
+}
+
+// Words of a command: not empty, without a NUL.
+std::vector<std::string> command_of(RequestFields& fields) {
+  std::vector<std::string> command = fields.texts("command").value_or(std::vector<std::string>());
+  if (command.empty() || command.front().empty()) fields.refuse("command", "is missing: a program and its arguments");
+  for (const std::string& word : command) {
+    if (word.find('\0') != std::string::npos) fields.refuse("command", "has a NUL byte");
+  }
+  return command;
+}
+
+std::vector<std::string> environment_of(RequestFields& fields) {
+  std::vector<std::string> environment;
+  for (const auto& [name, value] : fields.text_map("env")) {
+    const bool fits = !name.empty() && name.find('=') == std::string::npos && name.find('\0') == std::string::npos &&
+                      value.find('\0') == std::string::npos;
+    if (!fits) fields.refuse("env", "has a name that is empty or has a '=', or a NUL byte");
+    environment.push_back(name + "=" + value);
+  }
+  return environment;
+}
+
+// Where the page after another one begins; empty: at the first.
+std::string position_after(api::Query& query) {
+  const auto cursor = query.take("cursor");
+  if (!cursor) return {};
+  std::optional<std::string> position = api::decode_cursor(*cursor);
+  if (!position) throw Problem(ProblemCode::invalid_value, "this is no cursor of this API", {{"field", "cursor"}});
+  return *std::move(position);
+}
+
+std::size_t page_size(api::Query& query, std::size_t usual) {
+  return std::max<std::uint64_t>(1, query.take_number("limit", kMaxPage).value_or(usual));
+}
+
+// All but the state, of which sessions and runs have their own.
+ServiceSessions::Filter common_filter(api::Query& query) {
+  ServiceSessions::Filter filter;
+  filter.repository = query.take("repository");
+  filter.principal = query.take("principal");
+  filter.external_id = query.take("external_id");
+  for (const std::string& label : query.take_all("label")) {
+    const std::size_t colon = label.find(':');
+    if (colon == std::string::npos) {
+      throw Problem(ProblemCode::invalid_value, "\"label\" is NAME:VALUE, not '" + label + "'", {{"field", "label"}});
+    }
+    filter.labels[label.substr(0, colon)] = label.substr(colon + 1);
+  }
+  filter.after = position_after(query);
+  filter.limit = page_size(query, filter.limit);
+  query.refuse_others();
+  return filter;
+}
+
+}  // namespace
+
+ServiceSessions::OpenRequest read_open_request(const api::HttpRequest& request) {
+  RequestFields fields = fields_of(request);
+  ServiceSessions::OpenRequest opening = opening_of(fields, request);
+  opening.mount_options = read_mount_options(fields, opening.session);
+  fields.refuse_others();
+  return opening;
+}
+
+ServiceRuns::RunRequest read_run_request(const api::HttpRequest& request) {
+  RequestFields fields = fields_of(request);
+  ServiceRuns::RunRequest ordering;
+  ordering.opening = opening_of(fields, request);
+  ordering.opening.mount_options = mount_options_of(ordering.opening.session);
+  if (ordering.opening.lease_ms != 0) fields.refuse("lease_ms", "is not for runs: a run ends by itself");
+  ordering.mountpoint = std::move(ordering.opening.mountpoint);
+  ordering.command = command_of(fields);
+  ordering.environment = environment_of(fields);
+  ordering.timeout_ms = fields.number("timeout_ms", 1, kMaxTime_ms);
+  ordering.grace_ms = fields.number("grace_ms", 0, kMaxGrace_ms);
+  ordering.memory_bytes = fields.number("memory_bytes", kMinMemory, kMaxMemory);
+  ordering.max_processes = fields.number("max_processes", 1, kMostProcesses);
+  ordering.confined = fields.flag("confined").value_or(true);
+  const std::string network = fields.text("network").value_or("none");
+  if (network != "none" && network != "host") fields.refuse("network", "is neither none nor host");
+  ordering.network = network == "host";
+  fields.refuse_others();
+  if (ordering.confined) {
+    checked(fields, "command", [&] { check_sandbox_command(ordering.command, ordering.environment); });
+  }
+  if (ordering.mountpoint.empty()) return ordering;
+  if (!ordering.confined) fields.refuse("mountpoint", "is for confined commands: where they see the session");
+  checked(fields, "mountpoint", [&] { check_sandbox_mountpoint(ordering.mountpoint); });
+  return ordering;
+}
+
+ServiceSessions::Filter read_filter(api::Query& query) {
+  const auto name = query.take("state");
+  const std::optional<session::State> state = name ? session::state_from_name(*name) : std::nullopt;
+  if (name && !state) {
+    throw Problem(ProblemCode::invalid_value, "there is no state '" + *name + "'", {{"field", "state"}});
+  }
+  ServiceSessions::Filter filter = common_filter(query);
+  filter.state = state;
+  return filter;
+}
+
+ServiceRuns::Filter read_run_filter(api::Query& query) {
+  const auto name = query.take("state");
+  if (name && *name != "running" && *name != "ended") {
+    throw Problem(ProblemCode::invalid_value, "\"state\" is running or ended", {{"field", "state"}});
+  }
+  return {.has_ended = name ? std::optional(*name == "ended") : std::nullopt, .common = common_filter(query)};
+}
+
+ServiceSessions::FinishRequest read_finish_request(const api::HttpRequest& request) {
+  RequestFields fields = fields_of(request);
+  const auto exit_code = fields.number("exit_code", 0, 255);
+  const auto signal = fields.number("signal", 1, 64);
+  const std::optional<bool> cancelled = fields.flag("cancelled"), timed_out = fields.flag("timed_out");
+  ServiceSessions::FinishRequest ending{.message = short_text(fields, "message", kMaxMessage)};
+  if (cancelled && !*cancelled) fields.refuse("cancelled", "can only be true");
+  if (timed_out && !*timed_out) fields.refuse("timed_out", "can only be true");
+  fields.refuse_others();
+  if (exit_code.has_value() + signal.has_value() + cancelled.has_value() + timed_out.has_value() != 1) {
+    throw Problem(ProblemCode::bad_request,
+                  "exactly one of \"exit_code\", \"signal\", \"cancelled\" and \"timed_out\" says how the work ended");
+  }
+  if (exit_code) {
+    ending.reason = *exit_code == 0 ? Reason::success : Reason::exit_status;
+    ending.exit_code = static_cast<int>(*exit_code);
+  } else if (signal) {
+    ending.reason = Reason::signal;
+    ending.exit_code = 128 + static_cast<int>(*signal);
+  } else {
+    ending.reason = cancelled ? Reason::cancelled : Reason::timed_out;
+  }
+  return ending;
+}
+
+Approving read_approving(const api::HttpRequest& request) {
+  RequestFields fields = fields_of(request);
+  Approving approving{.result = fields.required_text("result"),
+                      .comment = audit_text(fields, "comment"),
+                      .message = short_text(fields, "message", kMaxMessage)};
+  if (!session::ObjectId::from_hex(approving.result)) fields.refuse("result", "is not the whole id of a result");
+  fields.refuse_others();
+  return approving;
+}
+
+std::string read_rejecting(const api::HttpRequest& request) {
+  RequestFields fields = fields_of(request);
+  std::string comment = audit_text(fields, "comment");
+  fields.refuse_others();
+  return comment;
+}
+
+Registering read_registering(const api::HttpRequest& request) {
+  RequestFields fields = fields_of(request);
+  Registering registering{.name = fields.required_text("name"), .path = short_text(fields, "path", kMaxPath)};
+  registering.create = fields.flag("create").value_or(false);
+  registering.branch = short_text(fields, "branch", kMaxPath);
+  if (!registering.create && registering.path.empty()) fields.refuse("path", "is missing");
+  if (!registering.create && !registering.branch.empty()) fields.refuse("branch", "is for a repository that is made");
+  fields.refuse_others();
+  return registering;
+}
+
+std::vector<std::string> read_discarding(const api::HttpRequest& request) {
+  RequestFields fields = fields_of(request);
+  std::vector<std::string> paths = fields.texts("paths").value_or(std::vector<std::string>());
+  if (paths.empty()) fields.refuse("paths", "is missing: what is to be taken back");
+  fields.refuse_others();
+  return paths;
+}
+
+std::set<session::State> read_states(const std::string& text) {
+  std::set<session::State> states;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
+    const std::string name = text.substr(at, end - at);
+    const std::optional<session::State> state = session::state_from_name(name);
+    if (!state) throw Problem(ProblemCode::invalid_value, "there is no state '" + name + "'", {{"field", "states"}});
+    states.insert(*state);
+    at = end + 1;
+  }
+  return states;
+}
+
+ServiceSessions::AuditWanted read_audit_wanted(api::Query& query) {
+  ServiceSessions::AuditWanted wanted;
+  if (const auto id = query.take("session")) {
+    wanted.filter.session = session::SessionId::parse(*id);
+    if (!wanted.filter.session) {
+      throw Problem(ProblemCode::invalid_value, "'" + *id + "' is no id of a session", {{"field", "session"}});
+    }
+  }
+  wanted.filter.branch = query.take("branch").value_or("");
+  if (const auto states = query.take("states")) wanted.filter.states = read_states(*states);
+  if (const auto since = query.take_number("since_ms", kMaxSince_ms)) {
+    wanted.filter.since = std::chrono::milliseconds(*since);
+  }
+  wanted.after = position_after(query);
+  wanted.limit = page_size(query, wanted.limit);
+  query.refuse_others();
+  return wanted;
+}
+
+ServiceSessions::Mounting read_mounting(const api::HttpRequest& request) {
+  RequestFields fields = fields_of(request);
+  ServiceSessions::Mounting mounting{.mountpoint = fields.required_text("mountpoint"), .mount_options = {}};
+  SessionRequest session;
+  read_session_request(fields, session, {RequestPart::mount});
+  mounting.mount_options = read_mount_options(fields, session);
+  fields.refuse_others();
+  return mounting;
+}
+
+std::string read_message(const api::HttpRequest& request) {
+  RequestFields fields = fields_of(request);
+  std::string message = short_text(fields, "message", kMaxMessage);
+  fields.refuse_others();
+  return message;
+}
+
+bool read_keep_result(const api::HttpRequest& request) {
+  RequestFields fields = fields_of(request);
+  const bool keep = fields.flag("keep_result").value_or(false);
+  fields.refuse_others();
+  return keep;
+}
+
+std::uint64_t read_lease(const api::HttpRequest& request) {
+  RequestFields fields = fields_of(request);
+  const std::uint64_t lease_ms = fields.number("lease_ms", 1, kMaxTerm_ms).value_or(0);
+  fields.refuse_others();
+  return lease_ms;
+}
+
+void read_nothing(const api::HttpRequest& request) { fields_of(request).refuse_others(); }
+
+}  // namespace escrow::daemon

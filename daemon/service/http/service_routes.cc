@@ -1,0 +1,363 @@
+#include "daemon/service/http/service_routes.h"
+
+#include <charconv>
+#include <chrono>
+#include <set>
+#include <utility>
+
+#include "api/json_document.h"
+#include "api/problem.h"
+#include "api/resources.h"
+#include "daemon/service/http/service_file_routes.h"
+#include "daemon/service/http/service_import_routes.h"
+#include "daemon/service/http/service_requests.h"
+#include "daemon/service/http/service_upkeep_routes.h"
+#include "daemon/service/idempotency.h"
+
+namespace escrow::daemon {
+
+using api::Call;
+using api::HttpReply;
+using api::HttpResponse;
+using api::Problem;
+using api::ProblemCode;
+using session::State;
+
+namespace {
+
+constexpr std::uint64_t kApiVersion = 1;  // as `escrow version --json` has it
+constexpr std::uint64_t kMaxWait_ms = 300'000;
+constexpr std::uint64_t kMaxPage = 1000;
+constexpr const char* kUsualBranch = "main";
+
+Caller caller(const ServiceParts& parts, const Call& call) {
+  return caller_of(parts.config, call.request);
+}
+
+HttpResponse ok(std::string body) {
+  return {.status = 200, .content_type = "application/json", .body = std::move(body), .headers = {}};
+}
+
+HttpResponse created(std::string body, const std::string& location) {
+  return {.status = 201, .content_type = "application/json", .body = std::move(body),
+          .headers = {{"Location", location}}};
+}
+
+// ---- The service itself.
+
+HttpReply health(const ServiceParts&, Call& call) {
+  call.query.refuse_others();
+  return ok(api::JsonObject().text("status", "ok").text() + "\n");
+}
+
+HttpReply ready(const ServiceParts& parts, Call& call) {
+  call.query.refuse_others();
+  std::string failed;
+  for (const auto& entry : parts.repositories.list()) {
+    if (!entry.context) failed += (failed.empty() ? "" : ", ") + entry.name;
+  }
+  if (!failed.empty()) throw Problem(ProblemCode::unavailable, "these repositories cannot be used: " + failed);
+  return ok(api::JsonObject().text("status", "ready").text() + "\n");
+}
+
+HttpReply metrics(const ServiceParts& parts, Call& call) {
+  call.query.refuse_others();
+  return parts.sessions.metrics();
+}
+
+HttpReply version(const ServiceParts&, Call& call) {
+  call.query.refuse_others();
+  return ok(api::JsonObject().text("version", ESCROW_VERSION).number("api", kApiVersion).text() + "\n");
+}
+
+HttpReply follow_events(const ServiceParts& parts, Call& call) {
+  ServiceEvents::Wanted wanted{.repository = call.query.take("repository").value_or(""),
+                               .session = call.query.take("session").value_or(""),
+                               .last_event_id = {}};
+  call.query.refuse_others();
+  const std::string& id = call.request.last_event_id;
+  if (!id.empty()) {
+    std::int64_t number = 0;
+    const auto [end, error] = std::from_chars(id.data(), id.data() + id.size(), number);
+    if (error != std::errc() || end != id.data() + id.size() || number < 0) {
+      throw Problem(ProblemCode::invalid_value, "the Last-Event-ID is none that this service gave",
+                    {{"field", "Last-Event-ID"}});
+    }
+    wanted.last_event_id = number;
+  }
+  return parts.events.stream(caller(parts, call), wanted);
+}
+
+// ---- Repositories.
+
+api::RepositoryResource repository_resource(const ServiceRepositories::Entry& entry) {
+  api::RepositoryResource resource{.name = entry.name, .path = entry.path, .default_branch = {}, .error = entry.error};
+  if (entry.context) resource.default_branch = entry.context->repository().references().default_branch();
+  return resource;
+}
+
+HttpReply list_repositories(const ServiceParts& parts, Call& call) {
+  call.query.refuse_others();
+  std::vector<api::RepositoryResource> resources;
+  for (const auto& entry : parts.repositories.list()) resources.push_back(repository_resource(entry));
+  return ok(api::to_json(resources));
+}
+
+// Of a repository that is to be made, and has no place yet.
+std::string place_of(const ServiceParts& parts, const std::string& name) {
+  for (const auto& entry : parts.repositories.list()) {
+    if (entry.name == name) return entry.path;
+  }
+  if (!parts.config.repository_roots.empty()) return parts.config.repository_roots.front() + "/" + name + ".git";
+  throw Problem(ProblemCode::forbidden, "the configuration of this service has no repository_roots, so there is no "
+                                        "place for repositories; add one", {{"field", "path"}});
+}
+
+HttpReply add_repository(const ServiceParts& parts, Call& call) {
+  call.query.refuse_others();
+  const Caller who = caller(parts, call);
+  check_operator(parts.config, who, "register");
+  const Registering registering = read_registering(call.request);
+  const std::string path = registering.path.empty() ? place_of(parts, registering.name) : registering.path;
+  std::optional<std::string> branch;
+  if (registering.create) branch = registering.branch.empty() ? kUsualBranch : registering.branch;
+  const auto added = parts.repositories.add(registering.name, path, who.principal, branch);
+  parts.events.follow_repositories();
+  api::RepositoryResource resource = repository_resource(parts.repositories.find(registering.name));
+  if (registering.create) resource.is_made = added.is_made;
+  const std::string body = api::to_json(resource);
+  return added.is_new ? created(body, "/v1/repositories/" + registering.name) : ok(body);
+}
+
+HttpReply branches(const ServiceParts& parts, Call& call) {
+  call.query.refuse_others();
+  const auto entry = parts.repositories.find(call.parameters[0]);
+  return ok(api::branches_json(entry.context->repository().branches()));
+}
+
+HttpReply log(const ServiceParts& parts, Call& call) {
+  const auto entry = parts.repositories.find(call.parameters[0]);
+  storage::Repository& repository = entry.context->repository();
+  const std::string branch = call.query.take("branch").value_or(repository.references().default_branch());
+  const std::string path = call.query.take("path").value_or("");
+  const std::size_t limit = std::max<std::uint64_t>(1, call.query.take_number("limit", kMaxPage).value_or(50));
+  const std::string cursor = call.query.take("cursor").value_or("");
+  call.query.refuse_others();
+  const std::optional<session::ObjectId> after = session::ObjectId::from_hex(cursor);
+  if (!cursor.empty() && !after) {
+    throw Problem(ProblemCode::invalid_value, "this is no cursor of this API", {{"field", "cursor"}});
+  }
+  std::vector<api::CommitResource> commits;
+  std::string next;
+  bool is_past = !after;
+  repository.log(branch, path, [&](const storage::LogEntry& one) {
+    if (!is_past) {
+      is_past = one.id == *after;
+      return true;
+    }
+    if (commits.size() == limit) {
+      next = commits.back().id.hex();
+      return false;
+    }
+    commits.push_back({.id = one.id, .commit = one.commit, .trailers = one.trailers});
+    return true;
+  });
+  if (!is_past) throw Problem(ProblemCode::invalid_value, "the cursor's commit is not here", {{"field", "cursor"}});
+  return ok(api::commits_json(commits, next));
+}
+
+// ---- Sessions.
+
+HttpReply open_session(const ServiceParts& parts, Call& call) {
+  call.query.refuse_others();
+  const api::SessionResource resource = parts.sessions.open(caller(parts, call), read_open_request(call.request));
+  return created(api::to_json(resource), "/v1/sessions/" + resource.view.record.id.text());
+}
+
+HttpReply list_sessions(const ServiceParts& parts, Call& call) {
+  const ServiceSessions::Page page = parts.sessions.list(caller(parts, call), read_filter(call.query));
+  return ok(api::to_json(page.sessions, page.next.empty() ? "" : api::encode_cursor(page.next)));
+}
+
+HttpReply get_session(const ServiceParts& parts, Call& call) {
+  const std::string with_changes = call.query.take("with_changes").value_or("false");
+  call.query.refuse_others();
+  if (with_changes != "true" && with_changes != "false") {
+    throw Problem(ProblemCode::invalid_value, "\"with_changes\" is true or false", {{"field", "with_changes"}});
+  }
+  const Caller who = caller(parts, call);
+  const std::string& id = call.parameters[0];
+  return ok(api::to_json(with_changes == "true" ? parts.sessions.status(who, id) : parts.sessions.get(who, id)));
+}
+
+// Answers when the session is in one of the states, or with the state it is in when the time is over.
+HttpReply wait_for_session(const ServiceParts& parts, Call& call) {
+  static const std::string kEnds = "awaiting_approval,committed,commit_failed,rolled_back";
+  const std::set<State> states = read_states(call.query.take("states").value_or(kEnds));
+  const std::uint64_t timeout = call.query.take_number("timeout_ms", kMaxWait_ms).value_or(30'000);
+  call.query.refuse_others();
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout);
+  api::Poll poll = [&sessions = parts.sessions, who = caller(parts, call), id = call.parameters[0], states,
+                    deadline](bool is_last) -> std::optional<HttpResponse> {
+    try {
+      const api::SessionResource now = sessions.get(who, id);
+      if (!is_last && !states.contains(now.view.record.state) && std::chrono::steady_clock::now() < deadline) {
+        return std::nullopt;
+      }
+      return ok(api::to_json(now));
+    } catch (...) {
+      return api::problem_of_current_exception();
+    }
+  };
+  if (std::optional<HttpResponse> response = poll(false)) return *std::move(response);
+  return poll;
+}
+
+HttpReply session_changes(const ServiceParts& parts, Call& call) {
+  call.query.refuse_others();
+  const api::ChangesAnswer found = parts.sessions.changes(caller(parts, call), call.parameters[0]);
+  return ok(api::changes_json(found.changes, found.omitted));
+}
+
+HttpReply session_diff(const ServiceParts& parts, Call& call) {
+  const std::string name = call.query.take("format").value_or("patch");
+  const std::string path = call.query.take("path").value_or("");
+  call.query.refuse_others();
+  api::DiffFormat format = api::DiffFormat::patch;
+  if (name == "stat") {
+    format = api::DiffFormat::stat;
+  } else if (name == "name_status") {
+    format = api::DiffFormat::name_status;
+  } else if (name != "patch") {
+    throw Problem(ProblemCode::invalid_value, "\"format\" is patch, stat or name_status", {{"field", "format"}});
+  }
+  return HttpResponse{.status = 200,
+                      .content_type = "text/x-diff",
+                      .body = parts.sessions.diff(caller(parts, call), call.parameters[0],
+                                                  {.format = format, .path = path}),
+                      .headers = {}};
+}
+
+HttpReply mount_session(const ServiceParts& parts, Call& call) {
+  call.query.refuse_others();
+  const ServiceSessions::Mounting mounting = read_mounting(call.request);
+  return ok(api::to_json(parts.sessions.mount(caller(parts, call), call.parameters[0], mounting)));
+}
+
+HttpReply unmount_session(const ServiceParts& parts, Call& call) {
+  call.query.refuse_others();
+  read_nothing(call.request);
+  return ok(api::to_json(parts.sessions.unmount(caller(parts, call), call.parameters[0])));
+}
+
+HttpReply update_session(const ServiceParts& parts, Call& call) {
+  call.query.refuse_others();
+  read_nothing(call.request);
+  const std::string& id = call.parameters[0];
+  return ok(api::to_json(parts.sessions.update(caller(parts, call), id), id) + "\n");
+}
+
+HttpReply discard_in_session(const ServiceParts& parts, Call& call) {
+  call.query.refuse_others();
+  const std::string& id = call.parameters[0];
+  const std::vector<std::string> paths = read_discarding(call.request);
+  return ok(api::to_json(parts.sessions.discard(caller(parts, call), id, paths), id) + "\n");
+}
+
+HttpReply renew_lease(const ServiceParts& parts, Call& call) {
+  call.query.refuse_others();
+  const std::uint64_t lease_ms = read_lease(call.request);
+  return ok(api::to_json(parts.sessions.renew(caller(parts, call), call.parameters[0], lease_ms)));
+}
+
+HttpReply finish_session(const ServiceParts& parts, Call& call) {
+  call.query.refuse_others();
+  const ServiceSessions::FinishRequest ending = read_finish_request(call.request);
+  return ok(api::to_json(parts.sessions.finish(caller(parts, call), call.parameters[0], ending)));
+}
+
+HttpReply commit_session(const ServiceParts& parts, Call& call) {
+  call.query.refuse_others();
+  const std::string message = read_message(call.request);
+  return ok(api::to_json(parts.sessions.commit(caller(parts, call), call.parameters[0], message)));
+}
+
+HttpReply roll_back_session(const ServiceParts& parts, Call& call) {
+  call.query.refuse_others();
+  const bool keep = read_keep_result(call.request);
+  return ok(api::to_json(parts.sessions.rollback(caller(parts, call), call.parameters[0], keep)));
+}
+
+HttpReply approve_session(const ServiceParts& parts, Call& call) {
+  call.query.refuse_others();
+  Approving approving = read_approving(call.request);
+  const session::Approval approval{.review = {.reviewer = {}, .comment = std::move(approving.comment)},
+                                   .result = std::move(approving.result),
+                                   .message = std::move(approving.message)};
+  return ok(api::to_json(parts.sessions.approve(caller(parts, call), call.parameters[0], approval)));
+}
+
+HttpReply reject_session(const ServiceParts& parts, Call& call) {
+  call.query.refuse_others();
+  const std::string comment = read_rejecting(call.request);
+  return ok(api::to_json(parts.sessions.reject(caller(parts, call), call.parameters[0], comment)));
+}
+
+}  // namespace
+
+HttpResponse accepted(const EscrowdConfig& config, ServiceSessions& sessions, const Call& call) noexcept {
+  try {
+    const std::string& id = call.parameters.at(0);
+    const Caller who = caller_of(config, call.request);
+    HttpResponse response = created(api::to_json(sessions.get(who, id)), "/v1/sessions/" + id);
+    response.status = 202;
+    return response;
+  } catch (...) {
+    return api::problem_of_current_exception();
+  }
+}
+
+void add_service_routes(api::Router& router, const ServiceParts& parts) {
+  const auto bound = [&parts](HttpReply (*handler)(const ServiceParts&, Call&)) -> api::Router::Handler {
+    return [parts, handler](Call& call) { return handler(parts, call); };
+  };
+  const auto get = [&](const char* pattern, auto handler) { router.add("GET", pattern, bound(handler)); };
+  const auto post = [&](const char* pattern, auto handler) {
+    router.add("POST", pattern, idempotent(parts.store, parts.time, parts.config, bound(handler)));
+  };
+  // With a preference for how long they may keep their client waiting.
+  const auto post_long = [&](const char* pattern, auto handler) {
+    router.add("POST", pattern,
+               parts.long_verbs.waiting(idempotent(parts.store, parts.time, parts.config, bound(handler))));
+  };
+  get("/v1/health", health);
+  get("/v1/ready", ready);
+  get("/v1/version", version);
+  get("/metrics", metrics);
+  get("/v1/events", follow_events);
+  get("/v1/repositories", list_repositories);
+  post("/v1/repositories", add_repository);
+  get("/v1/repositories/{repository}/branches", branches);
+  get("/v1/repositories/{repository}/log", log);
+  post("/v1/sessions", open_session);
+  get("/v1/sessions", list_sessions);
+  get("/v1/sessions/{session}", get_session);
+  get("/v1/sessions/{session}/wait", wait_for_session);
+  get("/v1/sessions/{session}/changes", session_changes);
+  get("/v1/sessions/{session}/diff", session_diff);
+  post("/v1/sessions/{session}/mount", mount_session);
+  post("/v1/sessions/{session}/unmount", unmount_session);
+  post("/v1/sessions/{session}/lease", renew_lease);
+  post("/v1/sessions/{session}/update", update_session);
+  post("/v1/sessions/{session}/discard", discard_in_session);
+  post_long("/v1/sessions/{session}/finish", finish_session);
+  post_long("/v1/sessions/{session}/commit", commit_session);
+  post("/v1/sessions/{session}/rollback", roll_back_session);
+  post_long("/v1/sessions/{session}/approve", approve_session);
+  post("/v1/sessions/{session}/reject", reject_session);
+  add_file_routes(router, parts);
+  add_import_routes(router, parts);
+  add_upkeep_routes(router, parts);
+}
+
+}  // namespace escrow::daemon

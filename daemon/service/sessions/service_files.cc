@@ -1,0 +1,158 @@
+// The part of ServiceSessions that reads and writes the files of a session.
+#include <algorithm>
+#include <utility>
+
+#include "api/problem.h"
+#include "daemon/host/policy_files.h"
+#include "daemon/host/session_access.h"
+#include "daemon/service/sessions/service_sessions.h"
+#include "session/commit.h"
+#include "session/tree_walk.h"
+
+namespace escrow::daemon {
+
+using api::Problem;
+using api::ProblemCode;
+using session::Errc;
+using session::Error;
+using session::GitMode;
+using session::RepoPath;
+using session::SessionRecord;
+using session::State;
+
+namespace {
+
+constexpr std::size_t kMaxWriters = 10'000;
+
+std::string quoted(const RepoPath& path) { return "'" + session::quote_path(path.text()) + "'"; }
+
+[[noreturn]] void refuse_denied(const session::Denied& denied) {
+  const session::Denial& denial = denied.denial();
+  throw Problem(ProblemCode::forbidden,
+                std::string("'") + session::quote_path(denial.path) + "': " + denied.what() + " (" + denial.rule + ")",
+                {{"path", denial.path}, {"action", denial.action}, {"rule", denial.rule}});
+}
+
+// Of what is in a tree the session's policies say the same as of what is in its overlay.
+void check_may_read(const SessionRecord& record, const RepoPath& path, session::SessionCatalog& catalog,
+                    const session::Timestamp& now) {
+  const auto policy = compile_policies(record.options.policies);
+  if (!policy || policy->allowed(path.text(), false).has(session::Action::read)) return;
+  const std::string rule = session::AccessPolicy::describe(policy->decide(path.text(), false, session::Action::read));
+  catalog.add_denials(record.id, {{"open", path.text(), rule, 1, now, now}});
+  throw session::Denied({"open", session::name_of(session::Action::read), path.text(), rule},
+                        "the policy does not allow to read it");
+}
+
+}  // namespace
+
+RepoPath ServiceSessions::inside(const Found& found, const std::string& text) const {
+  try {
+    const RepoPath path = RepoPath::parse(text, "the path");
+    if (path.text() != text || path.is_root()) throw Error(Errc::bad_request, "it is not in its one form");
+    if (found.record.options.prefix.contains(path)) return path;
+  } catch (const Error& error) {
+    throw Problem(ProblemCode::not_found, "'" + session::quote_path(text) + "' names no file: " + error.what());
+  }
+  throw Problem(ProblemCode::not_found, "'" + session::quote_path(text) + "' is outside of the session's prefix '" +
+                                            session::quote_path(found.record.options.prefix.text()) + "'");
+}
+
+api::FileAnswer ServiceSessions::ask_for_file(const Found& found, const Caller& caller, const api::Request& request) {
+  try {
+    // Of a mounted session any number of requests are served at once.
+    std::optional<SessionTryLock> turn;
+    if (!hosts_.find(found.record.id)) turn.emplace(*this, found.record.id);
+    return SessionAccess(*found.repository.context, found.record.id.text(), caller.principal).file(request);
+  } catch (const session::Denied& denied) {
+    refuse_denied(denied);
+  } catch (const Error& error) {
+    const bool is_late = error.code() == Errc::wrong_state;
+    if (!is_late && (error.code() != Errc::read_only || found.record.options.read_only)) throw;
+    // The gate closes before the state says so.
+    const SessionRecord now = record_of(found);
+    if (now.state != State::open) refuse_finished(now, "write into");
+    if (is_late) throw;
+    refuse_busy(now.id);
+  }
+}
+
+ServiceSessions::FilePart ServiceSessions::read_committed(const Found& found, const RepoPath& path, Side side,
+                                                          std::uint64_t offset, std::size_t most_bytes) {
+  storage::Repository& repository = found.repository.context->repository();
+  const session::ObjectReader& objects = repository.objects();
+  const SessionRecord record = record_of(found);
+  check_may_read(record, path, repository.catalog(), clock_.now());
+  session::TreeRoot tree;
+  if (record.state == State::awaiting_approval) {
+    const session::SessionResult sealed = session::sealed_result(objects, record);
+    tree = side == Side::base ? sealed.base_tree : sealed.tree;
+  } else {
+    tree = session::tree_of_commit(objects, record.base);
+  }
+  const std::optional<session::TreeEntry> entry = session::entry_at(objects, tree, path);
+  if (!entry) throw Error(Errc::not_found, "there is no file " + quoted(path) + " on this side");
+  if (entry->mode == GitMode::tree) throw Error(Errc::is_a_directory, quoted(path) + " is a directory");
+  if (entry->mode == GitMode::gitlink) throw Error(Errc::not_supported, quoted(path) + " is a submodule");
+  const auto source = objects.open_blob(entry->id);
+  FilePart part{.bytes = {},
+                .mode = static_cast<std::uint32_t>(entry->mode),
+                .size_bytes = source->size(),
+                .version = entry->id.hex(),
+                .is_new = false};
+  part.bytes.resize(std::min<std::uint64_t>(most_bytes, part.size_bytes - std::min(offset, part.size_bytes)));
+  part.bytes.resize(source->read(offset, std::as_writable_bytes(std::span(part.bytes))));
+  return part;
+}
+
+ServiceSessions::FilePart ServiceSessions::read_file(const Caller& caller, const std::string& id,
+                                                     const std::string& path_text, Side side, std::uint64_t offset,
+                                                     std::size_t most_bytes) {
+  const Found found = see(caller, id);
+  const RepoPath path = inside(found, path_text);
+  const SessionRecord record = settled(found);
+  if (session::is_final(record.state)) refuse_finished(record, "look into");
+  if (side == Side::base || record.state == State::awaiting_approval) {
+    try {
+      return read_committed(found, path, side, offset, most_bytes);
+    } catch (const session::Denied& denied) {
+      refuse_denied(denied);
+    }
+  }
+  return ask_for_file(found, caller,
+                      api::ReadFileRequest{.path = path.text(), .offset = offset, .most_bytes = most_bytes});
+}
+
+api::FileAnswer ServiceSessions::change_file(const Found& found, const Caller& caller, const api::Request& change) {
+  const SessionRecord record = settled(found);
+  if (record.state != State::open) refuse_finished(record, "write into");
+  // On disk before anything is changed: whoever is to review it is none of those.
+  const std::string writer = found.record.id.text() + " " + caller.principal;
+  if (!writers_.lock()->contains(writer)) {
+    remark(found, caller, "wrote files over the API");
+    auto writers = writers_.lock();
+    if (writers->size() >= kMaxWriters) writers->clear();
+    writers->insert(writer);
+  }
+  return ask_for_file(found, caller, change);
+}
+
+ServiceSessions::Written ServiceSessions::write_file(const Caller& caller, const std::string& id,
+                                                     const std::string& path_text, int content,
+                                                     std::optional<bool> executable) {
+  const Found found = may_end(caller, id);
+  const RepoPath path = inside(found, path_text);
+  const api::FileAnswer now = change_file(
+      found, caller, api::WriteFileRequest{.path = path.text(), .executable = executable, .content = content});
+  return {.file = {.path = path.text(), .mode = now.mode, .size_bytes = now.size_bytes}, .is_new = now.is_new};
+}
+
+api::FileResource ServiceSessions::remove_file(const Caller& caller, const std::string& id,
+                                               const std::string& path_text) {
+  const Found found = may_end(caller, id);
+  const RepoPath path = inside(found, path_text);
+  const api::FileAnswer before = change_file(found, caller, api::RemoveFileRequest{.path = path.text()});
+  return {.path = path.text(), .mode = before.mode, .size_bytes = before.size_bytes};
+}
+
+}  // namespace escrow::daemon

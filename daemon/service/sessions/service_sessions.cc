@@ -1,0 +1,393 @@
+#include "daemon/service/sessions/service_sessions.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "api/problem.h"
+#include "daemon/host/session_access.h"
+#include "daemon/host/session_verbs.h"
+#include "daemon/service/commit_timer.h"
+#include "daemon/service/http/request_options.h"
+
+namespace escrow::daemon {
+
+using api::Problem;
+using api::ProblemCode;
+using api::SessionResource;
+using session::Reason;
+using session::SessionId;
+using session::SessionRecord;
+using session::State;
+
+namespace {
+
+constexpr auto kHostPatience = std::chrono::seconds(10);
+constexpr auto kPause = std::chrono::milliseconds(5);
+
+// Whether the session has the outcome that this ending asks for.
+bool has_outcome(const SessionRecord& record, const ServiceSessions::FinishRequest& ending) {
+  if (ending.reason != Reason::success) {
+    return record.state == State::rolled_back && record.reason == ending.reason && record.exit_code == ending.exit_code;
+  }
+  return record.state != State::rolled_back || record.reason == Reason::rejected || record.reason == Reason::expired;
+}
+
+void add_terms(const storage::ServiceStore::Terms& terms, const ServiceTime& time, SessionResource& to) {
+  to.lease_ms = terms.lease_ms;
+  if (terms.lease_until_ms != 0) to.lease_expires = time.shown_lease(terms.lease_until_ms);
+  if (terms.deadline_ms != 0) to.deadline = time.shown(terms.deadline_ms);
+}
+
+}  // namespace
+
+ServiceSessions::SessionTryLock::SessionTryLock(ServiceSessions& sessions, const SessionId& id)
+    : sessions_(sessions), id_(id), is_taken_(sessions.busy_.lock()->insert(id).second) {
+  if (!is_taken_) refuse_busy(id_);
+}
+
+ServiceSessions::SessionTryLock::SessionTryLock(ServiceSessions& sessions, const Found& found)
+    : sessions_(sessions), id_(found.record.id), is_taken_(sessions.busy_.lock()->insert(id_).second) {
+  if (!is_taken_ && !session::is_final(sessions.record_of(found).state)) refuse_busy(id_);
+}
+
+ServiceSessions::SessionTryLock::~SessionTryLock() {
+  if (is_taken_) sessions_.busy_.lock()->erase(id_);
+}
+
+ServiceSessions::ServiceSessions(const EscrowdConfig& config, ServiceRepositories& repositories, SessionHosts& hosts,
+                                 storage::ServiceStore& store, api::Metrics& metrics, session::Clock& clock,
+                                 ServiceTime& time)
+    : config_(config),
+      repositories_(repositories),
+      hosts_(hosts),
+      store_(store),
+      metrics_(metrics),
+      clock_(clock),
+      time_(time) {}
+
+ServiceSessions::Found ServiceSessions::see(const Caller& caller, const std::string& id) {
+  std::optional<Found> found = repositories_.find_session(id);
+  if (!found || !caller.may_see(found->record)) {
+    throw Problem(ProblemCode::no_session, "there is no session '" + id + "' that you may see");
+  }
+  return *std::move(found);
+}
+
+ServiceSessions::Found ServiceSessions::may_end(const Caller& caller, const std::string& id) {
+  Found found = see(caller, id);
+  if (!caller.may_end(found.record)) {
+    throw Problem(ProblemCode::forbidden, "session " + id + " is " + found.record.options.audit.issuer +
+                                              "'s; only they and operators may do this");
+  }
+  return found;
+}
+
+SessionRecord ServiceSessions::record_of(const Found& found) {
+  return found.repository.context->sessions().status(found.record.id).record;
+}
+
+void ServiceSessions::wait_for_host(const Found& found, State state) {
+  const session::SessionDirectories& directories = found.repository.context->repository().directories();
+  const SessionId& id = found.record.id;
+  const auto deadline = std::chrono::steady_clock::now() + kHostPatience;
+  while (hosts_.find(id) && directories.is_held(id) && record_of(found).state == state) {
+    if (std::chrono::steady_clock::now() > deadline) return;
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+SessionRecord ServiceSessions::concluded(const Found& found) {
+  SessionRecord record = record_of(found);
+  if (record.state != State::committing) return record;
+  // Its host concludes it, or lets go of it, when a commit has failed and the branch may have moved already.
+  wait_for_host(found, State::committing);
+  record = record_of(found);
+  if (record.state != State::committing) return record;
+  try {
+    found.repository.context->sessions().attach(record.id);
+  } catch (const session::Error& error) {
+    if (error.code() != session::Errc::wrong_state) throw;  // else it was committed
+  }
+  return record_of(found);
+}
+
+SessionRecord ServiceSessions::settled(const Found& found) {
+  SessionRecord record = record_of(found);
+  if (record.state != State::committing) return record;
+  const SessionTryLock turn(*this, record.id);
+  return concluded(found);
+}
+
+SessionResource ServiceSessions::resource(const Found& found, std::string warning) {
+  const session::SessionManager::Listed listed = found.repository.context->sessions().status(found.record.id);
+  session::ReferenceStore& references = found.repository.context->repository().references();
+  SessionResource made{.view = {.record = listed.record,
+                                .attachment = listed.attachment,
+                                .head = references.head(listed.record.options.branch),
+                                .counts = listed.record.counts,
+                                .denials = denials_of(found.repository.context->repository().catalog(),
+                                                      listed.record.id)},
+                       .repository = found.repository.name,
+                       .external_id = {},
+                       .labels = {},
+                       .warning = std::move(warning),
+                       .lease_ms = 0,
+                       .lease_expires = {},
+                       .deadline = {}};
+  const bool is_under_way = listed.record.state == State::open || listed.record.state == State::committing;
+  if (const auto mounted = hosts_.find(found.record.id); mounted && is_under_way) made.view.io = mounted->io;
+  if (listed.record.state == State::open) add_terms(store_.terms(found.record.id), time_, made);
+  if (auto facts = store_.session(found.record.id)) {
+    made.external_id = std::move(facts->external_id);
+    made.labels = std::move(facts->labels);
+  }
+  return made;
+}
+
+void ServiceSessions::remark(const Found& found, const Caller& caller, const std::string& what) {
+  found.repository.context->repository().catalog().remark(found.record.id, clock_.now(), caller.principal, what);
+}
+
+void ServiceSessions::refuse_busy(const SessionId& id) {
+  throw Problem(ProblemCode::busy, "another request on session " + id.text() + " is under way; try again");
+}
+
+void ServiceSessions::refuse_finished(const SessionRecord& record, const std::string& verb) {
+  if (record.state == State::committing) refuse_busy(record.id);
+  throw Problem(ProblemCode::session_finished,
+                "cannot " + verb + " session " + record.id.text() + ": it is " + name_of(record.state) + " (" +
+                    name_of(record.reason) + ") already",
+                {{"state", name_of(record.state)}, {"reason", name_of(record.reason)}});
+}
+
+// ---- Opening.
+
+SessionRequest ServiceSessions::granted(const Caller& caller, const OpenRequest& opening) const {
+  SessionRequest request = opening.session;
+  if (request.issuer.empty()) request.issuer = caller.principal;
+  if (request.committer.empty()) request.committer = caller.principal;
+  if (!may_run_as(config_, caller, request.committer)) {
+    throw Problem(ProblemCode::forbidden, caller.principal + " has no grant to run as " + request.committer,
+                  {{"field", "committer"}});
+  }
+  request.uid = request.uid.value_or(caller.uid);
+  request.gid = request.gid.value_or(caller.gid);
+  if (!caller.is_operator && (request.uid != caller.uid || request.gid != caller.gid)) {
+    throw Problem(ProblemCode::forbidden, "only an operator may open a session for another user or group",
+                  {{"field", request.uid != caller.uid ? "uid" : "gid"}});
+  }
+  check_terms(caller, GuardTerms(request), opening.mount_options);
+  return request;
+}
+
+// On a full disk an opening may fail, and what the service knows of the session cannot be taken back.
+bool ServiceSessions::failed_to_open(const storage::ServiceStore::SessionFacts& facts) const {
+  const auto record = repositories_.find(facts.repository).context->repository().catalog().find(facts.id);
+  return !record || record->reason == Reason::not_started;
+}
+
+SessionResource ServiceSessions::open(const Caller& caller, OpenRequest opening) {
+  if (!opening.request_key.empty()) {
+    const auto before = store_.session_by_request(caller.principal, opening.request_key);
+    if (before && !failed_to_open(*before)) return get(caller, before->id.text());
+    if (before) store_.forget_session(before->id);
+  }
+  const ServiceRepositories::Entry repository = repositories_.find(opening.repository);
+  return open_new(caller, repository, opening);
+}
+
+SessionResource ServiceSessions::open_new(const Caller& caller, const ServiceRepositories::Entry& repository,
+                                          const OpenRequest& opening) {
+  const session::SessionOptions options =
+      session_options(granted(caller, opening), repository.context->repository().references(), "sandbox");
+  const SessionId id = SessionId::generate();
+  const SessionTryLock turn(*this, id);
+  const auto end = [](std::int64_t now_ms, std::uint64_t ms) { return ms == 0 ? 0 : now_ms + std::int64_t(ms); };
+  const storage::ServiceStore::Terms terms{.lease_ms = opening.lease_ms,
+                                           .lease_until_ms = end(time_.lease_now_ms(), opening.lease_ms),
+                                           .deadline_ms = end(time_.now_ms(), opening.timeout_ms),
+                                           .mount_options = opening.mount_options};
+  // What the service knows of it comes first: a session that exists is then never without an owner.
+  store_.add_session({.id = id,
+                      .repository = repository.name,
+                      .owner = caller.principal,
+                      .external_id = opening.external_id,
+                      .request_key = opening.request_key,
+                      .message = opening.session.message,
+                      .mountpoint = opening.mountpoint,
+                      .labels = opening.labels},
+                     terms);
+  session::SessionManager& sessions = repository.context->sessions();
+  bool is_open = false;
+  try {
+    sessions.open(options, opening.session.branch.empty(), id);
+    is_open = true;
+    if (!opening.mountpoint.empty()) hosts_.mount(repository, id, opening.mountpoint);
+  } catch (...) {
+    // A session that nobody was told of does not stay behind.
+    if (is_open) sessions.roll_back(id, Reason::not_started, {}, caller.principal);
+    store_.forget_session(id);
+    throw;
+  }
+  return resource({.repository = repository, .record = sessions.status(id).record});
+}
+
+// ---- Attaching and detaching.
+
+SessionResource ServiceSessions::mount(const Caller& caller, const std::string& id, const Mounting& mounting) {
+  const Found found = may_end(caller, id);
+  const SessionTryLock turn(*this, found);
+  const SessionRecord record = concluded(found);
+  if (record.state != State::open) refuse_finished(record, "mount");
+  session::SessionManager& sessions = found.repository.context->sessions();
+  if (const auto mounted = hosts_.find(found.record.id);
+      mounted && sessions.status(found.record.id).attachment == session::Attachment::mounted) {
+    const bool is_the_same =
+        mounting.mount_options.empty() || mounting.mount_options == store_.terms(found.record.id).mount_options;
+    if (mounted->mountpoint == mounting.mountpoint && is_the_same) return resource(found);
+    throw Problem(ProblemCode::wrong_state, "session " + id + " is mounted on " + mounted->mountpoint +
+                                                "; unmount it there first");
+  }
+  check_terms(caller, GuardTerms(record.options), mounting.mount_options);
+  sessions.attach(found.record.id);  // or it says who has it
+  remark(found, caller, "mounted it");
+  hosts_.mount(found.repository, found.record.id, mounting.mountpoint, mounting.mount_options);
+  return resource(found);
+}
+
+SessionResource ServiceSessions::unmount(const Caller& caller, const std::string& id) {
+  const Found found = may_end(caller, id);
+  const SessionTryLock turn(*this, found);
+  const SessionRecord record = concluded(found);
+  if (record.state != State::open) refuse_finished(record, "unmount");
+  const session::SessionManager::Listed now = found.repository.context->sessions().status(found.record.id);
+  if (now.attachment != session::Attachment::none) {
+    SessionAccess(*found.repository.context, id, caller.principal).unmount();
+  }
+  hosts_.forget(found.record.id);
+  return resource(found);
+}
+
+// ---- Leases and deadlines.
+
+SessionResource ServiceSessions::renew(const Caller& caller, const std::string& id, std::uint64_t lease_ms) {
+  const Found found = may_end(caller, id);
+  const SessionRecord record = record_of(found);
+  if (record.state != State::open && record.state != State::committing) refuse_finished(record, "renew the lease of");
+  if (!store_.renew_lease(found.record.id, lease_ms, time_.lease_now_ms())) {
+    throw Problem(ProblemCode::wrong_state, "session " + id + " has no lease, or it has run out; a lease is given when "
+                                            "a session is opened, by \"lease_ms\"");
+  }
+  return resource(found);
+}
+
+bool ServiceSessions::expire(const SessionId& id, Reason reason) {
+  std::optional<Found> found = repositories_.find_session(id.text());
+  if (!found) return false;  // its repository cannot be read at the moment
+  const SessionTryLock turn(*this, id);
+  const SessionRecord record = record_of(*found);
+  if (record.state == State::committing) return false;
+  if (record.state == State::open) {
+    const Caller service{.principal = "escrowd"};
+    std::string warning;
+    try {
+      end(*found, service, {.reason = reason, .exit_code = {}, .message = {}}, warning);
+    } catch (const session::Error& error) {
+      // A command runs in it, whose end is to decide: it is cancelled, which records a rollback by request.
+      if (error.code() != session::Errc::attached_elsewhere) throw;
+      SessionAccess(*found->repository.context, id.text(), service.principal)
+          .rollback(record.options.keep_on_failure);
+    }
+  }
+  store_.end_terms(id);
+  return true;
+}
+
+// ---- Ending.
+
+void ServiceSessions::end(const Found& found, const Caller& caller, const FinishRequest& ending, std::string& warning) {
+  warning = SessionAccess(*found.repository.context, found.record.id.text(), caller.principal)
+                .finish({.reason = ending.reason,
+                         .exit_code = ending.exit_code,
+                         .message = ending.message,
+                         .keep_result = found.record.options.keep_on_failure,
+                         .image = {},
+                         .trigger_id = {}});
+}
+
+SessionResource ServiceSessions::finish(const Caller& caller, const std::string& id, const FinishRequest& given) {
+  const Found found = may_end(caller, id);
+  const SessionTryLock turn(*this, found);
+  const SessionRecord record = concluded(found);
+  if (record.state != State::open) {
+    if (!has_outcome(record, given)) refuse_finished(record, "finish");
+    return resource(found);
+  }
+  FinishRequest ending = given;
+  const auto facts = store_.session(found.record.id);
+  if (ending.message.empty() && facts) ending.message = facts->message;
+  std::string warning;
+  std::optional<CommitTimer> timer;
+  if (ending.reason == Reason::success) timer.emplace(metrics_);
+  end(found, caller, ending, warning);
+  SessionResource made = resource(found, std::move(warning));
+  if (timer) timer->end(made.view.record.conflicts.empty() ? name_of(made.view.record.state) : "conflict");
+  return made;
+}
+
+SessionResource ServiceSessions::commit(const Caller& caller, const std::string& id, const std::string& given) {
+  const Found found = may_end(caller, id);
+  const SessionTryLock turn(*this, found);
+  const SessionRecord record = concluded(found);
+  if (record.state != State::open) {
+    if (record.state != State::committed && record.state != State::awaiting_approval) {
+      refuse_finished(record, "commit");
+    }
+    return resource(found);
+  }
+  std::string message = given;
+  const auto facts = store_.session(found.record.id);
+  if (message.empty() && facts) message = facts->message;
+  return commit_now(found, caller, message);
+}
+
+SessionResource ServiceSessions::commit_now(const Found& found, const Caller& caller, const std::string& message) {
+  const std::string& id = found.record.id.text();
+  CommitTimer timer(metrics_);
+  api::CommitAnswer answer = SessionAccess(*found.repository.context, id, caller.principal).commit(message);
+  timer.end(answer.conflicts.empty() ? name_of(answer.state) : "conflict");
+  if (!answer.conflicts.empty()) {
+    throw Problem("session " + id + " was not committed: others changed " + std::to_string(answer.conflicts.size()) +
+                      " of its paths differently; it stays open, and nothing is lost",
+                  std::move(answer.conflicts));
+  }
+  SessionResource made = resource(found, std::move(answer.warning));
+  made.view.omitted = std::move(answer.omitted);
+  return made;
+}
+
+SessionResource ServiceSessions::rollback(const Caller& caller, const std::string& id, bool keep_result) {
+  const Found found = may_end(caller, id);
+  const SessionTryLock turn(*this, found);
+  const SessionRecord record = concluded(found);
+  if (session::is_final(record.state)) {
+    if (record.state != State::rolled_back) refuse_finished(record, "roll back");
+    return resource(found);
+  }
+  api::RollbackAnswer answer = SessionAccess(*found.repository.context, id, caller.principal).rollback(keep_result);
+  return resource(found, std::move(answer.warning));
+}
+
+void ServiceSessions::forget_unborn() {
+  for (const ServiceRepositories::Entry& repository : repositories_.list()) {
+    if (!repository.context) continue;
+    std::vector<SessionId> unborn = store_.sessions_of(repository.name);
+    const std::set<SessionId> known = repository.context->repository().session_ids();
+    std::erase_if(unborn, [&](const SessionId& id) { return known.contains(id); });
+    store_.forget_sessions(unborn);
+  }
+}
+
+}  // namespace escrow::daemon

@@ -1,0 +1,210 @@
+// The verbs of escrowd's API on sessions: who may, what happens, and what is answered. Thread-safe.
+//
+// Verbs that end, mount or unmount one session exclude one another: a second one is to come again later. A verb that
+// comes again with the outcome the session already has is answered with that outcome; with another one it is refused as
+// Problem{session_finished}. A session that the caller may not see does not exist for them. A request on a
+// session goes to the process that hosts it, whoever started that one (SessionAccess).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "api/metrics.h"
+#include "api/resources.h"
+#include "daemon/host/repository_upkeep.h"
+#include "daemon/host/session_request.h"
+#include "daemon/service/caller.h"
+#include "daemon/service/service_repositories.h"
+#include "daemon/service/service_time.h"
+#include "daemon/service/sessions/session_hosts.h"
+#include "session/approval.h"
+#include "session/clock.h"
+#include "session/session.h"
+#include "session/synchronized.h"
+#include "storage/service_store.h"
+
+namespace escrow::daemon {
+
+class ServiceSessions {
+ public:
+  // All must outlive this.
+  ServiceSessions(const EscrowdConfig& config, ServiceRepositories& repositories, SessionHosts& hosts,
+                  storage::ServiceStore& store, api::Metrics& metrics, session::Clock& clock,
+                  ServiceTime& time);
+
+  struct OpenRequest {
+    std::string repository;
+    SessionRequest session;  // without an issuer: the caller
+    std::string mountpoint;  // empty: not mounted
+    std::string external_id, request_key;
+    std::map<std::string, std::string> labels;
+    std::uint64_t lease_ms = 0, timeout_ms = 0;  // 0: none
+    std::string mount_options;                   // request_options.h
+  };
+  // A second opening with the same request key finds the session of the first.
+  api::SessionResource open(const Caller& caller, OpenRequest opening);
+
+  struct Filter {
+    std::optional<session::State> state;
+    std::optional<std::string> repository, principal, external_id;
+    std::map<std::string, std::string> labels;  // all of them
+    std::string after;                          // a position that page() gave
+    std::size_t limit = 100;
+  };
+  struct Page {
+    std::vector<api::SessionResource> sessions;
+    std::string next;  // empty: this is the last
+  };
+  // Oldest first.
+  Page list(const Caller& caller, const Filter& filter);
+  api::SessionResource get(const Caller& caller, const std::string& id);
+  // With what a commit would do and leave out, which builds the session's tree.
+  api::SessionResource status(const Caller& caller, const std::string& id);
+
+  struct AuditWanted {
+    AuditFilter filter;
+    std::string after;  // a position that a page gave
+    std::size_t limit = 100;
+  };
+  struct AuditPage {
+    std::vector<api::AuditResource> entries;
+    std::string next;  // empty: this is the last
+  };
+  // What became of the sessions that the caller may see, oldest first.
+  AuditPage audit(const Caller& caller, const std::string& repository, const AuditWanted& wanted);
+
+  api::ChangesAnswer changes(const Caller& caller, const std::string& id);
+  // Of one file, or of all. At most 64 MiB; Error{result_too_large}.
+  std::string diff(const Caller& caller, const std::string& id, const api::DiffRequest& request);
+
+  // ---- Files, by paths from the repository's root (service_files.cc).
+  enum class Side { base, session };
+  using FilePart = api::FileAnswer;
+  // At most `most_bytes` from `offset`. Of a session that awaits approval: its sealed result.
+  FilePart read_file(const Caller& caller, const std::string& id, const std::string& path, Side side,
+                     std::uint64_t offset, std::size_t most_bytes);
+  struct Written {
+    api::FileResource file;
+    bool is_new = false;
+  };
+  // `content` is an open file. Refuses the same as the mount; a denial is Problem{forbidden} with the rule.
+  Written write_file(const Caller& caller, const std::string& id, const std::string& path, int content,
+                     std::optional<bool> executable);
+  api::FileResource remove_file(const Caller& caller, const std::string& id, const std::string& path);
+
+  struct Mounting {
+    std::string mountpoint;
+    std::string mount_options;  // request_options.h; empty: as before
+  };
+  api::SessionResource mount(const Caller& caller, const std::string& id, const Mounting& mounting);
+  api::SessionResource unmount(const Caller& caller, const std::string& id);
+
+  // Onto the branch's new head; with a conflict nothing changes (service_updates.cc).
+  api::UpdateAnswer update(const Caller& caller, const std::string& id);
+  // Back to what the base has: all of the paths, or none.
+  api::DiscardAnswer discard(const Caller& caller, const std::string& id, const std::vector<std::string>& paths);
+
+  // Puts what is to be imported into the quarantine: of a directory of the machine not the repository, should it be
+  // inside.
+  using ReadTree =
+      std::function<session::BuiltTree(session::Quarantine& quarantine, const std::string& repository_directory)>;
+  // One commit that makes the branch (or the opening's prefix of it) what is read (service_imports.cc). A branch that
+  // does not exist is created. Throws Problem{conflict} with the paths and the session, whose result is kept. When
+  // reading throws there is no session. With a request key that a committed import had: that one.
+  api::SessionResource import(const Caller& caller, const OpenRequest& opening, const ReadTree& read);
+
+  // A lease that has run out cannot be renewed. `lease_ms` 0: as long as before.
+  api::SessionResource renew(const Caller& caller, const std::string& id, std::uint64_t lease_ms);
+  // By the service itself: rolls a session back that is still open. False: not now, another request has it.
+  bool expire(const session::SessionId& id, session::Reason reason);
+
+  // How the work in a session ended: the exit-status rule decides.
+  struct FinishRequest {
+    session::Reason reason = session::Reason::success;
+    std::optional<int> exit_code;  // as a shell has it: 128+n for signal n
+    std::string message;           // of the commit; empty: that of the opening
+  };
+  api::SessionResource finish(const Caller& caller, const std::string& id, const FinishRequest& ending);
+  // Throws Problem{conflict} with the paths; the session stays open.
+  api::SessionResource commit(const Caller& caller, const std::string& id, const std::string& message);
+  api::SessionResource rollback(const Caller& caller, const std::string& id, bool keep_result);
+
+  // By a reviewer, of a session that awaits approval; `approval.review.reviewer` is filled in. Throws
+  // Problem{conflict}, and Problem{result_moved} with the id that the result has on the branch's new head; the session
+  // goes on waiting.
+  api::SessionResource approve(const Caller& caller, const std::string& id, session::Approval approval);
+  api::SessionResource reject(const Caller& caller, const std::string& id, const std::string& comment);
+
+  // What a service that was killed had noted of sessions that then were never opened. Before the first request.
+  void forget_unborn();
+
+  // What a session of the caller's is opened with, with who that is. Throws Problem for what they have no grant to.
+  SessionRequest granted(const Caller& caller, const OpenRequest& opening) const;
+  bool failed_to_open(const storage::ServiceStore::SessionFacts& facts) const;
+  // For somebody who asked for another outcome than the session has; of one that is being committed, busy.
+  [[noreturn]] static void refuse_finished(const session::SessionRecord& record, const std::string& verb);
+
+  // What was counted, and the sessions in each state over all repositories.
+  api::HttpResponse metrics();
+
+ private:
+  using Found = ServiceRepositories::Session;
+  // One verb at a time on a session; the second is refused as Problem{busy} rather than keep a thread waiting. What is
+  // over has its answer, also while what it leaves behind is still being taken away.
+  class SessionTryLock {
+   public:
+    SessionTryLock(ServiceSessions& sessions, const session::SessionId& id);
+    SessionTryLock(ServiceSessions& sessions, const Found& found);
+    ~SessionTryLock();
+    SessionTryLock(const SessionTryLock&) = delete;
+    SessionTryLock& operator=(const SessionTryLock&) = delete;
+
+   private:
+    ServiceSessions& sessions_;
+    const session::SessionId id_;
+    const bool is_taken_;
+  };
+
+  Found see(const Caller& caller, const std::string& id);
+  Found may_review(const Caller& caller, const std::string& id);
+  Found may_end(const Caller& caller, const std::string& id);
+  [[noreturn]] static void refuse_busy(const session::SessionId& id);
+  session::SessionRecord record_of(const Found& found);
+  // With the session's turn. A commit that nobody carries on, because a service was killed, is concluded first, as
+  // recovery does it within a minute.
+  session::SessionRecord concluded(const Found& found);
+  // As long as one of ours has the session and it is in this state, at most 10 s.
+  void wait_for_host(const Found& found, session::State state);
+  // Without it: Problem{busy} while another request commits the session.
+  session::SessionRecord settled(const Found& found);
+  api::SessionResource resource(const Found& found, std::string warning = {});
+  api::SessionResource open_new(const Caller& caller, const ServiceRepositories::Entry& repository,
+                                const OpenRequest& opening);
+  api::SessionResource commit_now(const Found& found, const Caller& caller, const std::string& message);
+  void end(const Found& found, const Caller& caller, const FinishRequest& ending, std::string& warning);
+  // In the session's history: who changes it does that first.
+  void remark(const Found& found, const Caller& caller, const std::string& what);
+  session::RepoPath inside(const Found& found, const std::string& path) const;
+  FilePart read_committed(const Found& found, const session::RepoPath& path, Side side, std::uint64_t offset,
+                          std::size_t most_bytes);
+  // As its host has them, or of a detached session.
+  api::FileAnswer ask_for_file(const Found& found, const Caller& caller, const api::Request& request);
+  api::FileAnswer change_file(const Found& found, const Caller& caller, const api::Request& change);
+
+  const EscrowdConfig& config_;  // constant references; self-locking, as what follows
+  ServiceRepositories& repositories_;
+  SessionHosts& hosts_;
+  storage::ServiceStore& store_;
+  api::Metrics& metrics_;
+  session::Clock& clock_;
+  ServiceTime& time_;
+  session::Synchronized<std::set<session::SessionId>> busy_;
+  session::Synchronized<std::set<std::string>> writers_;  // session and principal, once it is in the history
+};
+
+}  // namespace escrow::daemon

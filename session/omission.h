@@ -1,0 +1,27 @@
+// What git trees cannot hold, found when a tree is built; it is left out of the commit, by name.
+#pragma once
+
+#include <string>
+
+namespace escrow::session {
+
+enum class OmissionKind {
+  excluded,          // matched --exclude
+  git_name,          // ".git" and what git takes for it
+  git_refused,       // a .gitattributes or .gitmodules that `git fsck --strict` refuses
+  socket,
+  fifo,
+  device,
+  empty_directory,
+  xattrs,            // the file is committed, its extended attributes are not
+  mode,              // the file is committed, mode bits beyond the executable bit are not
+  inside_submodule,
+};
+const char* name_of(OmissionKind kind);
+
+struct Omission {
+  std::string path;  // below the mount's root
+  OmissionKind kind;
+};
+
+}  // namespace escrow::session

@@ -1,0 +1,108 @@
+// Sessions of which something is damaged, or held for a moment: they are listed, saved as far as they can be read, and
+// ended.
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+
+#include "tests/mount/cli_fixture.h"
+
+namespace escrow::test {
+namespace {
+
+class DamagedSessions : public EscrowCommands {
+ protected:
+  // A detached session with a small new file and a large one.
+  std::string make() {
+    const std::string id = mount();
+    write(in_mount("kept.txt"), "kept");
+    write(in_mount("large"), std::string(1 << 20, 'l'));
+    unmount_outside(id);
+    return id;
+  }
+  std::string directory_of(const std::string& id) const { return repository_ + "/escrow/sessions/" + id; }
+  void expect_nothing_left(const std::string& id) {
+    EXPECT_FALSE(std::filesystem::exists(directory_of(id)));
+    EXPECT_EQ(git("for-each-ref refs/escrow refs/sessions"), "");
+    done({"verify"});
+  }
+};
+
+TEST_F(DamagedSessions, OneWhoseDatabaseIsGarbageIsListedShownAndRolledBack) {
+  const std::string id = make();
+  for (const char* name : {"/session.db-wal", "/session.db-shm"}) std::filesystem::remove(directory_of(id) + name);
+  write(directory_of(id) + "/session.db", std::string(20000, 'g'));
+  EXPECT_NE(done({"sessions"}).find(id), std::string::npos);
+  EXPECT_EQ(status_of(id, "state"), "open");
+  EXPECT_NE(done({"status", id}).find("escrow rollback " + id), std::string::npos);
+  const ProcessResult commit = escrow({"commit", id});
+  EXPECT_NE(commit.status, 0);
+  EXPECT_NE(commit.err.find("escrow rollback " + id), std::string::npos) << commit.err;
+  EXPECT_NE(commit.err.find(directory_of(id) + "/staging"), std::string::npos) << commit.err;
+  done({"rollback", id});
+  EXPECT_EQ(status_of(id, "state"), "rolled_back");
+  expect_nothing_left(id);
+}
+
+TEST_F(DamagedSessions, AFileWhoseContentIsLostIsNamedAndTheRestIsCommitted) {
+  const std::string id = make();
+  int removed = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_of(id) + "/staging"))
+    if (entry.file_size() == 1 << 20) removed += std::filesystem::remove(entry.path()) ? 1 : 0;
+  ASSERT_EQ(removed, 1);
+  EXPECT_NE(done({"status", id}).find("large"), std::string::npos);
+  for (const char* verb : {"commit", "diff"}) {
+    const ProcessResult result = escrow({verb, id});
+    EXPECT_NE(result.status, 0);
+    EXPECT_NE(result.err.find("large"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("escrow discard"), std::string::npos) << result.err;
+  }
+  done({"discard", id, "large"});
+  EXPECT_EQ(done({"diff", id, "--name-status"}), "A\tkept.txt");
+  done({"commit", id});
+  EXPECT_EQ(content("kept.txt"), "kept");
+  expect_nothing_left(id);
+}
+
+// As by a process that is just ending: the file is on its way through a socket, where no process shows it.
+TEST_F(DamagedSessions, AMountThatNobodySeemsToHoldIsWaitedForBeforeItIsDetached) {
+  const std::string id = mount();
+  write(in_mount("kept.txt"), "kept");
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  int file = ::open(in_mount("kept.txt").c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_GE(file, 0);
+  char byte = 'x';
+  iovec part{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof file)] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof file);
+  std::memcpy(CMSG_DATA(header), &file, sizeof file);
+  ASSERT_EQ(::sendmsg(ends[0], &message, 0), 1);
+  ::close(file);
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    ::close(ends[0]);
+    ::close(ends[1]);
+  });
+  const ProcessResult result = escrow({"commit", id});
+  later.join();
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.err.find("still in use"), std::string::npos) << result.err;
+  EXPECT_FALSE(is_mounted());
+  EXPECT_EQ(content("kept.txt"), "kept");
+}
+
+}  // namespace
+}  // namespace escrow::test

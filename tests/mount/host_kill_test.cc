@@ -1,0 +1,205 @@
+// SIGKILL to the process that hosts a mount, at any moment: it is gone at once, and every command answers.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <thread>
+
+#include "tests/mount/cli_fixture.h"
+#include "tests/mount/worker.h"
+
+namespace escrow::test {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr std::size_t kMapped_bytes = std::size_t{24} << 20, kPage_bytes = 4096;
+
+// Stores into every page of a mapping, over and over.
+int store_for_ever(const std::string& path, const std::function<void()>& has_begun) {
+  const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (file < 0 || ::ftruncate(file, kMapped_bytes) != 0) return 1;
+  void* const mapping = ::mmap(nullptr, kMapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (mapping == MAP_FAILED) return 1;
+  auto* const bytes = static_cast<volatile std::uint64_t*>(mapping);
+  for (std::uint64_t round = 1;; ++round) {
+    for (std::size_t at = 0; at < kMapped_bytes; at += kPage_bytes) bytes[at / sizeof round] = round;
+    if (round == 1) has_begun();
+  }
+}
+
+// Makes and removes names, whose directory the kernel locks for the time of each call.
+int rename_for_ever(const std::string& directory, const std::function<void()>& has_begun) {
+  ::mkdir(directory.c_str(), 0755);
+  has_begun();
+  for (int round = 0;; ++round) {
+    const std::string name = directory + "/" + std::to_string(round % 7);
+    if (::mkdir(name.c_str(), 0755) != 0 && errno == ENOTCONN) return 0;
+    ::rmdir(name.c_str());
+  }
+}
+
+bool is_gone(pid_t process) {
+  std::ifstream stat("/proc/" + std::to_string(process) + "/stat");
+  std::string line;
+  if (!std::getline(stat, line)) return true;
+  // A leader that has ended while a thread of the process goes on is a zombie, too.
+  const bool is_zombie = line.compare(line.rfind(')') + 2, 1, "Z") == 0;
+  std::error_code failed;
+  const auto threads = std::distance(fs::directory_iterator("/proc/" + std::to_string(process) + "/task", failed), {});
+  return is_zombie && threads <= 1;
+}
+
+class HostKill : public EscrowCommands {
+ protected:
+  // A host that cannot end is let go of, so that one failure is not many.
+  void TearDown() override {
+    ::umount2(mountpoint_.c_str(), MNT_FORCE | MNT_DETACH);
+    EscrowCommands::TearDown();
+  }
+
+  pid_t host_of(const std::string& session) const {
+    const int client = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const std::string path = repository_ + "/escrow/sessions/" + session + "/control.sock";
+    EXPECT_LT(path.size(), sizeof address.sun_path);
+    path.copy(address.sun_path, sizeof address.sun_path - 1);
+    ucred peer{};
+    socklen_t size = sizeof peer;
+    const bool is_known = ::connect(client, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
+                          ::getsockopt(client, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
+    ::close(client);
+    EXPECT_TRUE(is_known) << path << ": " << errno;
+    return is_known ? peer.pid : -1;
+  }
+
+  // Within seconds.
+  bool goes(pid_t process) const {
+    return eventually([&] { return is_gone(process); });
+  }
+
+  // SIGKILL to the host of a session in which programs store through a mapping and make names, `delay` after
+  // somebody has begun to ask for `arguments`.
+  void kill_during(const std::string& session, const std::vector<std::string>& arguments, milliseconds delay) const {
+    const Worker stores([&](const auto& has_begun) { return store_for_ever(in_mount("mapped"), has_begun); });
+    const Worker names([&](const auto& has_begun) { return rename_for_ever(in_mount("names"), has_begun); });
+    ASSERT_TRUE(stores.has_begun() && names.has_begun());
+    const pid_t host = host_of(session);
+    ASSERT_GT(host, 0);
+    std::thread verb([&] { ask(arguments); });
+    std::this_thread::sleep_for(delay);
+    ::kill(host, SIGKILL);
+    EXPECT_TRUE(goes(host)) << "the killed host is still there";
+    if (HasFailure()) ::umount2(mountpoint_.c_str(), MNT_FORCE | MNT_DETACH);
+    verb.join();
+  }
+
+  ProcessResult ask(const std::vector<std::string>& arguments) const {
+    std::vector<std::string> whole = {"--repo", repository_};
+    whole.insert(whole.end(), arguments.begin(), arguments.end());
+    return run_escrow(whole,
+                      {.directory = directory_.path(), .environment = {}, .input = {}, .timeout = seconds(100)});
+  }
+
+  void expect_answers(const std::vector<std::string>& arguments) const {
+    const ProcessResult result = ask(arguments);
+    EXPECT_EQ(result.status, 0) << arguments.front() << ": " << result.err;
+  }
+};
+
+TEST_F(HostKill, DuringALiveCommitItIsGoneInSecondsAndEveryCommandAnswers) {
+  for (int trial = 0; trial < 12 && !HasFailure(); ++trial) {
+    const std::string session = mount();
+    kill_during(session, {"commit", session}, milliseconds(trial * 20));
+    expect_answers({"sessions"});
+    expect_answers({"status", session});
+    expect_answers({"gc"});
+    expect_answers({"run", "--", "true"});
+    EXPECT_FALSE(is_mounted()) << "trial " << trial;
+  }
+}
+
+// Each tells the kernel something, or asks something of the mount.
+TEST_F(HostKill, DuringEveryOtherVerbItIsGoneInSecondsToo) {
+  for (int trial = 0; trial < 3; ++trial) {
+    for (const std::string verb : {"update", "discard", "diff", "unmount", "rollback"}) {
+      if (HasFailure()) return;
+      const std::string session = mount();
+      done({"run", "--", "sh", "-c", "mkdir -p names && date +%N > names/5 && date +%N > a.txt"});
+      std::vector<std::string> arguments = {verb, session};
+      if (verb == "discard") arguments.insert(arguments.end(), {"names", "mapped"});
+      SCOPED_TRACE(verb + ", trial " + std::to_string(trial));
+      kill_during(session, arguments, milliseconds(20 + trial * 40));
+      expect_answers({"sessions"});
+      expect_answers({"run", "--", "true"});
+      EXPECT_FALSE(is_mounted());
+    }
+  }
+}
+
+// Nothing of Escrow does that any more; another fault may.
+TEST_F(HostKill, OneThatCannotEndIsLetGoByTheNextCommandThatNeedsIt) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root may end another's connection where /sys/fs/fuse is not mounted";
+  const std::string session = mount();
+  done({"unmount", session});
+  const std::string said = file("said");
+  const std::string directory = repository_ + "/escrow/sessions/" + session;
+  const pid_t host = ::fork();
+  if (host == 0) {
+    if (::freopen(said.c_str(), "w", stdout) == nullptr) ::_exit(1);
+    ::execl(STUCK_HOST, STUCK_HOST, mountpoint_.c_str(), directory.c_str(), session.c_str(), nullptr);
+    ::_exit(1);
+  }
+  ASSERT_TRUE(eventually([&] { return read(said) == "stuck\n"; }));
+  // While it lives it is waited for no longer than it takes to see that it says nothing.
+  ::kill(host, SIGSTOP);
+  refused(125, ", stuck_host (" + std::to_string(host) + "), is stopped; `kill -CONT", {"status", session});
+  expect_answers({"sessions"});
+  expect_answers({"gc"});
+  refused(2, "session escrow:" + session + ", which does not answer", {"mount", mountpoint_});
+  ::kill(host, SIGKILL);
+  ::usleep(200'000);
+  ASSERT_FALSE(is_gone(host)) << "this test needs a process that cannot end";
+  expect_answers({"sessions"});
+  expect_answers({"status", session});
+  EXPECT_TRUE(goes(host));
+  ::waitpid(host, nullptr, 0);
+  expect_answers({"run", "--", "true"});
+  expect_answers({"commit", session});
+  EXPECT_FALSE(is_mounted());
+}
+
+TEST_F(HostKill, OneThatIsStoppedIsNamedAndKeepsNobodyElseWaiting) {
+  const std::string session = mount();
+  write(in_mount("new"), "text");
+  const pid_t host = host_of(session);
+  ::kill(host, SIGSTOP);
+  refused(125, "(" + std::to_string(host) + "), is stopped", {"commit", session});
+  expect_answers({"sessions"});
+  expect_answers({"gc"});
+  expect_answers({"run", "--", "true"});
+  refused(2, "session escrow:" + session + ", which does not answer", {"mount", in_mount("below")});
+  ::kill(host, SIGCONT);
+  // What was asked for while it stood still is done now; asked for again, it is answered all the same.
+  EXPECT_TRUE(eventually([&] { return status_of(session, "state") == "committed"; }));
+  EXPECT_EQ(content("new"), "text");
+  done({"commit", session});
+}
+
+}  // namespace
+}  // namespace escrow::test

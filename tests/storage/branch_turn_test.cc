@@ -1,0 +1,133 @@
+// The queue at a branch: between threads, between processes, and beside those that die or stop in it.
+#include "storage/branch_turn.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <future>
+#include <thread>
+#include <tuple>
+
+#include "tests/storage/git_test_repository.h"
+
+namespace escrow::storage {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+class BranchTurns : public testing::Test {
+ protected:
+  std::unique_ptr<BranchTurn> take(const std::string& branch = "main", std::chrono::milliseconds patience = 60s) {
+    return std::make_unique<BranchTurn>(directory_.path(), branch, patience);
+  }
+  template <typename Condition>
+  static void wait_until(Condition condition) {
+    for (const auto deadline = Clock::now() + 60s; !condition() && Clock::now() < deadline;)
+      std::this_thread::sleep_for(1ms);
+    EXPECT_TRUE(condition());
+  }
+  // How many bytes of the file of turns are locked.
+  int tickets() const {
+    const UniqueFd file(::open((directory_.path() + "/turns").c_str(), O_RDWR | O_CLOEXEC));
+    std::vector<std::pair<off_t, off_t>> ranges{{0, 0}};  // a length of 0: to the end
+    int count = 0;
+    while (!ranges.empty()) {
+      struct flock lock {};
+      lock.l_type = F_WRLCK;
+      lock.l_whence = SEEK_SET;
+      std::tie(lock.l_start, lock.l_len) = ranges.back();
+      const off_t begin = lock.l_start, end = lock.l_len == 0 ? 0 : begin + lock.l_len;
+      ranges.pop_back();
+      EXPECT_EQ(::fcntl(file.get(), F_OFD_GETLK, &lock), 0);
+      if (lock.l_type == F_UNLCK) continue;
+      ++count;
+      const off_t behind = lock.l_start + lock.l_len;
+      if (lock.l_start > begin) ranges.emplace_back(begin, lock.l_start - begin);
+      if (end == 0 || behind < end) ranges.emplace_back(behind, end == 0 ? 0 : end - behind);
+    }
+    return count;
+  }
+  // A process that takes its turn, says so, and keeps it.
+  pid_t keeper() {
+    int pipe[2];
+    EXPECT_EQ(::pipe(pipe), 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const auto turn = take();
+      if (::write(pipe[1], "x", 1) == 1) ::pause();
+      ::_exit(0);
+    }
+    char said = 0;
+    EXPECT_EQ(::read(pipe[0], &said, 1), 1);
+    ::close(pipe[0]);
+    ::close(pipe[1]);
+    return child;
+  }
+  static void end(pid_t child) {
+    ::kill(child, SIGKILL);
+    int status = 0;
+    ::waitpid(child, &status, 0);
+  }
+
+  const support::TemporaryDirectory directory_;
+};
+
+TEST_F(BranchTurns, WhoComesFirstIsServedFirst) {
+  constexpr int kMany = 32;
+  auto first = take();
+  EXPECT_FALSE(first->is_wanted());
+  std::vector<int> served;  // by whose turn it is
+  std::vector<std::thread> threads;
+  for (int number = 0; number < kMany; ++number) {
+    threads.emplace_back([&, number] {
+      const auto turn = take();
+      served.push_back(number);
+    });
+    wait_until([&] { return tickets() == number + 2; });
+  }
+  EXPECT_TRUE(first->is_wanted());
+  first.reset();
+  for (std::thread& thread : threads) thread.join();
+  std::vector<int> expected(kMany);
+  for (int number = 0; number < kMany; ++number) expected[static_cast<std::size_t>(number)] = number;
+  EXPECT_EQ(served, expected);
+}
+
+TEST_F(BranchTurns, BranchesDoNotWaitForOneAnother) {
+  const auto main = take("main"), other = take("other");
+  EXPECT_FALSE(main->is_wanted());
+}
+
+TEST_F(BranchTurns, AProcessThatIsKilledInTheQueueOrAtItsTurnHoldsNobodyUp) {
+  const pid_t holder = keeper();
+  const pid_t queued = ::fork();
+  if (queued == 0) {
+    take();
+    ::_exit(0);
+  }
+  wait_until([&] { return tickets() == 2; });
+  auto next = std::async(std::launch::async, [&] { return take(); });
+  wait_until([&] { return tickets() == 3; });
+  end(queued);
+  EXPECT_EQ(next.wait_for(100ms), std::future_status::timeout);
+  end(holder);
+  ASSERT_EQ(next.wait_for(30s), std::future_status::ready);
+  EXPECT_FALSE(next.get()->is_wanted());
+}
+
+// It is for fairness only: the branch itself is git's to lock.
+TEST_F(BranchTurns, AProcessThatIsStoppedAtItsTurnIsNotWaitedForForEver) {
+  const pid_t holder = keeper();
+  ::kill(holder, SIGSTOP);
+  const auto begin = Clock::now();
+  take("main", 300ms);
+  EXPECT_GE(Clock::now() - begin, 300ms);
+  end(holder);
+}
+
+}  // namespace
+}  // namespace escrow::storage
