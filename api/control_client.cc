@@ -68,6 +68,11 @@ void ControlClient::give_up() {
   throw Error(Errc::unavailable, "the process that hosts the session does not answer");
 }
 
+void ControlClient::fail_untaken() {
+  is_untaken_ = true;
+  throw Error(Errc::unavailable, "the process that hosts the session went away before it took the request");
+}
+
 Answer ControlClient::ask(const Request& request, const std::function<void(const DiffPart&)>& on_part,
                           const std::function<bool(pid_t host)>& can_answer) {
   if (is_silent_) give_up();
@@ -75,7 +80,7 @@ Answer ControlClient::ask(const Request& request, const std::function<void(const
   const auto* const write = std::get_if<WriteFileRequest>(&request);
   if (!send_line(socket_, encode(request, who_), kPingPatience, write != nullptr ? write->content : -1)) {
     if (!answers_ping()) give_up();
-    throw Error(Errc::unavailable, "the process that hosts the session went away before it took the request");
+    fail_untaken();
   }
   LineReader reader(socket_, kMaxAnswerBytes);
   for (;;) {
@@ -93,6 +98,7 @@ Answer ControlClient::ask(const Request& request, const std::function<void(const
     if (const auto* error = std::get_if<ErrorAnswer>(&answer)) throw_answered(*error);
     return answer;
   }
+  if (reader.end() == LineReader::End::unread) fail_untaken();
   throw Error(Errc::unavailable,
               "the process that hosts the session went away without an answer; `escrow status` "
               "shows what became of it");

@@ -22,7 +22,7 @@ class ControlClient {
   ~ControlClient();
   ControlClient(ControlClient&& other) noexcept
       : directory_(std::move(other.directory_)), who_(std::move(other.who_)), socket_(std::exchange(other.socket_, -1)),
-        is_silent_(other.is_silent_) {}
+        is_silent_(other.is_silent_), is_untaken_(other.is_untaken_) {}
   ControlClient& operator=(ControlClient&&) = delete;
 
   // Whom the requests are made for; without: this process's user, as the host sees it.
@@ -39,16 +39,19 @@ class ControlClient {
 
   // After ask() has thrown: because the host answers nothing at all.
   bool is_silent() const { return is_silent_; }
+  // After ask() has thrown: because the host ended before it read the request, which may be asked again elsewhere.
+  bool is_untaken() const { return is_untaken_; }
   // The process that listens; 0: it is in another pid namespace.
   pid_t host() const;
 
  private:
   [[noreturn]] void give_up();
+  [[noreturn]] void fail_untaken();
   bool answers_ping() const;
 
   std::string directory_, who_;
   int socket_ = -1;
-  bool is_silent_ = false;
+  bool is_silent_ = false, is_untaken_ = false;
 };
 
 }  // namespace escrow::api

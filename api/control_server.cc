@@ -136,9 +136,9 @@ struct ControlServer::Impl {
 
   void start(Descriptor accepted) {
     auto held = connections.lock();
-    if (held->stopping || held->all.size() >= kMaxConnections) {
-      const char* const why = held->stopping ? "the session's host is about to end; try again"
-                                             : "the session's host has too many clients; try again";
+    if (held->stopping) return;  // closed unread, the request is made again of who has the session next
+    if (held->all.size() >= kMaxConnections) {
+      const char* const why = "the session's host has too many clients; try again";
       send_line(accepted.get(), encode(error_answer(Errc::unavailable, why)), 100ms);
       return;
     }

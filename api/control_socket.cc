@@ -161,7 +161,7 @@ std::optional<std::string> LineReader::next(Milliseconds patience) {
     const ssize_t count = receive(buffer);
     if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (count <= 0) {
-      end_ = End::closed;
+      end_ = count < 0 && errno == ECONNRESET ? End::unread : End::closed;
       return std::nullopt;
     }
     pending_.append(buffer.data(), static_cast<std::size_t>(count));

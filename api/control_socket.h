@@ -52,7 +52,8 @@ bool send_line(int socket, std::string_view line, std::chrono::milliseconds pati
 // Reads lines of at most `limit` bytes from one socket.
 class LineReader {
  public:
-  enum class End { closed, too_long, too_slow };
+  // unread: the peer closed it without having read all that was sent (unix_release_sock() in net/unix/af_unix.c).
+  enum class End { closed, unread, too_long, too_slow };
 
   LineReader(int socket, std::size_t limit) : socket_(socket), limit_(limit) {}
   // The next line without its newline, or why there is none. A whole line has `patience` to arrive (zero: for ever).

@@ -50,6 +50,7 @@ const ProblemKind& kind_of(ProblemCode code) {
       {"result_moved", 409, false, 123, "The branch moved, and the result has another id"},
       {"session_finished", 409, false, 1, "The session has another outcome already"},
       {"wrong_state", 409, false, 1, "The state does not allow it"},
+      {"data_lost", 409, false, 125, "The disk did not take what programs stored"},
       {"attached_elsewhere", 409, true, 1, "Another process hosts the session"},
       {"busy", 409, true, 1, "In use"},
       {"idempotency_in_flight", 409, true, 1, "The first request with this key is not answered yet"},
@@ -126,6 +127,8 @@ ProblemCode problem_code(Errc code) {
       return ProblemCode::branch_moved;
     case Errc::conflict:
       return ProblemCode::conflict;
+    case Errc::data_lost:
+      return ProblemCode::data_lost;
     case Errc::unavailable:
       return ProblemCode::unavailable;
   }

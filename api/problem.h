@@ -33,6 +33,7 @@ enum class ProblemCode {
   result_moved,
   session_finished,
   wrong_state,
+  data_lost,
   attached_elsewhere,
   busy,
   idempotency_in_flight,

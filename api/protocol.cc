@@ -453,6 +453,8 @@ const char* name_of(Errc code) {
       return "branch_moved";
     case Errc::conflict:
       return "conflict";
+    case Errc::data_lost:
+      return "data_lost";
     case Errc::unavailable:
       return "unavailable";
   }

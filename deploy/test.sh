@@ -43,9 +43,26 @@ smoke storage tests/storage/all \
 smoke mount mount_test --tests-regex '^(Mount\.|Every/IoMode\.)' \
   --exclude-regex '^Mount\.(DestroyedItEnds|UnmountsOnlyItself|EndsWhileRequests)'
 
+# why BUILD-DIRECTORY: what the tests that failed last have said, the first and the last lines of each.
+why() {
+  awk -v most=15 '
+    /^[0-9]+\/[0-9]+ Test: / { name = $3; lines = 0 }
+    /^Output:$/ { inside = 1; next }
+    /^<end of output>$/ { inside = 0 }
+    inside { said[lines++] = substr($0, 1, 300) }
+    /^Test Failed\.$/ {
+      print "\n-- " name
+      for (i = 0; i < lines; ++i) if (i < most || i >= lines - most) print "   " said[i]
+    }' "$1/Testing/Temporary/LastTest.log"
+}
+
 step "What this machine allows, and so what the tests use"
 build/dev/daemon/escrow doctor || true
 
 step "Tests"
 # Two more at a time than there are processors: many tests wait more than they compute.
-ctest --test-dir build/dev --output-on-failure --no-tests=error --parallel "$((jobs + 2))" --timeout 600
+if ! ctest --test-dir build/dev --output-on-failure --no-tests=error --parallel "$((jobs + 2))" --timeout 600; then
+  step "Why tests failed, in short; all of it is above"
+  why build/dev
+  exit 1
+fi

@@ -44,6 +44,7 @@ constexpr int errno_of(session::Errc code) noexcept {
     case Errc::attached_elsewhere:
     case Errc::branch_moved:
     case Errc::conflict:
+    case Errc::data_lost:
     case Errc::unavailable: return EIO;
   }
   return EIO;

@@ -45,6 +45,7 @@ enum class Errc {
   attached_elsewhere,  // another process hosts the session
   branch_moved,        // compare-and-swap lost too often
   conflict,            // a commit met conflicting changes
+  data_lost,           // the disk did not take what programs stored: not in a commit until written again, or discarded
   unavailable,         // the host process does not answer, /dev/fuse is missing: something outside must change
 };
 

@@ -103,7 +103,7 @@ class Overlay::Impl::TreeBuilder {
     for (std::size_t i = 0; i < std::min(kNamed, damaged_.size()); ++i)
       paths += (i > 0 ? ", \"" : "\"") + damaged_[i] + '"';
     if (damaged_.size() > kNamed) paths += " and " + std::to_string(damaged_.size() - kNamed) + " more";
-    throw Error(Errc::input_output,
+    throw Error(Errc::data_lost,
                 "cannot commit " + paths + ": the disk failed to take what was written; write the file" +
                     (damaged_.size() > 1 ? "s" : "") + " anew, or take them back to the base with `escrow discard`");
   }

@@ -176,7 +176,7 @@ struct Session::Impl {
     for (std::size_t at = 0; at < std::min(paths.size(), kNamedFiles); ++at)
       named += (at == 0 ? "" : ", ") + quote_path(paths[at]);
     if (paths.size() > kNamedFiles) named += " and " + std::to_string(paths.size() - kNamedFiles) + " more";
-    throw Error(Errc::input_output,
+    throw Error(Errc::data_lost,
                 std::string("cannot ") + what + " session " + row.id.text() +
                     ": what programs stored in " + named +
                     " could not be written back when it was to be (the disk was full, or a limit was reached) and is "

@@ -105,7 +105,7 @@ api::Answer SessionAccess::ask(const api::Request& request, const std::function<
       if (std::optional<api::ControlClient> client = connect(directory)) {
         client->speak_for(who_);
         if (std::optional<api::Answer> answer = ask_host(*client, request, on_part)) return *std::move(answer);
-        deadline = std::chrono::steady_clock::now() + kPatience;
+        if (client->is_silent()) deadline = std::chrono::steady_clock::now() + kPatience;
       }
     } else if (std::optional<api::Answer> answer = act_detached(listed, request, on_part)) {
       return *std::move(answer);
@@ -126,12 +126,13 @@ void SessionAccess::remark_what_changes(const api::Request& request) {
   context_.repository().catalog().remark(id_, context_.clock().now(), who_, what);
 }
 
-// nullopt: it was killed, and has ended or is about to.
+// nullopt: it has ended or is about to, and has not taken the request; or it was killed.
 std::optional<api::Answer> SessionAccess::ask_host(api::ControlClient& client, const api::Request& request,
                                                    const std::function<void(const api::DiffPart&)>& on_part) {
   try {
     return client.ask(request, on_part, can_answer);
   } catch (const Error&) {
+    if (client.is_untaken()) return std::nullopt;
     if (!client.is_silent()) throw;
   }
   const bool is_gone = !context_.repository().directories().is_held(id_);

@@ -2,7 +2,8 @@
 // the moment and does the same by itself. Either way the answer is the API's, so each command has one code path.
 //
 // One per command; not thread-safe. Throws what the session or its host answers. A host that answers nothing is waited
-// for as long as it can be seen to live; else Error{unavailable} names it.
+// for as long as it can be seen to live; else Error{unavailable} names it. A request that a host did not take because
+// it was just ending is made again: of the next host, or here.
 #pragma once
 
 #include <functional>

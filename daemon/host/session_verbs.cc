@@ -68,7 +68,8 @@ api::SessionView view_of(session::Session& session, session::Attachment attachme
     view.usage = session.overlay().usage();
   } catch (const Error& error) {
     // What is damaged is shown as far as it can be read.
-    if (error.code() == Errc::input_output || error.code() == Errc::damaged_repository) {
+    const bool is_damage = error.code() == Errc::input_output || error.code() == Errc::damaged_repository;
+    if (is_damage || error.code() == Errc::data_lost) {
       view.record.last_error = error.what();
       return view;
     }

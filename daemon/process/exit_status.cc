@@ -37,6 +37,7 @@ int exit_status_of(Errc code) {
     case Errc::quota_exceeded:
     case Errc::file_too_large:
     case Errc::input_output:
+    case Errc::data_lost:
     case Errc::no_repository:
     case Errc::unsupported_repository:
     case Errc::damaged_repository:

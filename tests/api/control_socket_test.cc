@@ -76,6 +76,18 @@ class ControlSocket : public ::testing::Test {
     update.may_end.notify_all();
   }
 
+  // In the place of a server: whoever connects waits in its queue.
+  int listen_there() const {
+    const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const std::string path = directory_.path() + "/control.sock";
+    path.copy(address.sun_path, sizeof address.sun_path - 1);
+    EXPECT_EQ(0, bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof address));
+    EXPECT_EQ(0, listen(listener, 1));
+    return listener;
+  }
+
   support::TemporaryDirectory directory_;
   session::NullLog log_;
   std::unique_ptr<ControlServer> server_ = std::make_unique<ControlServer>(directory_.path(), answer, log_);
@@ -171,35 +183,59 @@ TEST_F(ControlSocket, AnAnswerMayTakeAsLongAsItTakes) {
   EXPECT_TRUE(std::holds_alternative<RollbackAnswer>(client.ask(RollbackRequest{})));
 }
 
-TEST_F(ControlSocket, APingIsAnsweredBesideAVerbAndWhileTheServerEnds) {
+TEST_F(ControlSocket, APingIsAnsweredBesideAVerb) {
   RawClient busy(directory_.path());
   busy.send("{\"request\":\"update\"}\n");
   RawClient first(directory_.path());
   first.send("{\"request\":\"ping\"}\n");
   EXPECT_EQ(first.read_line(), "{\"answer\":\"pong\"}");
+  let_updates_end();
+  EXPECT_NE(busy.read_line().find("\"merged\":9"), std::string::npos);
+}
+
+// A request that comes too late is closed unread, so that it can be made again of who has the session next; one that
+// was taken before is answered.
+TEST_F(ControlSocket, AServerThatEndsAnswersWhatItHasTakenAndTakesNothingMore) {
+  RawClient busy(directory_.path());
+  busy.send("{\"request\":\"update\"}\n");
   update.has_begun.wait(false);
   std::thread end([&] { server_.reset(); });
-  std::string said;
-  while (said.find("about to end") == std::string::npos) {
+  for (std::string said = "{\"answer\":\"pong\"}"; !said.empty();) {
     RawClient second(directory_.path());
     second.send("{\"request\":\"ping\"}\n");
     said = second.read_line();
   }
+  ControlClient late(directory_.path());
+  expect_code(Errc::unavailable, [&] { late.ask(UnmountRequest{}); });
+  EXPECT_TRUE(late.is_untaken());
+  EXPECT_FALSE(late.is_silent());
   let_updates_end();
   EXPECT_NE(busy.read_line().find("\"merged\":9"), std::string::npos);
   end.join();
 }
 
+// Whoever connects to a host in its last moment waits in the queue of a socket that is closed, or just was.
+TEST_F(ControlSocket, ARequestInTheQueueOfAServerThatEndsIsNotTaken) {
+  server_.reset();
+  for (const bool is_sent_before : {true, false}) {
+    const int listener = listen_there();
+    ControlClient client(directory_.path());
+    std::thread close_it([&] {
+      if (is_sent_before) std::this_thread::sleep_for(100ms);
+      close(listener);
+    });
+    if (!is_sent_before) close_it.join();
+    expect_code(Errc::unavailable, [&] { client.ask(UnmountRequest{}); });
+    EXPECT_TRUE(client.is_untaken());
+    if (is_sent_before) close_it.join();
+    ASSERT_EQ(unlink((directory_.path() + "/control.sock").c_str()), 0);
+  }
+}
+
 // What a host that is stopped looks like.
 TEST_F(ControlSocket, AHostThatAnswersNothingIsNamedAndNotWaitedFor) {
   server_.reset();
-  const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  const std::string path = directory_.path() + "/control.sock";
-  path.copy(address.sun_path, sizeof address.sun_path - 1);
-  ASSERT_EQ(0, bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof address));
-  ASSERT_EQ(0, listen(listener, 1));
+  const int listener = listen_there();
   ControlClient client(directory_.path());
   EXPECT_EQ(client.host(), getpid());
   pid_t asked = 0;

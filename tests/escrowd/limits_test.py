@@ -98,14 +98,15 @@ def WhatAMappingStoredBeyondALimitIsNeverMissingInACommit(start):
         with open(f'{point}/base', 'r+b') as file, mmap.mmap(file.fileno(), 0) as mapped:
             mapped[0:6] = b'stored'
         for _ in range(2):
-            problem = service.post(f'/v1/sessions/{session}/commit').expect(500, 'internal')
+            problem = service.post(f'/v1/sessions/{session}/commit').expect(409, 'data_lost')
             expect('stored in base could not be written back' in problem['detail'], problem['detail'])
             expect_equal('the state', service.state(session), 'open')
         service.stop()
         service.start()
-        problem = service.finish(session, {'exit_code': 0}).expect(500, 'internal')
+        problem = service.finish(session, {'exit_code': 0}).expect(409, 'data_lost')
         expect('stored in base' in problem['detail'], problem['detail'])
         expect_equal('the state', service.state(session), 'open')
+        service.post(f'/v1/sessions/{session}/update').expect(409, 'data_lost')
         service.post(f'/v1/sessions/{session}/discard', {'paths': ['base']}).expect(200)
         service.finish(session, {'exit_code': 0}).expect(200)
         expect_equal('what is committed', (service.git('show', 'main:small'), len(service.git('show', 'main:base'))),

@@ -96,10 +96,27 @@ def open_files(pid):
     return links
 
 
+def has_locked(pid, file):
+    """Whether one of a process's descriptors holds a lock of the file whose path ends so (one that is only open does
+    not: who looks whether it is locked opens it, too)."""
+    try:
+        for name in os.listdir(f'/proc/{pid}/fd'):
+            try:
+                if os.readlink(f'/proc/{pid}/fd/{name}').endswith(file):
+                    with open(f'/proc/{pid}/fdinfo/{name}', encoding='ascii') as about:
+                        if 'lock:' in about.read():
+                            return True
+            except FileNotFoundError:
+                pass  # it was closed meanwhile
+    except OSError:
+        pass  # the process has ended
+    return False
+
+
 def host_of(session):
     """The process that has the session's directory locked."""
     for name in os.listdir('/proc'):
-        if name.isdigit() and any(link.endswith(f'/sessions/{session}/lock') for link in open_files(int(name))):
+        if name.isdigit() and has_locked(int(name), f'/sessions/{session}/lock'):
             return int(name)
     return None
 

@@ -267,12 +267,12 @@ TEST_F(Sessions, NoCommitOrUpdatePassesOverAFileThatLacksWhatProgramsStored) {
   files.pages_lost(a, 0, 4096);
   world_.push("main", {{"a", "9"}, {"b", "1"}});
   std::string message;
-  EXPECT_EQ(code_of([&] { commit(*session, true); }, &message), Errc::input_output);
+  EXPECT_EQ(code_of([&] { commit(*session, true); }, &message), Errc::data_lost);
   EXPECT_NE(message.find("cannot commit session"), std::string::npos) << message;
   EXPECT_NE(message.find("stored in a could not be written back"), std::string::npos) << message;
   EXPECT_EQ(session->record().state, State::open);
   session->gate().move_to(WriteGate::Position::open);
-  EXPECT_EQ(code_of([&] { session->update(); }, &message), Errc::input_output);
+  EXPECT_EQ(code_of([&] { session->update(); }, &message), Errc::data_lost);
   EXPECT_NE(message.find("cannot update session"), std::string::npos) << message;
   session->discard({path("a")});
   session->update();
