@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <functional>
 #include <set>
 
 #include "session/error.h"
@@ -132,6 +133,45 @@ TEST(AccessPolicy, RandomPoliciesDecideAsTheSlowEvaluatorDoes) {
       }
     }
   }
+}
+
+// Every text of up to so many of the characters, one after the other.
+void for_each_text(const std::string& characters, std::size_t most, const std::function<void(const std::string&)>& use) {
+  std::vector<std::string> texts{""};
+  for (std::size_t length = 1; length <= most; ++length) {
+    std::vector<std::string> longer;
+    for (const std::string& text : texts)
+      for (const char c : characters) use(longer.emplace_back(text + c));
+    texts = std::move(longer);
+  }
+}
+
+// What chance rarely writes, `***/a` or `[]-a]`, is among them.
+TEST(AccessPolicy, EveryShortPatternDecidesAsTheSlowEvaluatorDoes) {
+  std::size_t decided = 0;
+  const auto compare = [&decided](const std::string& pattern, std::initializer_list<const char*> paths) {
+    try {
+      check_policy_pattern(pattern);
+    } catch (const Error&) {
+      return;
+    }
+    const std::vector<PolicyDocument> documents{document(true, {deny({Action::write}, {pattern})})};
+    const AccessPolicy policy(documents);
+    const support::SlowPolicy slow(documents);
+    for (const char* const path : paths)
+      for (const bool is_directory : {false, true})
+        ASSERT_EQ(policy.decide(path, is_directory, Action::write).allowed,
+                  slow.allows(path, is_directory, Action::write))
+            << "'" << path << (is_directory ? "/" : "") << "' under " << pattern;
+    ++decided;
+  };
+  for_each_text("a*/?", 7, [&](const std::string& pattern) {
+    compare(pattern, {"a", "b", "a/a", "a/b", "b/a/a", "b/a/b/a"});
+  });
+  for_each_text("ab[]!-\\", 6, [&](const std::string& pattern) {
+    compare(pattern, {"a", "b", "-", "!", "]", "\\", "ab"});
+  });
+  EXPECT_GT(decided, 10'000u);
 }
 
 TEST(AccessPolicy, WhatIsSaidOfAllBelowADirectoryIsNeverTooLittle) {

@@ -90,12 +90,15 @@ bool component_matches(const std::string& glob, const std::string& name) {
       [&](std::size_t e, std::size_t c) { return elements[e].characters[static_cast<unsigned char>(name[c])]; });
 }
 
+// Of any number of directories; as in git, more stars say no more than two.
+bool is_deep(const std::string& glob) { return glob.size() > 1 && glob.find_first_not_of('*') == std::string::npos; }
+
 bool lies_over_path(const std::vector<std::string>& globs, const std::vector<std::string>& names) {
   // `**` at the end is everything inside, so not nothing; elsewhere it is any number of directories.
   std::vector<std::string> all = globs;
-  if (all.size() > 1 && all.back() == "**") all.emplace_back("*");
+  if (all.size() > 1 && is_deep(all.back())) all.emplace_back("*");
   return lies_over(
-      all.size(), names.size(), [&](std::size_t g) { return all[g] == "**"; },
+      all.size(), names.size(), [&](std::size_t g) { return is_deep(all[g]); },
       [&](std::size_t g, std::size_t n) { return component_matches(all[g], names[n]); });
 }
 
