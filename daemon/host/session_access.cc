@@ -41,6 +41,11 @@ std::optional<api::ControlClient> connect(const std::string& directory) {
   return client;
 }
 
+bool has_live_host(RepositoryContext& context, const session::SessionId& id) {
+  std::optional<api::ControlClient> client = connect(context.repository().directories().path_of(id));
+  return client && client->ask_within(api::StatusRequest{}, kPatience);
+}
+
 // Nobody hosts it any more: its record says all there is.
 bool is_over(const session::SessionRecord& record) {
   return session::is_final(record.state) || record.state == session::State::awaiting_approval;
@@ -91,6 +96,26 @@ SendPart parts_to(const std::function<void(const api::DiffPart&)>& on_part) {
 }
 
 }  // namespace
+
+void wait_for_release(RepositoryContext& context, const session::SessionId& id) {
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (context.repository().directories().is_held(id) && std::chrono::steady_clock::now() < deadline) {
+    if (has_live_host(context, id)) return;
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+std::unique_ptr<session::Session> attach(RepositoryContext& context, const session::SessionId& id) {
+  for (const auto deadline = std::chrono::steady_clock::now() + kPatience;;) {
+    try {
+      return context.sessions().attach(id);
+    } catch (const Error& error) {
+      const bool is_held = error.code() == Errc::attached_elsewhere;
+      if (!is_held || std::chrono::steady_clock::now() > deadline || has_live_host(context, id)) throw;
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+}
 
 SessionAccess::SessionAccess(RepositoryContext& context, const std::string& text, std::string who)
     : context_(context), id_(context.sessions().resolve(text)), who_(std::move(who)) {}

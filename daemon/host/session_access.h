@@ -7,6 +7,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,6 +19,12 @@
 #include "daemon/host/repository_context.h"
 
 namespace escrow::daemon {
+
+// Both wait some seconds for a process that is just letting go of the session: one that was killed and is ending, or
+// another command. A host that lives answers, and is not waited for.
+void wait_for_release(RepositoryContext& context, const session::SessionId& id);
+// Throws what SessionManager::attach throws.
+std::unique_ptr<session::Session> attach(RepositoryContext& context, const session::SessionId& id);
 
 class SessionAccess {
  public:

@@ -23,17 +23,17 @@ KILLS = int(os.environ.get('ESCROW_KILLS', '6'))
 # ---- Programs. Each goes on until the event is set, and raises on the first thing that is not as it should be.
 
 def archive(point, is_over, source):
-    turn = 0
-    while not is_over.is_set() or turn == 0:
+    while True:
+        is_last = is_over.is_set()
         subprocess.run(['tar', '-C', source, '-cf', f'{point}/all.tar', '.'], check=True)
-        os.makedirs(f'{point}/out', exist_ok=True)
+        os.mkdir(f'{point}/out')
         subprocess.run(['tar', '-C', f'{point}/out', '-xf', f'{point}/all.tar'], check=True)
         subprocess.run(['diff', '-r', source, f'{point}/out'], check=True)
         with tarfile.open(f'{point}/all.tar') as tar:
             expect(len(tar.getnames()) > 100, 'the archive is short')
-        if not is_over.is_set():
-            subprocess.run(['rm', '-r', f'{point}/out'], check=True)
-        turn += 1
+        if is_last:
+            return  # the commit has what was extracted
+        subprocess.run(['rm', '-r', f'{point}/out'], check=True)
 
 
 def keep_history(point, is_over, _source):

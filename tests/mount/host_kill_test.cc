@@ -1,6 +1,7 @@
 // SIGKILL to the process that hosts a mount, at any moment: it is gone at once, and every command answers.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
@@ -63,6 +64,44 @@ bool is_gone(pid_t process) {
   const auto threads = std::distance(fs::directory_iterator("/proc/" + std::to_string(process) + "/task", failed), {});
   return is_zombie && threads <= 1;
 }
+
+// A host in its last moment: it holds the session and listens, and takes nothing any more.
+class EndingHost {
+ public:
+  explicit EndingHost(const std::string& session_directory) {
+    lock_ = ::open((session_directory + "/lock").c_str(), O_RDWR | O_CLOEXEC);
+    struct flock whole {};
+    whole.l_type = F_WRLCK;
+    EXPECT_EQ(::fcntl(lock_, F_OFD_SETLK, &whole), 0);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const std::string path = session_directory + "/control.sock";
+    EXPECT_LT(path.size(), sizeof address.sun_path);
+    path.copy(address.sun_path, sizeof address.sun_path - 1);
+    ::unlink(path.c_str());
+    listener_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    EXPECT_EQ(::bind(listener_, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    EXPECT_EQ(::listen(listener_, 8), 0);
+    end_ = std::thread([this] { end_when_asked(); });
+  }
+  ~EndingHost() { end_.join(); }
+  EndingHost(const EndingHost&) = delete;
+  EndingHost& operator=(const EndingHost&) = delete;
+
+ private:
+  // As a killed process does it: one descriptor after the other.
+  void end_when_asked() const {
+    pollfd somebody{listener_, POLLIN, 0};
+    EXPECT_EQ(::poll(&somebody, 1, 60'000), 1) << "nobody has asked";
+    std::this_thread::sleep_for(milliseconds(100));
+    ::close(listener_);
+    std::this_thread::sleep_for(milliseconds(200));
+    ::close(lock_);
+  }
+
+  int lock_ = -1, listener_ = -1;
+  std::thread end_;
+};
 
 class HostKill : public EscrowCommands {
  protected:
@@ -149,6 +188,25 @@ TEST_F(HostKill, DuringEveryOtherVerbItIsGoneInSecondsToo) {
       expect_answers({"run", "--", "true"});
       EXPECT_FALSE(is_mounted());
     }
+  }
+}
+
+TEST_F(HostKill, WhatItIsAskedInItsLastMomentIsDoneWithoutIt) {
+  for (const std::string verb : {"status", "diff", "update", "discard", "commit", "rollback", "unmount", "mount"}) {
+    SCOPED_TRACE(verb);
+    const std::string session = mount();
+    write(in_mount("new"), verb);
+    done({"unmount", session});
+    std::vector<std::string> arguments = {verb, session};
+    if (verb == "discard") arguments.emplace_back("new");
+    if (verb == "mount") arguments = {"mount", mountpoint_, "--session", session};
+    {
+      const EndingHost ending(repository_ + "/escrow/sessions/" + session);
+      // It was mounted nowhere.
+      verb == "unmount" ? refused(1, "is not mounted", arguments) : expect_answers(arguments);
+    }
+    if (verb == "mount") done({"unmount", session});
+    done({verb == "commit" ? "status" : "rollback", session});
   }
 }
 

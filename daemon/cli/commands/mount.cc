@@ -19,6 +19,7 @@
 #include "daemon/host/mount_service.h"
 #include "daemon/host/mountpoint.h"
 #include "daemon/host/repository_context.h"
+#include "daemon/host/session_access.h"
 #include "daemon/host/session_host.h"
 #include "daemon/process/exit_status.h"
 #include "daemon/process/file_descriptor.h"
@@ -49,7 +50,7 @@ std::unique_ptr<session::Session> open_or_attach(RepositoryContext& context, con
   if (session::is_final(record.state)) {
     throw Error(Errc::wrong_state, "cannot mount session " + id.text() + ": it is already " + name_of(record.state));
   }
-  std::unique_ptr<session::Session> session = context.sessions().attach(id);
+  std::unique_ptr<session::Session> session = attach(context, id);
   context.repository().catalog().remark(id, context.clock().now(), current_principal(), "mounted it");
   return session;
 }
@@ -63,6 +64,7 @@ std::string announcement(const Arguments& arguments, const SessionHost& host, co
 std::string free_mountpoint(RepositoryContext& context, const MountArguments& arguments) {
   if (!arguments.session.empty()) {
     const session::SessionId id = context.sessions().resolve(arguments.session);
+    wait_for_release(context, id);
     const session::SessionManager::Listed listed = context.sessions().status(id);
     if (listed.attachment == session::Attachment::lost) {
       clear_dead_mount(listed.record.mountpoint, "escrow:" + id.text());

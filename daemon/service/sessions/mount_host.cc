@@ -17,6 +17,7 @@
 #include "daemon/host/mount_service.h"
 #include "daemon/host/mountpoint.h"
 #include "daemon/host/repository_context.h"
+#include "daemon/host/session_access.h"
 #include "daemon/host/session_host.h"
 #include "daemon/process/exit_status.h"
 #include "daemon/service/host_process.h"
@@ -101,7 +102,7 @@ class MountHost {
       // The service has it open itself: what keeps this process from it is a matter of the moment.
       throw Error(Errc::unavailable, std::string("the session's host cannot open the repository: ") + error.what());
     }
-    std::unique_ptr<session::Session> session = context_->sessions().attach(order.id);
+    std::unique_ptr<session::Session> session = attach(*context_, order.id);
     const SessionHost::Options options = options_of(order, session->record().options);
     auto host = std::make_unique<SessionHost>(std::move(session), options, context_->repository(), context_->log());
     channel_.send(MessageKind::ready, encode(host->io()));
