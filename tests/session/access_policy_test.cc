@@ -136,7 +136,8 @@ TEST(AccessPolicy, RandomPoliciesDecideAsTheSlowEvaluatorDoes) {
 }
 
 // Every text of up to so many of the characters, one after the other.
-void for_each_text(const std::string& characters, std::size_t most, const std::function<void(const std::string&)>& use) {
+void for_each_text(const std::string& characters, std::size_t most,
+                   const std::function<void(const std::string&)>& use) {
   std::vector<std::string> texts{""};
   for (std::size_t length = 1; length <= most; ++length) {
     std::vector<std::string> longer;
