@@ -45,7 +45,16 @@ BranchTurn::BranchTurn(const std::string& state_directory, const std::string& br
                        std::chrono::milliseconds patience)
     : path_(state_directory + "/turns"),
       begin_(place_of(branch)),
-      file_(open_or_throw(AT_FDCWD, path_.c_str(), O_RDWR | O_CREAT, 0644, "open " + path_)) {
+      file_(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
+  if (!file_) return;
+  try {
+    queue(patience);
+  } catch (const session::Error&) {
+    // The kernel gives no locks, as over some network file systems: nobody stands in a queue there.
+  }
+}
+
+void BranchTurn::queue(std::chrono::milliseconds patience) {
   if (!pass_the_door(patience)) return;
   take_ticket();
   try_lock(kDoor, F_UNLCK);
@@ -54,6 +63,7 @@ BranchTurn::BranchTurn(const std::string& state_directory, const std::string& br
 
 // What cannot be asked is no reason to make anybody wait.
 bool BranchTurn::is_wanted() const {
+  if (!file_) return false;
   std::uint64_t by = 0;
   try {
     return is_taken(ticket_ + 1, kLast, by);

@@ -4,7 +4,8 @@
 // takes the next ticket, a byte of <state>/turns under an OFD lock (fcntl(2)), and waits until no lower byte is locked.
 // A process that dies gives its ticket back. Only fairness rests on this, as a branch moves under git's lock alone:
 // where the first in the queue does not end for long (it is stopped, or waits for somebody else), the others go on
-// without it. One object per turn; not shared between threads.
+// without it, and where there is no descriptor, right or lock to be had nobody waits. Throws nothing. One object per turn;
+// not shared between threads.
 #pragma once
 
 #include <chrono>
@@ -26,6 +27,7 @@ class BranchTurn final : public session::ReferenceStore::Turn {
   bool is_wanted() const override;
 
  private:
+  void queue(std::chrono::milliseconds patience);
   // The lowest ticket from `first` to `last` that somebody else holds; `last` + 1: none.
   std::uint64_t lowest(std::uint64_t first, std::uint64_t last) const;
   bool is_taken(std::uint64_t first, std::uint64_t last, std::uint64_t& by) const;
@@ -36,7 +38,7 @@ class BranchTurn final : public session::ReferenceStore::Turn {
 
   const std::string path_;
   const std::uint64_t begin_;  // of this branch's bytes
-  const UniqueFd file_;        // holds the locks
+  const UniqueFd file_;        // holds the locks; none: no turns are taken
   std::uint64_t ticket_ = 0;
 };
 

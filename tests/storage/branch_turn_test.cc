@@ -129,5 +129,10 @@ TEST_F(BranchTurns, AProcessThatIsStoppedAtItsTurnIsNotWaitedForForEver) {
   end(holder);
 }
 
+TEST_F(BranchTurns, WhereNoneCanBeTakenNobodyWaitsOrFails) {
+  const BranchTurn turn(directory_.path() + "/missing", "main", 60s);
+  EXPECT_FALSE(turn.is_wanted());
+}
+
 }  // namespace
 }  // namespace escrow::storage
