@@ -15,7 +15,9 @@ WAITS = 'until [ -e /tmp/go ]; do sleep 0.1; done'
 
 
 def go_on(machine, name):
-    machine.run(machine.runtime.name, 'exec', name, 'touch', '/tmp/go')
+    process = machine.run(machine.runtime.name, 'container', 'inspect', '--format', '{{.State.Pid}}', name)
+    with open(f'/proc/{process}/root/tmp/go', 'w', encoding='ascii'):
+        pass
 
 
 def expect_decided(machine):
@@ -374,7 +376,7 @@ def WhenTheRuntimeDiesNothingIsCommittedAndNothingLost(machine):
     with open(f'{machine.directory}/go', 'w', encoding='ascii'):
         pass
     eventually('it has ended', lambda: not os.path.exists(f'/proc/{process}'))
-    time.sleep(1)
+    time.sleep(3)
     expect_equal('its state meanwhile', machine.session()['state'], 'open')
     os.unlink(f'{machine.directory}/runtime/pid')
     machine.runtime.start()
