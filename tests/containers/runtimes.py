@@ -87,7 +87,14 @@ class Podman:
         self.server = subprocess.Popen(  # pylint: disable=consider-using-with
             ['podman', 'system', 'service', '--time', '0', f'unix://{self.api}'],
             env={**os.environ, **self.environment}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        eventually('podman answers', lambda: os.path.exists(self.api))
+        eventually('podman answers', self.answers)
+
+    def answers(self):
+        """Its socket is there a moment before it listens."""
+        with contextlib.suppress(OSError), contextlib.closing(UnixConnection(self.api)) as connection:
+            connection.connect()
+            return True
+        return False
 
     def stop(self):
         if self.server is not None:
@@ -151,7 +158,8 @@ class Machine:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def run(self, *command):
-        result = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False, timeout=60)
+        # Generous: docker asks the plugins of other tests, too, and repeats that for half a minute where one has ended.
+        result = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False, timeout=200)
         if result.returncode != 0:
             fail(f'{command} exited with {result.returncode}: {result.stderr}')
         return result.stdout.strip()

@@ -63,7 +63,8 @@ class Service:
                          IMAGE)
 
     def stop(self):
-        self.machine.run('docker', 'stop', 'service')
+        # In order, and not killed after docker's usual ten seconds.
+        self.machine.run('docker', 'stop', '--time', '100', 'service')
         self.machine.run('docker', 'rm', 'service')
 
     def ask(self, method, route, body=None):
@@ -98,7 +99,7 @@ class Service:
     def job(self, *command):
         """(status, what it said) of the compose file's job with another command."""
         result = subprocess.run(self.job_command(*command, options=['--rm']), env=self.machine.environment,
-                                capture_output=True, text=True, check=False, timeout=60)
+                                capture_output=True, text=True, check=False, timeout=200)
         return result.returncode, result.stdout + result.stderr
 
     def start_job(self, script, *options, user=None):
@@ -265,8 +266,8 @@ def AJobThatIsStoppedOrKilledIsRolledBack(machine):
                  '143')
     expect_equal('the stopped', service.end_of(session), ('rolled_back', 'cancelled'))
     # Longer than its lease as long as it lives.
-    name, session = service.start_job('echo x > lost; echo ready; sleep 7; echo later; sleep 1000', '--env',
-                                      'ESCROW_JOB_LEASE_S=4')
+    name, session = service.start_job('echo x > lost; echo ready; sleep 15; echo later; sleep 1000', '--env',
+                                      'ESCROW_JOB_LEASE_S=12')
     eventually('it has outlived its lease', lambda: 'later' in machine.run('docker', 'logs', name))
     expect_equal('the state meanwhile', [one['state'] for one in service.ask_sessions(compose()['job']['user'])
                                          if one['session'] == session], ['open'])
@@ -283,7 +284,7 @@ def AJobWaitsForTheServiceAndSaysHowItsSessionEnded(machine):
                             stderr=subprocess.STDOUT)
     eventually('the job is there', lambda: machine.run('docker', 'ps', '--quiet') != '')
     service.start()
-    said, _ = late.communicate(timeout=60)
+    said, _ = late.communicate(timeout=200)
     expect_equal(f'a job that came before the service ({said})', late.returncode, 0)
     expect_equal('what it wrote', machine.git('show', '--format=', '--name-only', 'main'), 'built')
     # It stops and starts again just when the command ends.

@@ -10,6 +10,20 @@ from runtimes import IMAGE, eventually, expect, expect_equal, main
 from volumes import TRAPS, VolumeMachine
 
 
+# A container that goes on when the test says so, however long that takes.
+WAITS = 'until [ -e /tmp/go ]; do sleep 0.1; done'
+
+
+def go_on(machine, name):
+    process = machine.run(machine.runtime.name, 'container', 'inspect', '--format', '{{.State.Pid}}', name)
+    with open(f'/proc/{process}/root/tmp/go', 'w', encoding='ascii'):
+        pass
+
+
+def expect_decided(machine):
+    eventually('all have ended', lambda: not {'open', 'committing'} & {one['state'] for one in machine.sessions()})
+
+
 def ExitZeroCommitsWhatTheContainerWrote(machine):
     machine.volume(path_prefix='sub', committer='agent:trainer', issuer='user:alice', message='from a volume')
     status, out, err = machine.container('cat /data/b.txt; echo x > /data/new; rm /data/b.txt', '--name', 'job')
@@ -127,7 +141,7 @@ def WhatAContainerAsksToBeStoppedWithIsAStop(machine):
 def OutOfMemoryRollsBack(machine):
     machine.volume()
     # podman does not report it; escrowd watches from the container's first event on (deploy/README.md, limits).
-    status, _, err = machine.container('echo x > /data/new; sleep 2; tail /dev/zero; exit 0', '--memory=32m',
+    status, _, err = machine.container('echo x > /data/new; sleep 10; tail /dev/zero; exit 0', '--memory=32m',
                                        '--memory-swap=32m')
     expect(status in (0, 137), f'status {status} ({err})')
     ended = machine.expect_end('rolled_back', 'oom') if status == 0 else machine.session()
@@ -147,10 +161,9 @@ def TwoContainersAtOnceHaveTwoSessions(machine):
     files = machine.git('ls-tree', '--name-only', 'main').split()
     expect('file-0' in files and 'file-1' in files, files)
     # Docker says 0 of both: that one was not committed only the service can say.
-    waits = 'until [ -e /tmp/go ]; do sleep 0.1; done'
-    names = [machine.start_container(f'echo {n} > /data/same; echo up; {waits}') for n in range(2)]
+    names = [machine.start_container(f'echo {n} > /data/same; echo up; {WAITS}') for n in range(2)]
     for name in names:
-        machine.run('docker', 'exec', name, 'touch', '/tmp/go')
+        go_on(machine, name)
         expect_equal('exit status', machine.wait(name), '0')
     eventually('both have ended', lambda: sorted(one['state'] for one in machine.sessions())[:1] == ['commit_failed'])
     failed, = [one['session'] for one in machine.sessions() if one['state'] == 'commit_failed']
@@ -180,10 +193,11 @@ def TwentyContainersAtOnceEachHaveTheirOwnSession(machine):
 
 def ASecondContainerOverAPodmanVolumeTaintsTheSession(machine):
     machine.volume()
-    first = machine.start_container('echo x > /data/new; echo up; sleep 15')
+    first = machine.start_container(f'echo x > /data/new; echo up; {WAITS}')
     second = machine.start_container('echo up; sleep 0.5')
-    for name in (first, second):
-        machine.wait(name)
+    machine.wait(second)
+    go_on(machine, first)
+    machine.wait(first)
     ended = machine.expect_end('rolled_back', 'cancelled')
     expect(first[:12] in machine.log() and 'can only be rolled back' in machine.log(), machine.log())
     expect_equal('the kept result', machine.git('show', f'refs/sessions/{ended["session"]}:new'), 'x')
@@ -276,7 +290,7 @@ def ComposeFilesHaveVolumesToo(machine):
     # Two at once, and awaited; then one that is stopped.
     status, said = compose('up', '--scale', 'job=2')
     expect_equal(f'status ({said})', status, 0)
-    eventually('both have ended', lambda: 'open' not in [one['state'] for one in machine.sessions()])
+    expect_decided(machine)
     expect_equal('sessions', len(machine.sessions()), 4)
     expect(machine.git('rev-parse', 'main') != committed, 'nothing was committed')
     committed = machine.git('rev-parse', 'main')
@@ -294,8 +308,9 @@ def ComposeFilesHaveVolumesToo(machine):
 
 def CopyingOutOfARunningContainerSeesItsSession(machine):
     machine.volume()
-    name = machine.start_container('echo x > /data/new; echo up; sleep 10')
+    name = machine.start_container(f'echo x > /data/new; echo up; {WAITS}')
     machine.run('docker', 'cp', f'{name}:/data/new', f'{machine.directory}/copied')
+    go_on(machine, name)
     with open(f'{machine.directory}/copied', encoding='ascii') as file:
         expect_equal('what was copied', file.read(), 'x\n')
     expect_equal('exit status', machine.wait(name), '0')
@@ -342,7 +357,7 @@ def WhatEndsWhileNoServiceIsThereIsDecidedByTheNext(machine):
         eventually('it has ended', lambda name=name: 'true' not in machine.run(
             machine.runtime.name, 'container', 'inspect', '--format', '{{.State.Running}}', name))
     machine.start_service()
-    eventually('all are decided', lambda: 'open' not in [one['state'] for one in machine.sessions()])
+    expect_decided(machine)
     ends = [(one['state'], one['reason']) for one in machine.sessions()]
     expected = [('committed', 'success'), ('rolled_back', 'exit_status'), ('rolled_back', 'cancelled')]
     expect_equal('ends', ends, expected[:len(ends)])
@@ -352,9 +367,15 @@ def WhatEndsWhileNoServiceIsThereIsDecidedByTheNext(machine):
 
 def WhenTheRuntimeDiesNothingIsCommittedAndNothingLost(machine):
     machine.volume()
-    machine.start_container('echo x > /data/new; echo up; sleep 2; exit 0')
+    name = machine.start_container('echo x > /data/new; echo up; until [ -e /go/go ]; do sleep 0.1; done; exit 0',
+                                   '-v', f'{machine.directory}:/go')
+    process = machine.run('docker', 'container', 'inspect', '--format', '{{.State.Pid}}', name)
     machine.runtime.server.kill()
     machine.runtime.server.wait()
+    # It ends while nobody is there who could say how.
+    with open(f'{machine.directory}/go', 'w', encoding='ascii'):
+        pass
+    eventually('it has ended', lambda: not os.path.exists(f'/proc/{process}'))
     time.sleep(3)
     expect_equal('its state meanwhile', machine.session()['state'], 'open')
     os.unlink(f'{machine.directory}/runtime/pid')
@@ -380,10 +401,11 @@ def AContainerThatVanishedIsRolledBackAndItsResultKept(machine):
 
 def WhenTheHostOfASessionIsKilledNothingIsCommitted(machine):
     machine.volume()
-    name = machine.start_container('echo x > /data/new; echo up; sleep 1; exit 0')
+    name = machine.start_container(f'echo x > /data/new; echo up; {WAITS}; exit 0')
     pids = [pid for pid in os.listdir('/proc') if pid.isdigit() and is_host(pid, machine.service.pid)]
     expect_equal('hosts', len(pids), 1)
     os.kill(int(pids[0]), signal.SIGKILL)
+    go_on(machine, name)
     expect_equal('exit status', machine.wait(name), '0')
     machine.expect_end('rolled_back', 'host_lost')
     machine.expect_unchanged()

@@ -73,7 +73,16 @@ class FaultyService(Service):
 
     def restart(self):
         self.injected.kill()
+        # What it started was killed with it, and may be a moment longer in its end: escrowd has its state locked then.
+        eventually('the service has ended', self.is_gone)
         self.start()
+
+    def is_gone(self):
+        try:
+            os.killpg(self.process.pid, 0)
+            return False
+        except ProcessLookupError:
+            return True
 
 
 class Laboratory:

@@ -33,7 +33,7 @@ EMPTY_DIRECTORIES = {"./var/lib/escrow/repositories/", "./var/lib/escrow/session
 
 
 def run(*command, **keywords):
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=90, **keywords)
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=250, **keywords)
     if result.returncode != 0:
         sys.exit(f"{' '.join(command)}: exit status {result.returncode}\n{result.stdout}{result.stderr}")
     return result.stdout

@@ -252,14 +252,15 @@ def BodiesAndHeadersOverTheLimitAreRefused(start):
 
 
 def SlowAndHalfOpenClientsCostOnlyThemselves(start):
-    with start(request_timeout_ms=2_000, idle_timeout_ms=2_500) as service:
+    # Less than half a minute, what it is where nothing is said; more than a client of a busy machine may pause.
+    with start(request_timeout_ms=5_000, idle_timeout_ms=6_000) as service:
         begun = time.monotonic()
         answer = raw(service, b'POST /v1/sessions HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{')
         expect(answer.startswith(b'HTTP/1.1 408'), f'a slow body was answered with {answer!r}')
         answer = raw(service, b'GET /v1/hea')
         expect(answer.startswith(b'HTTP/1.1 408'), f'a slow header was answered with {answer!r}')
         expect_equal('an idle one', raw(service, b''), b'')
-        expect(time.monotonic() - begun < 28, 'it took too long')
+        expect(time.monotonic() - begun < 60, 'it took too long')  # of the usual ones two minutes
         expect_equal('half closed', raw(service, b'GET /v1/health HTT', shut=True), b'')
         answer = raw(service, b'GET /v1/health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n', shut=True)
         expect(answer.startswith(b'HTTP/1.1 200'), f'half closed after a request: {answer!r}')

@@ -201,7 +201,7 @@ def LargeContentsNeedLittleMemory(start):
 
 
 def AnUploadThatBreaksOffChangesNothing(start):
-    with start(max_content_bytes=1_000_000, request_timeout_ms=2500) as service:
+    with start(max_content_bytes=1_000_000, request_timeout_ms=6000) as service:
         session = service.open()['session']
         put(service, session, 'a.txt', b'x' * 1_000_001).expect(413, 'body_too_large')
         put(service, session, 'a.txt', (b'x' * 65536 for _ in range(32))).expect(413, 'body_too_large')

@@ -8,7 +8,7 @@ import subprocess
 import time
 
 from host_test import ENVIRONMENT, here, run, there
-from imports_test import is_unchanged, make_odd_directory, omitted
+from imports_test import commit_of_others, held, is_unchanged, make_odd_directory, omitted
 from remote_test import AGENT, Remote
 from service import eventually, expect, expect_equal, main, write
 
@@ -98,13 +98,14 @@ def AConflictThereIsAConflictHere(start):
             def of_imports(**wanted):
                 return [one['session'] for one in service.get('/v1/sessions').json['sessions']
                         if one['source'] == 'import' and all(one[name] == value for name, value in wanted.items())]
-            with subprocess.Popen([service.escrow_binary, *where, 'import', source, '--json'], stdout=subprocess.PIPE,
-                                  stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, cwd='/') as importing:
+            theirs = commit_of_others(service, 'a.txt', f'theirs {where}'.encode())
+            with held(service):
+                importing = subprocess.Popen(  # pylint: disable=consider-using-with
+                    [service.escrow_binary, *where, 'import', source, '--json'], stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, cwd='/')
                 eventually('it has begun', lambda: of_imports(state='open'))
-                other = service.open()['session']
-                service.put(f'/v1/sessions/{other}/files/a.txt', f'theirs {where}'.encode()).expect(200)
-                service.finish(other, {'exit_code': 0}).expect(200)
-                out, errors = importing.communicate(timeout=300)
+                service.git('update-ref', 'refs/heads/main', theirs)
+            out, errors = importing.communicate(timeout=300)
             expect_equal(f'exit status: {errors}', importing.returncode, 122)
             document = json.loads(out)
             expect_equal('its session', [document.pop('session')], of_imports(state='commit_failed')[-1:])
@@ -133,10 +134,11 @@ def AnImportOverTlsIsItsTokens(start):
 
 
 def AClientThatIsKilledLeavesNothing(start):
-    with start() as service:
+    with start(max_content_bytes=1 << 40) as service:
         head, source = service.git('rev-parse', 'main'), f'{service.directory}/in'
+        # So large that it is still being sent when the client is killed, however late that is.
         with open(f'{source}/large', 'wb') as file:
-            file.truncate(1 << 30)
+            file.truncate(1 << 34)
         def open_files():
             return [link for link in service.open_files() if '.content' in link]
         for number in (signal.SIGKILL, signal.SIGINT):

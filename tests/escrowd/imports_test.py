@@ -14,6 +14,7 @@ import time
 from full_disk_test import small_disk
 from authorization_test import asked
 from service import NOBODY_NAME, eventually, expect, expect_equal, fail, main, read, write
+from table_test import Held
 
 TAR = {'Content-Type': 'application/x-tar'}
 STRANGE = b'bad\xff\n\x1bname'
@@ -323,6 +324,19 @@ def until_it_is_imported(service):
     return session()[0]
 
 
+def held(service):
+    """While no object comes into the repository: an import that has begun does not end."""
+    return Held(service, 'gc.lock')
+
+
+def commit_of_others(service, path, content):
+    """On a branch of its own, one commit after that of main, which can be put there at any time."""
+    service.git('branch', '--force', 'others', 'main')
+    other = service.open(branch='others')['session']
+    service.put(f'/v1/sessions/{other}/files/{path}', content).expect(200)
+    return service.finish(other, {'exit_code': 0}).expect(200)['commit']
+
+
 class Sending(threading.Thread):
     """An import that is under way."""
 
@@ -341,13 +355,12 @@ class Sending(threading.Thread):
 
 def ABranchThatOthersMoveMeanwhileIsAConflict(start):
     with start() as service:
-        sending = Sending(service, slow_archive(service), '?message=mine')
-        session = until_it_is_imported(service)
-        service.post(f'/v1/sessions/{session}/rollback').expect(409, 'busy')
-        other = service.open()['session']
-        service.put(f'/v1/sessions/{other}/files/a.txt', b'theirs').expect(200)
-        service.finish(other, {'exit_code': 0}).expect(200)
-        head = service.git('rev-parse', 'main')
+        head = commit_of_others(service, 'a.txt', b'theirs')
+        with held(service):
+            sending = Sending(service, slow_archive(service), '?message=mine')
+            session = until_it_is_imported(service)
+            service.post(f'/v1/sessions/{session}/rollback').expect(409, 'busy')
+            service.git('update-ref', 'refs/heads/main', head)
         sending.join()
         problem = sending.answer.expect(409, 'conflict')
         expect_equal('whose', problem['session'], session)
@@ -367,9 +380,10 @@ def AnImportWithAKeyIsCarriedOutOnce(start):
         expect_equal('the same session', again['session'], first['session'])
         expect_equal('commits', service.git('rev-list', '--count', 'main'), '1')
         send(service, archive(entry('a', b'b')), headers=key).expect(422, 'idempotency_key_reused')
-        sending = Sending(service, slow := slow_archive(service), headers={'Idempotency-Key': 'k2'})
-        until_it_is_imported(service)
-        send(service, slow, headers={'Idempotency-Key': 'k2'}).expect(409, 'idempotency_in_flight')
+        with held(service):
+            sending = Sending(service, slow := slow_archive(service), headers={'Idempotency-Key': 'k2'})
+            until_it_is_imported(service)
+            send(service, slow, headers={'Idempotency-Key': 'k2'}).expect(409, 'idempotency_in_flight')
         sending.join()
         expect_equal('the first', sending.answer.expect(201)['state'], 'committed')
         # The same key of an opening is another one.
@@ -438,7 +452,7 @@ def ManyEntriesNeedTheMemoryOfTheirNames(start):
 
 
 def AnImportThatBreaksOffLeavesNothing(start):
-    with start(request_timeout_ms=2000) as service:
+    with start() as service:
         head, data = service.git('rev-parse', 'main'), large_archive(40)
         header = (f'POST {IMPORTS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-tar\r\n'
                   f'Content-Length: {len(data)}\r\n\r\n').encode()
@@ -459,9 +473,10 @@ def AServiceKilledDuringAnImportLeavesNothing(start):
     with start() as service:
         head, data = service.git('rev-parse', 'main'), slow_archive(service)
         key = {'Idempotency-Key': 'again'}
-        sending = Sending(service, data, headers=key)
-        session = until_it_is_imported(service)
-        service.stop(signal.SIGKILL)
+        with held(service):
+            sending = Sending(service, data, headers=key)
+            session = until_it_is_imported(service)
+            service.stop(signal.SIGKILL)
         sending.join()
         expect_equal('the answer', sending.answer, None)
         service.start()

@@ -6,7 +6,7 @@ import signal
 import time
 
 from runs_test import awaited, below, eventually_says, output, run, shell
-from service import NOBODY, as_user, eventually, expect_equal, main, open_files, request
+from service import NOBODY, as_user, eventually, expect_equal, has_locked, main, request
 
 
 def delete(service, name):
@@ -90,12 +90,9 @@ def ARunOfABrokenRepositoryEndsWithItsProcess(start):
 
 
 def hosts_of(service, name):
-    """The process that holds the lock of the run's directory."""
-    found = []
-    for pid in filter(str.isdigit, os.listdir('/proc')):
-        if f'{service.directory}/state/runs/{name}/host' in open_files(pid):
-            found.append(int(pid))
-    return found
+    """The process that holds the lock of the run's directory; the service only looks, with the file open, too."""
+    file = f'{service.directory}/state/runs/{name}/host'
+    return [int(pid) for pid in os.listdir('/proc') if pid.isdigit() and has_locked(int(pid), file)]
 
 
 if __name__ == '__main__':

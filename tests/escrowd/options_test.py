@@ -57,12 +57,17 @@ def TheFlagWinsOverTheEnvironmentAndThatOverTheFile(start):
 def WithVerboseEverythingIsLogged(start):
     with start() as service:
         service.stop()
+        def answers():
+            try:
+                return service.get('/v1/health').status == 200
+            except OSError:
+                return False
         def log_of(*arguments, **members):
             path = write_config(service, 'verbose', **members)
             with open(f'{service.directory}/log-of-verbose', 'wb') as log:
                 with subprocess.Popen([service.escrowd_binary, '--config', path, *arguments], stderr=log) as process:
                     service.process = process
-                    eventually('it answers', lambda: os.path.exists(service.socket))
+                    eventually('it answers', answers)  # its socket is there before anybody listens
                     session = service.open(lease_ms=1)['session']
                     eventually('its lease runs out', lambda: service.state(session) == 'rolled_back')
                     process.terminate()

@@ -93,6 +93,9 @@ class Remote:
                 client.sendall(data)
                 if shut:
                     client.shutdown(socket.SHUT_WR)
+            except OSError:  # it was answered, and closed, before it was sent
+                pass
+            try:
                 while piece := client.recv(65536):
                     answer += piece
             except OSError:  # it was closed or reset, of TLS or below
@@ -240,7 +243,8 @@ def TooLargeOverTcpIsRefused(start):
 
 
 def SlowAndHalfOpenClientsOverTcpCostOnlyThemselves(start):
-    with Remote(start, request_timeout_ms=2_500, idle_timeout_ms=3_000) as remote:
+    # More than a client of a busy machine may pause, as in the middle of its handshake.
+    with Remote(start, request_timeout_ms=5_000, idle_timeout_ms=6_000) as remote:
         before = descriptors(remote.service)
         begun = time.monotonic()
         header = (f'POST /v1/sessions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {remote.token}\r\n'
@@ -251,7 +255,7 @@ def SlowAndHalfOpenClientsOverTcpCostOnlyThemselves(start):
         # In the middle of the handshake.
         expect_equal('no handshake', remote.raw(b'', handshake=False), b'')
         expect_equal('half a handshake', remote.raw(b'\x16\x03\x01\x02\x00\x01', handshake=False), b'')
-        expect(time.monotonic() - begun < 28, 'it took too long')
+        expect(time.monotonic() - begun < 90, 'it took too long')  # of the usual ones more than two minutes
         # Clients that are gone without a word: the connection is reset in every phase.
         for data in (b'', b'GET /v1/he', header + b'\r\n{'):
             client = remote.connect()

@@ -20,7 +20,7 @@ RUN = {'repository': 'data', 'command': ['sh', '-c', 'id -u; grep CapEff /proc/s
 
 def asked(service, wrapper, method, target, body=None):
     """(status, document) that root gets behind the wrapper."""
-    command = [*wrapper, 'curl', '--silent', '--max-time', '30', '--unix-socket', service.socket, '-X', method,
+    command = [*wrapper, 'curl', '--silent', '--max-time', '250', '--unix-socket', service.socket, '-X', method,
                '--write-out', '\n%{http_code}', f'http://escrowd{target}']
     if body is not None:
         command += ['--header', 'Content-Type: application/json', '--data', json.dumps(body)]

@@ -10,6 +10,8 @@ import time
 from authorization_test import asked
 from service import NOBODY, NOBODY_NAME, UnixConnection, eventually, expect, expect_equal, main, request
 
+# Of commands that are looked for among all processes of the machine: others run these tests, too.
+UNIQUE = f'{os.getpid()}.5'
 USES_MEMORY = 'python3 -c "x = bytearray(400 << 20)"'
 
 
@@ -92,8 +94,28 @@ def host_of(service):
     def hosts():
         return processes(lambda name, words, parent: name == 'escrow-host' and parent == service.process.pid)
     # That of a run that has just ended may be there a moment longer.
-    eventually('there is one host process', lambda: len(hosts()) == 1)
-    return hosts()[0]
+    found = []
+    def is_one():
+        found[:] = hosts()
+        return len(found) == 1
+    eventually('there is one host process', is_one)
+    return found[0]
+
+
+def asleep(number):
+    """The processes that sleep for so long."""
+    return processes(lambda _, words, __: f'{number}{UNIQUE}'.encode() in words)
+
+
+def until_woken(number):
+    return f'sleep {number}{UNIQUE}'
+
+
+def wake(number):
+    """What follows in a script of a run, which may see nothing of the machine, comes when the test says so."""
+    eventually('it sleeps', lambda: asleep(number))
+    for pid in asleep(number):
+        os.kill(pid, signal.SIGKILL)
 
 
 def ARunCommitsByItsExitStatusAsItsCaller(start):
@@ -103,7 +125,7 @@ def ARunCommitsByItsExitStatusAsItsCaller(start):
         expect_equal('the answer', (status, view['user'], view['uid'], view['confined'], view['network']),
                      (201, NOBODY_NAME, NOBODY, True, 'none'))
         name = view['run']
-        status, view = asked(service, 'GET', f'/v1/runs/{name}/wait')
+        status, view = asked(service, 'GET', f'/v1/runs/{name}/wait?timeout_ms=250000')
         expect_equal('the outcome', outcome(view), ('committed', 'success', 0))
         expect_equal('stdout', output(service, name), f'{NOBODY}\n{NOBODY}\n/sandbox\na.txt\n')
         expect_equal('stderr', output(service, name, 'stderr'), 'complaint\n')
@@ -133,9 +155,9 @@ def EveryOtherEndOfARunRollsBack(start):
                  ('rolled_back', 'not_started', 127)),
                 (shell('echo x > new; kill -9 $$', confined=False, network='host'),
                  ('rolled_back', 'signal', 137)),
-                (shell('trap "exit 0" TERM; echo x > new; while :; do sleep 0.1; done', timeout_ms=4000),
+                (shell('trap "exit 0" TERM; echo x > new; while :; do sleep 0.1; done', timeout_ms=9000),
                  ('rolled_back', 'timed_out', 0)),
-                (shell(deaf, timeout_ms=4000, grace_ms=100), ('rolled_back', 'timed_out', 137)),
+                (shell(deaf, timeout_ms=9000, grace_ms=100), ('rolled_back', 'timed_out', 137)),
                 (shell('head -c 200000 /dev/zero > new', limits={'staged_bytes': 100_000}),
                  ('rolled_back', 'exit_status', 1)),
                 (shell('echo x > new', read_only=True), ('rolled_back', 'exit_status', 2))):
@@ -148,10 +170,10 @@ def EveryOtherEndOfARunRollsBack(start):
 
 def WhatACommandLeavesRunningIsEnded(start):
     with start() as service:
-        script = 'setsid sh -c "while :; do date > late 2>/dev/null; sleep 54321.5; done" & sleep 0.3; exit 0'
+        script = f'setsid sh -c "while :; do date > late 2>/dev/null; {until_woken(54)}; done" & sleep 0.3; exit 0'
         view = awaited(service, run(service, shell(script)))
         expect_equal('the outcome', outcome(view), ('committed', 'success', 0))
-        expect_equal('what is left', processes(lambda _, words, __: b'54321.5' in words), [])
+        expect_equal('what is left', asleep(54), [])
 
 
 def ARunThatUsesUpItsMemoryIsRolledBackAsOom(start):
@@ -217,12 +239,15 @@ def ACancelWinsOverALaterExitZero(start):
         expect_equal('the outcome', outcome(awaited(service, name)), ('rolled_back', 'cancelled', 0))
         expect_equal('again', outcome(service.post(f'/v1/runs/{name}/cancel').expect(200))[1], 'cancelled')
         # The command ends by itself, with 0, while its host cannot hear of the cancel that was answered before.
-        name = run(service, shell('echo x > new; echo ready; sleep 5.4321; exit 0'))
+        script = f'echo x > new; echo ready; {until_woken(43)}; exit 0'
+        name = run(service, shell(script))
         eventually_says(service, name, 'ready')
         host = host_of(service)
         os.kill(host, signal.SIGSTOP)
         service.post(f'/v1/runs/{name}/cancel').expect(202)
-        eventually('the command has ended', lambda: not processes(lambda _, words, __: b'5.4321' in words))
+        wake(43)
+        eventually('the command has ended', lambda: not processes(
+            lambda name, words, _: name == 'sh' and script.encode() in words))
         os.kill(host, signal.SIGCONT)
         expect_equal('the outcome', outcome(awaited(service, name)), ('rolled_back', 'cancelled', 0))
         name = run(service, shell('echo x > new'))
@@ -328,7 +353,7 @@ def FreeingARunTakesItsOutputAndLeavesItsSession(start):
 
 def ARunGoesOnWhileTheServiceIsStoppedAndKilled(start):
     with start() as service:
-        name = run(service, shell('echo one > one; echo begin; sleep 15; echo two > two; echo end'))
+        name = run(service, shell(f'echo one > one; echo begin; {until_woken(15)}; echo two > two; echo end'))
         eventually_says(service, name, 'begin')
         expect_equal('the exit status', service.stop(), 0)
         service.start()
@@ -336,6 +361,7 @@ def ARunGoesOnWhileTheServiceIsStoppedAndKilled(start):
         service.stop(signal.SIGKILL)
         service.start()
         expect_equal('after a kill', service.get(f'/v1/runs/{name}').expect(200)['state'], 'running')
+        wake(15)
         expect_equal('the outcome', outcome(awaited(service, name)), ('committed', 'success', 0))
         expect_equal('the content', service.git('show', 'main:two'), 'two')
         expect_equal('the output', output(service, name), 'begin\nend\n')
@@ -346,9 +372,10 @@ def ARunGoesOnWhileTheServiceIsStoppedAndKilled(start):
         service.post(f'/v1/runs/{name}/cancel').expect(202)
         expect_equal('a cancel after a kill', outcome(awaited(service, name))[:2], ('rolled_back', 'cancelled'))
         # It ends while there is no service.
-        name = run(service, shell('echo x > third; echo ready; sleep 0.5'))
+        name = run(service, shell(f'echo x > third; echo ready; {until_woken(77)}; exit 0'))
         host = host_of(service)
         service.stop(signal.SIGKILL)
+        wake(77)
         eventually('its host has ended', lambda: not has_words(host))
         service.start()
         expect_equal('the outcome', outcome(service.get(f'/v1/runs/{name}').expect(200)), ('committed', 'success', 0))
@@ -360,13 +387,13 @@ def ARunWhoseHostIsKilledIsRolledBack(start):
         for what, how, reason in (('escrow-host', signal.SIGKILL, 'host_lost'),
                                   ('escrow-run', signal.SIGKILL, 'host_lost'),
                                   ('escrow-host', signal.SIGTERM, 'cancelled')):
-            name = run(service, shell('echo x > new; echo ready; exec sleep 65432.5'))
+            name = run(service, shell(f'echo x > new; echo ready; exec {until_woken(65)}'))
             eventually_says(service, name, 'ready')
             host = host_of(service)
             victims = processes(lambda comm, _, parent: comm == 'escrow-run' and parent == host)
             os.kill(host if what == 'escrow-host' else victims[0], how)
             expect_equal(f'{what} is killed', outcome(awaited(service, name))[:2], ('rolled_back', reason))
-            eventually('the command is ended', lambda: not processes(lambda _, words, __: b'65432.5' in words))
+            eventually('the command is ended', lambda: not asleep(65))
             with open('/proc/self/mounts', encoding='utf-8', errors='surrogateescape') as table:
                 expect(f'escrow:{name}' not in table.read(), 'the mount is still there')
         expect_equal('the branch', service.git('rev-list', '--count', 'main'), '1')

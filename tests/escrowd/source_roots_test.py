@@ -328,7 +328,7 @@ def hold_lease(path):
 
 
 def FilesThatChangeMeanwhileAreSaidAndHoldNobodyUp(start):
-    with started(start) as service:
+    with started(start, max_content_bytes=1 << 40) as service:
         make_tree(at_source(service, '/leased'), a='a')
         os.chown(at_source(service, '/leased/a'), NOBODY, NOBODY)
         child, writer = hold_lease(at_source(service, '/leased/a'))
@@ -340,7 +340,7 @@ def FilesThatChangeMeanwhileAreSaidAndHoldNobodyUp(start):
         make_tree(at_source(service, '/large'))
         path = at_source(service, '/large/a')
         with open(path, 'wb') as file:
-            file.truncate(1000 << 20)
+            file.truncate(200_000 << 20)  # it is still being read when it becomes shorter
         head, answers = service.git('rev-parse', 'main'), []
         importing = threading.Thread(target=lambda: answers.append(
             service.post(IMPORTS, {'source': at_source(service, '/large')}, timeout=300)))
@@ -401,7 +401,7 @@ def MoreLeftOutThanAnAnswerCanNameIsRefused(start):
 
 
 def ADirectoryWithAKeyIsImportedOnceAndNothingIsLeftOfAKilledOne(start):
-    with started(start) as service:
+    with started(start, max_content_bytes=1 << 40) as service:
         make_tree(at_source(service, '/data'), a='a')
         key = {'Idempotency-Key': 'k1'}
         body = {'source': at_source(service, '/data')}
@@ -411,7 +411,7 @@ def ADirectoryWithAKeyIsImportedOnceAndNothingIsLeftOfAKilledOne(start):
         service.post(IMPORTS, {**body, 'message': 'x'}, headers=key).expect(422, 'idempotency_key_reused')
         make_tree(at_source(service, '/large'))
         with open(at_source(service, '/large/a'), 'wb') as file:
-            file.truncate(1000 << 20)
+            file.truncate(200_000 << 20)  # it is still being read when the service is killed
         head = service.git('rev-parse', 'main')
         body, key = {'source': at_source(service, '/large')}, {'Idempotency-Key': 'k2', 'Prefer': 'respond-async'}
         service.post(IMPORTS, body, headers=key).expect(202)
@@ -422,6 +422,7 @@ def ADirectoryWithAKeyIsImportedOnceAndNothingIsLeftOfAKilledOne(start):
         ended = service.get(f'/v1/sessions/{session}').expect(200)
         expect_equal('what became of it', (ended['state'], ended['reason']), ('rolled_back', 'host_lost'))
         is_unchanged(service, head, 'a service that was killed')
+        os.truncate(at_source(service, '/large/a'), 10)
         made = service.post(IMPORTS, body, headers={'Idempotency-Key': 'k2'}, timeout=300).expect(201)
         expect_equal('the same request again', made['state'], 'committed')
 
