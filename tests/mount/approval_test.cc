@@ -215,7 +215,7 @@ TEST_F(EscrowApproval, AWriterThatGoesOnThroughAllOfItGetsNoByteIn) {
   const std::string before = head();
   shell("mkdir '" + file("mnt") + "'");
   std::atomic<bool> stop = false;
-  std::atomic<std::uint64_t> written = 0;
+  std::atomic<std::uint64_t> written = 0, refused_writes = 0;
   BackgroundRun background(
       run_command_line({"--require-approval", "--mountpoint", file("mnt")},
                        "python3 - <<'EOF'\n"
@@ -246,12 +246,14 @@ TEST_F(EscrowApproval, AWriterThatGoesOnThroughAllOfItGetsNoByteIn) {
   ASSERT_GE(fd, 0);
   std::thread outside([&] {
     while (!stop) {
-      if (::write(fd, "outside\n", 8) == 8) ++written;
+      ++(::write(fd, "outside\n", 8) == 8 ? written : refused_writes);
     }
   });
   ASSERT_TRUE(eventually([&] { return written > 10; }));
   shell("touch '" + file("go") + "'");
   EXPECT_EQ(background.wait(), 123) << read("err");
+  // Once it has counted one that was refused, it has counted all that were taken before.
+  EXPECT_TRUE(eventually([&] { return refused_writes > 0; }));
   const std::uint64_t acknowledged = written;
   const std::string said = last_line(read("err"));
   const std::string id = said.substr(said.find("session ") + 8, 16), sealed = status_of(id, "result");
@@ -342,7 +344,7 @@ TEST_F(EscrowApproval, AnAuditShowsWhatLeftNoCommitToo) {
                          "-c", "exit 3", weird})
                 .status,
             3);
-  EXPECT_EQ(run({"--timeout", "2s"}, "sleep 10").status, 124);
+  EXPECT_EQ(run({"--timeout", "2s"}, "exec sleep 1000").status, 124);
   const std::string rejected = seal("echo new > n.txt; mkdir d; echo x > d/f");
   EXPECT_EQ(escrow({"reject", rejected, "--comment", "no"}).status, 0);
   const std::string waiting = seal("echo new > w.txt");

@@ -194,7 +194,7 @@ TEST_F(Commands, SessionsListsOpenAndEndedOnes) {
 TEST_F(Commands, ARunIsNotCommittedFromOutsideButCanBeRolledBack) {
   const std::string before = head();
   shell("'" ESCROW_BINARY "' --repo '" + repository_ + "' run --result '" + file("result") + "' -- sh -c 'touch x; > " +
-        file("started") + "; exec sleep 100' > /dev/null 2>&1 &");
+        file("started") + "; exec sleep 1000' > /dev/null 2>&1 &");
   ASSERT_TRUE(eventually([&] { return std::filesystem::exists(file("started")); }));
   const std::string listed = done({"sessions", "--open", "--json"});
   const std::string id = listed.substr(listed.find(":\"") + 2, 16);

@@ -106,7 +106,7 @@ TEST_F(Guard, NoRaceOfLinksAndRenamesLeadsOut) {
     EXPECT_EQ(said["escaped"], "0") << result.out << result.err;
     EXPECT_GT(std::atol(said["read"].c_str()), 0) << "nothing was read at all";
   }
-  const ProcessResult free = run({"--mountpoint", file("m")}, "echo inside > secret; bin/probe race ../secret 1");
+  const ProcessResult free = run({"--mountpoint", file("m")}, "echo inside > secret; bin/probe race ../secret escape");
   EXPECT_GT(std::atol(answers(free.out)["escaped"].c_str()), 0) << "the race is none: " << free.out << free.err;
 }
 
@@ -216,7 +216,7 @@ TEST_F(Guard, ConfinedCommandsEndAsOthersDo) {
   EXPECT_EQ(escrow({"run", "--confine", "--", "no-such-program"}).status, 127);
   EXPECT_EQ(escrow({"run", "--confine", "--", "/etc/passwd"}).status, 126);
   EXPECT_EQ(run({"--confine"}, "kill -SEGV $$").status, 128 + 11);
-  const ProcessResult late = run({"--confine", "--timeout", "5s"},
+  const ProcessResult late = run({"--confine", "--timeout", "15s"},
                                  "trap 'echo heard; exit 0' TERM; echo x > y; while :; do sleep 0.05; done");
   EXPECT_EQ(late.status, 124) << late.err;
   EXPECT_EQ(late.out, "heard\n") << "the command has its time of grace";
@@ -227,7 +227,7 @@ TEST_F(Guard, WhatAConfinedCommandLeavesBehindWritesNoMore) {
   const ProcessResult result =
       run({"--confine"}, "python3 -c 'import mmap, os\nf = open(\"mapped\", \"w+b\"); f.truncate(4096)\n"
                          "m = mmap.mmap(f.fileno(), 4096); m[0:5] = b\"early\"'; "
-                         "(setsid sh -c 'sleep 3; while :; do echo late >> late; done' &) ; echo x > y");
+                         "(setsid sh -c 'sleep 60; while :; do echo late >> late; done' &) ; echo x > y");
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_EQ(content("y"), "x");
   EXPECT_FALSE(is_in_head("late"));

@@ -65,6 +65,13 @@ bool is_gone(pid_t process) {
   return is_zombie && threads <= 1;
 }
 
+// Its leader stops only when all of its threads are to.
+bool is_stopped(pid_t process) {
+  std::ifstream stat("/proc/" + std::to_string(process) + "/stat");
+  std::string line;
+  return std::getline(stat, line) && line.compare(line.rfind(')') + 2, 1, "T") == 0;
+}
+
 // A host in its last moment: it holds the session and listens, and takes nothing any more.
 class EndingHost {
  public:
@@ -125,6 +132,12 @@ class HostKill : public EscrowCommands {
     ::close(client);
     EXPECT_TRUE(is_known) << path << ": " << errno;
     return is_known ? peer.pid : -1;
+  }
+
+  // Until it has come to see the signal a process goes on, and may still answer.
+  void stop(pid_t process) const {
+    ::kill(process, SIGSTOP);
+    EXPECT_TRUE(eventually([&] { return is_stopped(process); }));
   }
 
   // Within seconds.
@@ -225,7 +238,7 @@ TEST_F(HostKill, OneThatCannotEndIsLetGoByTheNextCommandThatNeedsIt) {
   }
   ASSERT_TRUE(eventually([&] { return read(said) == "stuck\n"; }));
   // While it lives it is waited for no longer than it takes to see that it says nothing.
-  ::kill(host, SIGSTOP);
+  stop(host);
   refused(125, ", stuck_host (" + std::to_string(host) + "), is stopped; `kill -CONT", {"status", session});
   expect_answers({"sessions"});
   expect_answers({"gc"});
@@ -246,7 +259,8 @@ TEST_F(HostKill, OneThatIsStoppedIsNamedAndKeepsNobodyElseWaiting) {
   const std::string session = mount();
   write(in_mount("new"), "text");
   const pid_t host = host_of(session);
-  ::kill(host, SIGSTOP);
+  ASSERT_GT(host, 0);
+  stop(host);
   refused(125, "(" + std::to_string(host) + "), is stopped", {"commit", session});
   expect_answers({"sessions"});
   expect_answers({"gc"});

@@ -145,7 +145,13 @@ TEST_P(IoMode, SmallWritesAreAMessageEachUnlessTheyAreWrittenBack) {
     File file(at("new"), O_WRONLY | O_CREAT | O_EXCL);
     for (off_t i = 0; i < 100; ++i) file.write_at(std::string(512, 's'), i * 512);
   }
-  EXPECT_EQ(writes_back() ? 1u : passes_through() ? 0u : 100u, count("write"));
+  if (writes_back()) {
+    // One, unless somebody's sync(2) comes between: it takes what is there by then.
+    EXPECT_GE(count("write"), 1u);
+    EXPECT_LE(count("write"), 8u);
+  } else {
+    EXPECT_EQ(passes_through() ? 0u : 100u, count("write"));
+  }
   EXPECT_EQ(std::string(51200, 's'), tree_->stored_bytes("new")) << "close(2) brings it in";
 }
 
@@ -179,12 +185,12 @@ TEST_P(IoMode, AFlushBringsInWhatIsMappedAndAsksForNoOtherFile) {
   }
   char byte;
   ASSERT_EQ(1, ::read(ready[0], &byte, 1));
-  if (opens_reach()) {
-    ASSERT_TRUE(eventually([&] { return count("release") == 2; }));
-  }
-  const std::uint64_t before = count("open");
-  tree_->mount().flush(tree_->files());
-  EXPECT_EQ(before + (opens_reach() ? 1 : 0), count("open"));
+  // What was closed is released some time after close(2): until then it is asked for, too.
+  EXPECT_TRUE(eventually([&] {
+    const std::uint64_t before = count("open");
+    tree_->mount().flush(tree_->files());
+    return count("open") == before + (opens_reach() ? 1 : 0);
+  }));
   EXPECT_EQ(std::string(kMiB, 'm'), tree_->stored_bytes("large").substr(kMiB, kMiB));
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);

@@ -78,7 +78,7 @@ std::string mount_table() {
 }
 
 bool eventually(const std::function<bool()>& condition) {
-  for (int i = 0; i < 500; ++i) {
+  for (int i = 0; i < 6000; ++i) {  // a minute: tests beside this one may hold a copy of the mount for a while
     if (condition()) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
@@ -336,6 +336,8 @@ TEST_F(Mount, ServesManyThreadsWhileItsHostFlushesAndInvalidates) {
 TEST_F(Mount, WarmOpensAndStatsSendNoMessage) {
   const auto mount = mounted(directory_.path());
   const std::string name = directory_.path() + "/f";
+  // Not by open(2): what it creates is released some time after close(2), by a message.
+  ASSERT_EQ(0, mknod(name.c_str(), S_IFREG | 0644, 0));
   std::ofstream(name) << "content";
   const auto use = [&] {
     struct stat values {};
@@ -436,7 +438,8 @@ TEST_F(Mount, ManyMountsInOneProcessEndWithAllTheirThreads) {
   EXPECT_GT(threads_of_this_process(), before);
   for (std::size_t i = 0; i < mounts.size(); i += 2) EXPECT_TRUE(mounts[i]->try_unmount());
   mounts.clear();
-  EXPECT_EQ(before, threads_of_this_process());
+  // The kernel lists a thread that was joined, and a worker of a ring that was closed, until it has put it away.
+  EXPECT_TRUE(eventually([&] { return threads_of_this_process() <= before; })) << threads_of_this_process();
   for (std::size_t i = 0; i < directories.size(); ++i) {
     EXPECT_TRUE(overlay_.lookup(session::kRootNode, "f" + std::to_string(i)));
   }

@@ -45,7 +45,7 @@ TEST_P(ToolsSqlite, TwoWritersAndAnIntegrityCheck) {
 writer() {
   i=0
   while [ $i -lt 40 ]; do
-    echo ".timeout 30000
+    echo ".timeout 150000
       begin immediate; insert into t select $1, $i, hex(randomblob(500)); commit;"
     i=$((i+1))
   done | sqlite3 -bail db

@@ -3,9 +3,12 @@
 #include "session/commit_chain.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <fstream>
 #include <future>
+#include <string>
 #include <thread>
 
 #include "session/error.h"
@@ -49,6 +52,27 @@ class CommitChain : public testing::Test {
   static std::future<bool> land(CommitChains::Link& link, CommitChains::Link::Swap swap) {
     return std::async(std::launch::async, [&link, swap] { return link.published() && link.land(swap); });
   }
+  // The same, once it waits for those before it: in a swap of theirs there is nothing else that it could wait for.
+  static std::future<bool> land_behind(CommitChains::Link& link, CommitChains::Link::Swap swap) {
+    std::promise<pid_t> thread;
+    std::future<pid_t> number = thread.get_future();
+    auto landed = std::async(std::launch::async, [&link, swap, &thread] {
+      const bool is_published = link.published();
+      thread.set_value(::gettid());
+      return is_published && link.land(swap);
+    });
+    const std::string status = "/proc/self/task/" + std::to_string(number.get()) + "/stat";
+    const auto sleeps = [&] {
+      std::string line;
+      std::getline(std::ifstream(status), line);
+      return line.find(") S ") != std::string::npos;
+    };
+    bool waits = sleeps();
+    for (int tries = 0; tries < 6000 && !waits; ++tries, waits = sleeps())
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_TRUE(waits);
+    return landed;
+  }
   static bool is_ready(const std::future<bool>& future, int wait_ms = 50) {
     return future.wait_for(std::chrono::milliseconds(wait_ms)) == std::future_status::ready;
   }
@@ -77,7 +101,7 @@ TEST_F(CommitChain, EachIsMadeOnTheOneBeforeAndThoseThatAreReadyLandInOneSwap) {
   };
   std::future<bool> one = land(*first, slow);
   begun.get_future().wait();
-  std::future<bool> two = land(*second, slow), three = land(*third, slow);
+  std::future<bool> two = land_behind(*second, slow), three = land_behind(*third, slow);
   EXPECT_FALSE(is_ready(two));
   go.set_value();
   EXPECT_TRUE(one.get() && two.get() && three.get());

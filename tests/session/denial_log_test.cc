@@ -70,9 +70,9 @@ TEST_F(Denials, TheEndOfTheLogWritesWhatIsLeft) {
 
 TEST_F(Denials, AStormIsBoundedAndLosesNoCount) {
   constexpr int kStorm = 200'000;
+  const auto begin = std::chrono::steady_clock::now();
   {
     const auto log = open();
-    const auto begin = std::chrono::steady_clock::now();
     for (int i = 0; i < kStorm; ++i) log->denied(denial(i));
     EXPECT_LT(std::chrono::steady_clock::now() - begin, 60s);
   }
@@ -85,7 +85,9 @@ TEST_F(Denials, AStormIsBoundedAndLosesNoCount) {
     counted += line.count;
   }
   EXPECT_EQ(counted, std::uint64_t{kStorm});
-  EXPECT_LE(lines, 13'000u);
+  // Ten thousand at once, then a hundred a second and one for what was left out, four times a second.
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  EXPECT_LE(static_cast<double>(lines), 10'100 + 110 * took.count());
 }
 
 TEST_F(Denials, ACatalogThatRefusesIsTriedAgainAndNothingIsLost) {

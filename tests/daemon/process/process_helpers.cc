@@ -40,12 +40,23 @@ std::string read_file(const std::string& path) {
 
 bool exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 
-bool is_alive(pid_t pid) {
+namespace {
+
+// The letter of proc_pid_stat(5); 'X' where there is no such process.
+char state_of(pid_t pid) {
   const std::string stat = read_file("/proc/" + std::to_string(pid) + "/stat");
   const std::size_t name_end = stat.rfind(')');
-  return name_end != std::string::npos && stat.size() > name_end + 2 && stat[name_end + 2] != 'Z' &&
-         stat[name_end + 2] != 'X';
+  return name_end != std::string::npos && stat.size() > name_end + 2 ? stat[name_end + 2] : 'X';
 }
+
+}  // namespace
+
+bool is_alive(pid_t pid) {
+  const char state = state_of(pid);
+  return state != 'Z' && state != 'X';
+}
+
+bool is_stopped(pid_t pid) { return state_of(pid) == 'T'; }
 
 pid_t pid_from(const std::string& path) {
   if (!eventually([&] { return read_file(path).ends_with('\n'); })) throw std::runtime_error("nobody wrote " + path);

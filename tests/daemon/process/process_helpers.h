@@ -31,6 +31,8 @@ std::string read_file(const std::string& path);
 bool exists(const std::string& path);
 // A zombie is not alive.
 bool is_alive(pid_t pid);
+// By a signal.
+bool is_stopped(pid_t pid);
 // The pid that a command wrote into a file; waits for it.
 pid_t pid_from(const std::string& path);
 

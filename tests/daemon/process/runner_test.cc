@@ -22,6 +22,9 @@ CommandEnd run_shell(const std::string& script, const ScratchDirectory& scratch)
   return runner.run(shell(script, scratch.path()));
 }
 
+// A command whose timeout comes before it has begun to ignore a signal dies of that, having done nothing of its script.
+constexpr milliseconds kTimeToSetATrap{4000};
+
 // Runs `script` in a process of its own, which signals can be sent to; its end comes back through a file.
 class SeparateRun {
  public:
@@ -121,7 +124,7 @@ TEST(Runner, RunsAsAnotherUserWithThatUsersGroupsOnly) {
 TEST(Runner, KeepsTheFirstBytesOfEachStreamAndHoldsNobodyUp) {
   const ScratchDirectory scratch;
   const ScratchDirectory kept;
-  CommandSpec spec = shell("head -c 30000000 /dev/zero | tr '\\0' x; echo why >&2; (sleep 3; echo late >&2) & exit 4",
+  CommandSpec spec = shell("head -c 30000000 /dev/zero | tr '\\0' x; echo why >&2; (sleep 60; echo late >&2) & exit 4",
                            scratch.path());
   spec.output = {.directory = kept.path(), .most_bytes = 100'000};
   Runner runner;
@@ -157,21 +160,22 @@ TEST(Runner, ATimeoutEndsTheCommandAndWinsOverItsExitZero) {
 TEST(Runner, ATimeoutKillsWhatIgnoresTheFirstSignal) {
   const ScratchDirectory scratch;
   CommandSpec spec = shell("trap '' TERM INT; while :; do sleep 0.02; done", scratch.path());
-  spec.timeout = milliseconds(100);
+  spec.timeout = kTimeToSetATrap;
   spec.grace = milliseconds(200);
   const auto begun = steady_clock::now();
   Runner runner;
   EXPECT_EQ(runner.run(spec).cause, EndCause::timed_out);
-  EXPECT_GE(steady_clock::now() - begun, milliseconds(300));
+  EXPECT_GE(steady_clock::now() - begun, kTimeToSetATrap + milliseconds(200));
   EXPECT_LT(steady_clock::now() - begun, milliseconds(60'000));
 }
 
 TEST(Runner, ACancelGoesToTheWholeProcessGroupAndWinsOverExitZero) {
   const ScratchDirectory scratch;
-  const CommandSpec spec = shell(
+  CommandSpec spec = shell(
       "trap 'echo parent >> heard; exit 0' TERM; (trap 'echo child >> heard; exit 0' TERM; echo > ready; while :; do "
       "sleep 0.02; done) & while :; do sleep 0.02; done",
       scratch.path());
+  spec.grace = milliseconds(60'000);  // both end by themselves
   SeparateRun separate(spec, scratch.file("end"));
   ASSERT_TRUE(tests::eventually([&] { return tests::exists(scratch.file("ready")); }));
   ::kill(separate.pid(), SIGTERM);
@@ -199,7 +203,7 @@ TEST(Runner, AStoppedSupervisorDoesNotDefeatTheTimeout) {
   const ScratchDirectory scratch;
   CommandSpec spec = shell("kill -STOP $PPID; trap 'exit 0' TERM; echo $$ > pid; while :; do sleep 0.02; done",
                            scratch.path());
-  spec.timeout = milliseconds(300);
+  spec.timeout = kTimeToSetATrap;
   Runner runner;
   EXPECT_EQ(runner.run(spec).cause, EndCause::timed_out);
   EXPECT_FALSE(tests::is_alive(tests::pid_from(scratch.file("pid"))));
@@ -208,11 +212,12 @@ TEST(Runner, AStoppedSupervisorDoesNotDefeatTheTimeout) {
 TEST(Runner, ASupervisorThatIsStoppedAgainAndAgainEndsTheCommandAllTheSame) {
   const ScratchDirectory scratch;
   for (const int cancel : {0, SIGTERM}) {
-    CommandSpec spec = shell("trap '' TERM; echo > ready; "
+    // Before the timeout there is nothing to see.
+    CommandSpec spec = shell("trap '' TERM; echo > ready; " + std::string(cancel == 0 ? "sleep 3; " : "") +
                              "(while :; do kill -STOP $PPID; done) & while :; do kill -STOP $PPID; done",
                              scratch.path());
     spec.grace = milliseconds(100);
-    if (cancel == 0) spec.timeout = milliseconds(200);
+    if (cancel == 0) spec.timeout = kTimeToSetATrap;
     SeparateRun separate(spec, scratch.file("end"));
     ASSERT_TRUE(tests::eventually([&] { return tests::exists(scratch.file("ready")); }));
     ::unlink(scratch.file("ready").c_str());
@@ -259,12 +264,12 @@ TEST(Runner, AnEndThatIsSeenAfterTheDeadlineIsATimeout) {
 
 TEST(Runner, TheFirstCauseDecides) {
   const ScratchDirectory scratch;
-  CommandSpec spec = shell("trap '' TERM; echo > ready; while :; do sleep 0.02; done", scratch.path());
-  spec.timeout = milliseconds(3000);
-  spec.grace = milliseconds(6000);
+  CommandSpec spec = shell("trap 'echo > heard' TERM; while :; do sleep 0.02; done", scratch.path());
+  spec.timeout = kTimeToSetATrap;
+  spec.grace = milliseconds(3000);
   SeparateRun separate(spec, scratch.file("end"));
-  ASSERT_TRUE(tests::eventually([&] { return tests::exists(scratch.file("ready")); }));
-  ::usleep(3'500'000);  // timed out meanwhile, and in its grace period
+  // It has timed out, and is in its grace period.
+  ASSERT_TRUE(tests::eventually([&] { return tests::exists(scratch.file("heard")); }));
   ::kill(separate.pid(), SIGTERM);
   EXPECT_EQ(separate.wait(), 0);
   EXPECT_EQ(end_in(scratch.file("end")).cause, EndCause::timed_out);

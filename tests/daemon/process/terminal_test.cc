@@ -41,7 +41,8 @@ class TerminalRun : public testing::Test {
   // A stopped job continues, and what is typed reaches its command again.
   void bring_back(pid_t command) {
     type("fg\n");
-    ASSERT_TRUE(eventually([&] { return foreground() == command; })) << screen_;
+    // The command is given the terminal first and continued then, which undoes a stop that came between.
+    ASSERT_TRUE(eventually([&] { return foreground() == command && !tests::is_stopped(command); })) << screen_;
   }
 
   void type(const std::string& keys) { ASSERT_EQ(::write(master_, keys.data(), keys.size()), ssize_t(keys.size())); }
