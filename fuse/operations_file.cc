@@ -82,8 +82,8 @@ void open(fuse_req_t request, fuse_ino_t node, fuse_file_info* file) {
 // After ENOSYS to OPEN some kernels still send it for what CREATE opened.
 void release(fuse_req_t request, fuse_ino_t node, fuse_file_info* file) {
   Service& service = service_of(request);
-  service.counts.add(Operation::release);
   if (service.io.opens == Opens::daemon) service.open_files.release(NodeId{node}, is_for_writing(file->flags));
+  service.counts.add(Operation::release);  // whoever reads the count knows that the file is let go of
   fuse_reply_err(request, 0);
 }
 

@@ -13,8 +13,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A process that has ended lets go of its files and mappings a little after it was waited for.
-constexpr auto kPatience = 500ms;
+// A process that has ended lets go of its files and mappings a little after it was waited for, and what close(2) let go
+// of is heard of when the kernel's RELEASE is read: on a busy machine that takes its time.
+constexpr auto kPatience = 2s;
 constexpr auto kBetweenLooks = 5ms;
 
 }  // namespace
