@@ -106,6 +106,7 @@ def WhatAMappingStoredBeyondALimitIsNeverMissingInACommit(start):
         problem = service.finish(session, {'exit_code': 0}).expect(409, 'data_lost')
         expect('stored in base' in problem['detail'], problem['detail'])
         expect_equal('the state', service.state(session), 'open')
+        service.escrow('run', '--', 'touch', 'others')
         service.post(f'/v1/sessions/{session}/update').expect(409, 'data_lost')
         service.post(f'/v1/sessions/{session}/discard', {'paths': ['base']}).expect(200)
         service.finish(session, {'exit_code': 0}).expect(200)
