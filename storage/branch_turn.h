@@ -4,8 +4,8 @@
 // takes the next ticket, a byte of <state>/turns under an OFD lock (fcntl(2)), and waits until no lower byte is locked.
 // A process that dies gives its ticket back. Only fairness rests on this, as a branch moves under git's lock alone:
 // where the first in the queue does not end for long (it is stopped, or waits for somebody else), the others go on
-// without it, and where there is no descriptor, right or lock to be had nobody waits. Throws nothing. One object per turn;
-// not shared between threads.
+// without it, and where there is no descriptor, right or lock to be had nobody waits. Throws nothing. One object per
+// turn; not shared between threads.
 #pragma once
 
 #include <chrono>
