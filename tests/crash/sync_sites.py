@@ -25,8 +25,10 @@ def unit(name, *words):
 
 
 LIST, STAGING, CATALOG, SESSION = 'sync_list', 'staging syncs', 'catalog syncs', 'session'
+REPOSITORY = 'repository syncs'
 TESTS = {LIST: program('sync_list.py'),
          STAGING: unit('storage_staging_sync_tests'), CATALOG: unit('storage_sync_tests'),
+         REPOSITORY: unit('storage_reference_tests', '--gtest_filter=RepositorySync.*:BlobCacheSync.*'),
          SESSION: unit('session_tests', '--gtest_filter=*Overlay*:*Replaced*')}
 for scene in ('init', 'import-first', 'commit', 'seal', 'approve', 'reject', 'update', 'discard'):
     TESTS[scene] = program('faults.py', '--kind', 'SYNC', '--scene', scene)
@@ -55,8 +57,7 @@ SITES = {
         Exempt('the staging area remembers it: the next fsync of the file and the commit say so'), [SESSION]),
     'session/session.cc: overlay.flush(true)': (['update'], [LIST]),
     'session/session.cc: impl_->overlay.flush(true)': (['discard'], [LIST]),
-    'storage/blob_cache.cc: ::fdatasync(fd.get())': (
-        Open('a cached blob after a power loss'), Open('as its error')),
+    'storage/blob_cache.cc: ::fdatasync(fd.get())': ([REPOSITORY], [REPOSITORY]),
     'storage/durable_file.cc: ::fsync(fd.get())': (['init'], [LIST]),
     'storage/durable_file.cc: sync_directory(parent_of(path))': (['init'], [LIST]),
     'storage/durable_file.cc: ::fdatasync(fd)': ([STAGING], [LIST]),
@@ -69,11 +70,9 @@ SITES = {
     'storage/file_staging_area.cc: names_.sync() (2)': ([STAGING], [STAGING]),
     'storage/file_staging_area.cc: names_.sync() (3)': ([STAGING], [STAGING, 'order of fsync']),
     'storage/file_staging_area.cc: ::syncfs(directory)': ([STAGING], [STAGING]),
-    'storage/fold_packs.cc: sync_directory(path_ + "/pack")': (
-        Open('a fold whose sync fails'), Open('a fold that is not synced')),
+    'storage/fold_packs.cc: sync_directory(path_ + "/pack")': ([REPOSITORY], [REPOSITORY]),
     'storage/git_references.cc: sync_directory(git_directory + "/" + parent_of(name))': (['commit'], [LIST]),
-    'storage/git_references.cc: sync_names_above(parent_of(name))': (
-        Open('the first branch of a new directory below refs/heads'), Open('as its error')),
+    'storage/git_references.cc: sync_names_above(parent_of(name))': ([REPOSITORY], [REPOSITORY]),
     'storage/git_references.cc: sync_directory(git_directory + "/" + parent_of(name)) (2)': (
         Exempt('only where a first sync has failed: it takes two faults'), Exempt('as its error')),
     'storage/git_references.cc: sync_names_above(parent_of(name)) (2)': (
@@ -94,24 +93,20 @@ SITES = {
     'storage/publications.cc: sync_data(fd.get())': (['approve'], [LIST]),
     'storage/quarantine_publish.cc: sync_directory(pool_.git_directory() + "/objects/pack")': (['commit'], [LIST]),
     'storage/quarantine_publish.cc: sync_removed_references(pool_.git_directory())': (
-        Open('whether the packs stay where it fails'), [LIST, 'order of review']),
-    'storage/reference_files.cc: sync_directory(path)': (
-        Open('whether the packs stay where it fails'), [LIST, 'order of review']),
+        [REPOSITORY], [REPOSITORY, LIST, 'order of review']),
+    'storage/reference_files.cc: sync_directory(path)': ([REPOSITORY], [REPOSITORY, LIST, 'order of review']),
     'storage/reference_lock.cc: ::fsync(fd.get())': (['commit'], [LIST]),
     'storage/reflog.cc: sync_directory(directory)': (['import-first'], [LIST]),
     'storage/reflog.cc: ::fsync(file_.get())': (['commit'], [LIST]),
     'storage/reflog.cc: sync_names_of(path_)': (['import-first'], [LIST]),
     'storage/reflog.cc: sync_names_of(path_of(git_directory, name))': (
         Exempt('only where a first sync has failed: it takes two faults'), Exempt('as its error')),
-    'storage/repository.cc: sync_removed_references(git_directory())': (
-        Open('gc beside a power loss'), Open('as its error')),
-    'storage/repository_init.cc: sync_directory(parent_of(made))': (
-        Open('the directory above the repository, which the tool does not watch'), Open('as its error')),
+    'storage/repository.cc: sync_removed_references(git_directory())': ([REPOSITORY], [REPOSITORY]),
+    'storage/repository_init.cc: sync_directory(parent_of(*made))': ([REPOSITORY], [REPOSITORY]),
     'storage/repository_init.cc: sync_directory(path + "/" + std::string(directory))': (['init'], [LIST]),
     'storage/repository_init.cc: ::fsync(fd.get())': (['init'], [LIST]),
     'storage/repository_init.cc: sync_file(path)': (['init'], [LIST]),
-    'storage/repository_init.cc: ::syncfs(fd.get())': (
-        Open('init of a repository of many files'), Open('as its error')),
+    'storage/repository_init.cc: ::syncfs(fd.get())': ([REPOSITORY], [REPOSITORY]),
     'storage/repository_init.cc: sync_repository(*found)': (['init'], [LIST]),
     'storage/schema.cc: database.execute("PRAGMA synchronous = FULL")': (
         Exempt('it is what SQLite does unless it is told otherwise'), Exempt('as its error')),
