@@ -116,7 +116,7 @@ SITES = {
     'storage/sqlite.cc: file->pMethods->xSync(file, SQLITE_SYNC_NORMAL)': ([STAGING], [LIST]),
     'storage/sqlite_session_catalog.cc: (*guard)->database.execute(kSynced)': ([CATALOG], [CATALOG]),
     'storage/sqlite_session_journal.cc: database.execute("PRAGMA synchronous = FULL")': (
-        Open('a pragma that SQLite refuses'), ['order of fsync']),
+        [CATALOG], [CATALOG, 'order of fsync']),
     'storage/sqlite_session_journal.cc: connection_->database.sync_main_file()': ([STAGING], [LIST]),
     'storage/sqlite_session_journal.cc: sync_directory(directory_)': (['fsync of small'], [LIST]),
     'storage/sqlite_session_journal.cc: sync_directory(parent_of(directory_))': (['fsync of small'], [LIST]),
