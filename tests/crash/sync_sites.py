@@ -25,10 +25,11 @@ def unit(name, *words):
 
 
 LIST, STAGING, CATALOG, SESSION = 'sync_list', 'staging syncs', 'catalog syncs', 'session'
-REPOSITORY = 'repository syncs'
+REPOSITORY, FILES = 'repository syncs', 'files of a session'
 TESTS = {LIST: program('sync_list.py'),
          STAGING: unit('storage_staging_sync_tests'), CATALOG: unit('storage_sync_tests'),
          REPOSITORY: unit('storage_reference_tests', '--gtest_filter=RepositorySync.*:BlobCacheSync.*'),
+         FILES: unit('daemon_files_test'),
          SESSION: unit('session_tests', '--gtest_filter=*Overlay*:*Replaced*')}
 for scene in ('init', 'import-first', 'commit', 'seal', 'approve', 'reject', 'update', 'discard'):
     TESTS[scene] = program('faults.py', '--kind', 'SYNC', '--scene', scene)
@@ -131,10 +132,8 @@ SITES = {
     'storage/tiered_staging_area.cc: files_.sync_all()': ([STAGING], [STAGING]),
     'daemon/host/run_result.cc: ::fsync(file.get())': (
         Exempt('a report for the caller, beside what git and the catalog say'), Exempt('as its error')),
-    'daemon/host/session_files.cc: files_.sync_file(found->node)': (
-        Open('a PUT of the service'), Open('as its error')),
-    'daemon/host/session_files.cc: files_.sync_directory(place.directory)': (
-        Open('a DELETE of the service'), Open('as its error')),
+    'daemon/host/session_files.cc: files_.sync_file(found->node)': ([FILES], [FILES]),
+    'daemon/host/session_files.cc: files_.sync_directory(place.directory)': ([FILES], [FILES]),
     'daemon/process/output_capture.cc: ::fdatasync(stream.file.get())': (
         Exempt("a command's output, which no promise names"), Exempt('as its error')),
 }
