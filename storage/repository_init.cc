@@ -74,13 +74,21 @@ void make_directory(const std::string& path, unsigned mode) {
   if (::mkdir(path.c_str(), mode) != 0 && errno != EEXIST) throw system_error(errno, "make the directory " + path);
 }
 
-// With the directories above it; the names of those that are new are on disk when it returns.
+// With the directories above it; the names of those that are new are on disk when it returns. One whose name cannot be
+// put there is removed: the next attempt would take it for one that was there before, and sync nothing.
 void make_directories(const std::string& path) {
   std::vector<std::string> missing;
   for (std::string at = path; at != "/" && at != "." && !is_there(at); at = parent_of(at))
     missing.push_back(at);
-  for (auto at = missing.rbegin(); at != missing.rend(); ++at) make_directory(*at, 0777);
-  for (const std::string& made : missing) sync_directory(parent_of(made));
+  for (auto made = missing.rbegin(); made != missing.rend(); ++made) {
+    make_directory(*made, 0777);
+    try {
+      sync_directory(parent_of(*made));
+    } catch (...) {
+      ::rmdir(made->c_str());
+      throw;
+    }
+  }
 }
 
 // HEAD comes last: by it git knows a repository. Each part is on disk before the next one is made.

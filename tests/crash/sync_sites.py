@@ -25,8 +25,11 @@ def unit(name, *words):
 
 
 LIST, STAGING, CATALOG, SESSION = 'sync_list', 'staging syncs', 'catalog syncs', 'session'
+REPOSITORY, FILES = 'repository syncs', 'files of a session'
 TESTS = {LIST: program('sync_list.py'),
          STAGING: unit('storage_staging_sync_tests'), CATALOG: unit('storage_sync_tests'),
+         REPOSITORY: unit('storage_reference_tests', '--gtest_filter=RepositorySync.*:BlobCacheSync.*'),
+         FILES: unit('daemon_files_test'),
          SESSION: unit('session_tests', '--gtest_filter=*Overlay*:*Replaced*')}
 for scene in ('init', 'import-first', 'commit', 'seal', 'approve', 'reject', 'update', 'discard'):
     TESTS[scene] = program('faults.py', '--kind', 'SYNC', '--scene', scene)
@@ -55,8 +58,7 @@ SITES = {
         Exempt('the staging area remembers it: the next fsync of the file and the commit say so'), [SESSION]),
     'session/session.cc: overlay.flush(true)': (['update'], [LIST]),
     'session/session.cc: impl_->overlay.flush(true)': (['discard'], [LIST]),
-    'storage/blob_cache.cc: ::fdatasync(fd.get())': (
-        Open('a cached blob after a power loss'), Open('as its error')),
+    'storage/blob_cache.cc: ::fdatasync(fd.get())': ([REPOSITORY], [REPOSITORY]),
     'storage/durable_file.cc: ::fsync(fd.get())': (['init'], [LIST]),
     'storage/durable_file.cc: sync_directory(parent_of(path))': (['init'], [LIST]),
     'storage/durable_file.cc: ::fdatasync(fd)': ([STAGING], [LIST]),
@@ -69,11 +71,9 @@ SITES = {
     'storage/file_staging_area.cc: names_.sync() (2)': ([STAGING], [STAGING]),
     'storage/file_staging_area.cc: names_.sync() (3)': ([STAGING], [STAGING, 'order of fsync']),
     'storage/file_staging_area.cc: ::syncfs(directory)': ([STAGING], [STAGING]),
-    'storage/fold_packs.cc: sync_directory(path_ + "/pack")': (
-        Open('a fold whose sync fails'), Open('a fold that is not synced')),
+    'storage/fold_packs.cc: sync_directory(path_ + "/pack")': ([REPOSITORY], [REPOSITORY]),
     'storage/git_references.cc: sync_directory(git_directory + "/" + parent_of(name))': (['commit'], [LIST]),
-    'storage/git_references.cc: sync_names_above(parent_of(name))': (
-        Open('the first branch of a new directory below refs/heads'), Open('as its error')),
+    'storage/git_references.cc: sync_names_above(parent_of(name))': ([REPOSITORY], [REPOSITORY]),
     'storage/git_references.cc: sync_directory(git_directory + "/" + parent_of(name)) (2)': (
         Exempt('only where a first sync has failed: it takes two faults'), Exempt('as its error')),
     'storage/git_references.cc: sync_names_above(parent_of(name)) (2)': (
@@ -94,56 +94,46 @@ SITES = {
     'storage/publications.cc: sync_data(fd.get())': (['approve'], [LIST]),
     'storage/quarantine_publish.cc: sync_directory(pool_.git_directory() + "/objects/pack")': (['commit'], [LIST]),
     'storage/quarantine_publish.cc: sync_removed_references(pool_.git_directory())': (
-        Open('whether the packs stay where it fails'), [LIST, 'order of review']),
-    'storage/reference_files.cc: sync_directory(path)': (
-        Open('whether the packs stay where it fails'), [LIST, 'order of review']),
+        [REPOSITORY], [REPOSITORY, LIST, 'order of review']),
+    'storage/reference_files.cc: sync_directory(path)': ([REPOSITORY], [REPOSITORY, LIST, 'order of review']),
     'storage/reference_lock.cc: ::fsync(fd.get())': (['commit'], [LIST]),
     'storage/reflog.cc: sync_directory(directory)': (['import-first'], [LIST]),
     'storage/reflog.cc: ::fsync(file_.get())': (['commit'], [LIST]),
     'storage/reflog.cc: sync_names_of(path_)': (['import-first'], [LIST]),
     'storage/reflog.cc: sync_names_of(path_of(git_directory, name))': (
         Exempt('only where a first sync has failed: it takes two faults'), Exempt('as its error')),
-    'storage/repository.cc: sync_removed_references(git_directory())': (
-        Open('gc beside a power loss'), Open('as its error')),
-    'storage/repository_init.cc: sync_directory(parent_of(made))': (
-        Open('the directory above the repository, which the tool does not watch'), Open('as its error')),
+    'storage/repository.cc: sync_removed_references(git_directory())': ([REPOSITORY], [REPOSITORY]),
+    'storage/repository_init.cc: sync_directory(parent_of(*made))': ([REPOSITORY], [REPOSITORY]),
     'storage/repository_init.cc: sync_directory(path + "/" + std::string(directory))': (['init'], [LIST]),
     'storage/repository_init.cc: ::fsync(fd.get())': (['init'], [LIST]),
     'storage/repository_init.cc: sync_file(path)': (['init'], [LIST]),
-    'storage/repository_init.cc: ::syncfs(fd.get())': (
-        Open('init of a repository of many files'), Open('as its error')),
+    'storage/repository_init.cc: ::syncfs(fd.get())': ([REPOSITORY], [REPOSITORY]),
     'storage/repository_init.cc: sync_repository(*found)': (['init'], [LIST]),
     'storage/schema.cc: database.execute("PRAGMA synchronous = FULL")': (
         Exempt('it is what SQLite does unless it is told otherwise'), Exempt('as its error')),
     'storage/schema.cc: sync_directory(parent_of(path))': ([CATALOG], [CATALOG]),
     'storage/small_file_log.cc: sync_data(item.fd->get())': (['fsync of small'], ['order of fsync', STAGING]),
-    'storage/small_file_log.cc: names_.sync()': (
-        Open('the name of a new segment'), Open('as its error')),
+    'storage/small_file_log.cc: names_.sync()': ([STAGING], [STAGING]),
     'storage/sqlite.cc: file->pMethods->xSync(file, SQLITE_SYNC_NORMAL)': ([STAGING], [LIST]),
     'storage/sqlite_session_catalog.cc: (*guard)->database.execute(kSynced)': ([CATALOG], [CATALOG]),
     'storage/sqlite_session_journal.cc: database.execute("PRAGMA synchronous = FULL")': (
-        Open('a pragma that SQLite refuses'), ['order of fsync']),
+        [CATALOG], [CATALOG, 'order of fsync']),
     'storage/sqlite_session_journal.cc: connection_->database.sync_main_file()': ([STAGING], [LIST]),
     'storage/sqlite_session_journal.cc: sync_directory(directory_)': (['fsync of small'], [LIST]),
     'storage/sqlite_session_journal.cc: sync_directory(parent_of(directory_))': (['fsync of small'], [LIST]),
     'storage/synced_names.cc: sync_directory(directory_)': ([STAGING], [STAGING]),
-    'storage/synced_names.cc: sync_directory(parent_of(directory_))': (
-        Open('the name of a staging area that is new'), Open('as its error')),
+    'storage/synced_names.cc: sync_directory(parent_of(directory_))': ([STAGING], [STAGING]),
     'storage/tiered_staging_area.cc: log_.sync()': ([STAGING], ['order of fsync', STAGING]),
     'storage/tiered_staging_area.cc: sync_log()': ([STAGING], [STAGING]),
     'storage/tiered_staging_area.cc: files_.sync(id)': ([STAGING], ['order of fsync']),
-    'storage/tiered_staging_area.cc: sync_log() (2)': (
-        Open('small files in a sync of names, or of all'), Open('as its error')),
+    'storage/tiered_staging_area.cc: sync_log() (2)': ([STAGING], [STAGING]),
     'storage/tiered_staging_area.cc: files_.sync_directory()': ([STAGING], [STAGING]),
-    'storage/tiered_staging_area.cc: sync_log() (3)': (
-        Open('small files in a sync of names, or of all'), Open('as its error')),
+    'storage/tiered_staging_area.cc: sync_log() (3)': ([STAGING], [STAGING]),
     'storage/tiered_staging_area.cc: files_.sync_all()': ([STAGING], [STAGING]),
     'daemon/host/run_result.cc: ::fsync(file.get())': (
         Exempt('a report for the caller, beside what git and the catalog say'), Exempt('as its error')),
-    'daemon/host/session_files.cc: files_.sync_file(found->node)': (
-        Open('a PUT of the service'), Open('as its error')),
-    'daemon/host/session_files.cc: files_.sync_directory(place.directory)': (
-        Open('a DELETE of the service'), Open('as its error')),
+    'daemon/host/session_files.cc: files_.sync_file(found->node)': ([FILES], [FILES]),
+    'daemon/host/session_files.cc: files_.sync_directory(place.directory)': ([FILES], [FILES]),
     'daemon/process/output_capture.cc: ::fdatasync(stream.file.get())': (
         Exempt("a command's output, which no promise names"), Exempt('as its error')),
 }

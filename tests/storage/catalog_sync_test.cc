@@ -1,5 +1,5 @@
-// When the catalog waits for the disk, counted where SQLite asks for it: this program's fdatasync(), fsync() and
-// sqlite3_exec() stand before those of the libraries (dlsym(3), RTLD_NEXT).
+// When the catalog and a session's journal wait for the disk, counted where SQLite asks for it: this program's
+// fdatasync(), fsync() and sqlite3_exec() stand before those of the libraries (dlsym(3), RTLD_NEXT).
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -16,6 +16,8 @@
 
 #include "session/error.h"
 #include "storage/sqlite_session_catalog.h"
+#include "storage/sqlite_session_journal.h"
+#include "tests/support/journal_rows.h"
 #include "tests/support/sample_record.h"
 #include "tests/support/temporary_directory.h"
 
@@ -142,6 +144,25 @@ TEST_F(CatalogSync, WhatWasNotedIsThereWhenTheProcessIsKilled) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFSIGNALED(status));
   EXPECT_EQ(SqliteSessionCatalog(path_).find(record_.id)->mountpoint, "/mnt/noted");
+}
+
+TEST(JournalSync, ABarrierThatSqliteCannotMakeIsRefusedAndMadeByTheNext) {
+  const support::TemporaryDirectory directory;
+  SqliteSessionJournal journal(directory.path());
+  const auto append = [&](std::uint64_t node) {
+    session::JournalBatch batch;
+    batch.nodes = {support::sample_node(node)};
+    journal.append(batch);
+  };
+  append(1);
+  journal.barrier();
+  append(2);
+  refuses_to_be_synced = true;
+  EXPECT_THROW(journal.barrier(), Error);
+  EXPECT_FALSE(refuses_to_be_synced);
+  const int before = syncs;
+  journal.barrier();
+  EXPECT_GT(syncs, before);
 }
 
 }  // namespace

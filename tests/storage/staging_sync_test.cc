@@ -14,6 +14,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "session/error.h"
 #include "storage/sqlite_session_journal.h"
@@ -295,6 +296,46 @@ TEST_F(StagingSync, ASyncOfAllThatFailsIsSaidAndDoneByTheNextCall) {
   EXPECT_TRUE(is_refused([&] { area_->sync_all(); }));
   EXPECT_FALSE(is_refused([&] { area_->sync_all(); }));
   EXPECT_EQ(calls, 2);
+}
+
+// The log of small files makes the staging area when the first of its bytes are appended.
+TEST_F(StagingSync, ASmallFileIsSyncedWithTheNamesOfItsSegmentAndOfTheStagingArea) {
+  for (const std::string& name : {path_, directory_.path()}) {
+    area_.reset();
+    std::filesystem::remove_all(path_);
+    area_ = std::make_unique<TieredStagingArea>(path_);
+    make(1, "small");
+    bool has_failed = false;
+    int syncs = 0;
+    const SyncDecision decision([&](int descriptor) {
+      if (path_of(descriptor) != name) return 0;
+      ++syncs;
+      return std::exchange(has_failed, true) ? 0 : EIO;
+    });
+    EXPECT_TRUE(sync_is_refused(1)) << name;
+    EXPECT_FALSE(sync_is_refused(1)) << name;
+    EXPECT_EQ(syncs, 2) << name;
+  }
+}
+
+TEST_F(StagingSync, ASyncOfNamesOrOfAllBringsSmallFilesToTheDiskOrIsRefused) {
+  using Sync = void (TieredStagingArea::*)();
+  std::uint64_t id = 0;
+  for (const Sync sync : {Sync(&TieredStagingArea::sync_directory), Sync(&TieredStagingArea::sync_all)}) {
+    make(++id, "small");
+    const std::string segment = "/small-" + std::to_string(id);
+    bool is_synced = false;
+    const auto fail = failing_once(segment);
+    const SyncDecision decision([&](int descriptor) {
+      const int error = fail(descriptor);
+      is_synced = is_synced || (error == 0 && path_of(descriptor).find("/small-") != std::string::npos);
+      return error;
+    });
+    EXPECT_TRUE(is_refused([&] { (area_.get()->*sync)(); }));
+    EXPECT_FALSE(is_synced);
+    EXPECT_FALSE(is_refused([&] { (area_.get()->*sync)(); }));
+    EXPECT_TRUE(is_synced);
+  }
 }
 
 // The move is done as a whole or not at all: a file of its own that stayed behind would count more than later records.

@@ -124,6 +124,10 @@ extern "C" int fdatasync(int descriptor) {
   static const auto next = next_of<int (*)(int)>("fdatasync");
   return forward("fsync", path_of(descriptor), next, descriptor);
 }
+extern "C" int syncfs(int descriptor) noexcept {
+  static const auto next = next_of<int (*)(int)>("syncfs");
+  return forward("syncfs", path_of(descriptor), next, descriptor);
+}
 extern "C" int ftruncate(int descriptor, off_t length) noexcept {
   static const auto next = next_of<int (*)(int, off_t)>("ftruncate");
   return forward("ftruncate", path_of(descriptor), next, descriptor, length);
