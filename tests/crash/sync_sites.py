@@ -45,8 +45,7 @@ SITES = {
     'session/overlay_journal.cc: staging.sync_all()': ([SESSION], [SESSION]),
     'session/overlay_journal.cc: content->sync()': (
         Exempt('the staging area remembers it: the next fsync of the file and the commit say so'), [SESSION]),
-    'session/overlay_journal.cc: staging.sync_directory()': (
-        ['fsync of name'], Open('the sync of a file does the same for its own name')),
+    'session/overlay_journal.cc: staging.sync_directory()': (['fsync of name'], [LIST]),
     'session/overlay_journal.cc: now_writing->journal.barrier()': (['fsync of small'], ['order of fsync']),
     'session/overlay_journal.cc: flush(true)': (
         Exempt('staging files without a name go later'), Exempt('as its error')),
