@@ -188,7 +188,11 @@ bool SessionFiles::write(const RepoPath& path, const Content& content, const Own
 void SessionFiles::remove(const RepoPath& path) {
   const Place place = place_of(path, nullptr);
   const std::optional<Attributes> found = find(place);
-  if (!found) refuse_missing(path);
+  if (!found) {
+    // An earlier request may have removed it, and failed when that was to be on disk.
+    files_.sync_directory(place.directory);
+    refuse_missing(path);
+  }
   if (S_ISDIR(found->mode)) {
     files_.remove_directory(place.directory, place.name);
   } else {

@@ -133,6 +133,7 @@ SITES = {
         Exempt('a report for the caller, beside what git and the catalog say'), Exempt('as its error')),
     'daemon/host/session_files.cc: files_.sync_file(found->node)': ([FILES], [FILES]),
     'daemon/host/session_files.cc: files_.sync_directory(place.directory)': ([FILES], [FILES]),
+    'daemon/host/session_files.cc: files_.sync_directory(place.directory) (2)': ([FILES], [FILES]),
     'daemon/process/output_capture.cc: ::fdatasync(stream.file.get())': (
         Exempt("a command's output, which no promise names"), Exempt('as its error')),
 }
