@@ -38,7 +38,8 @@ class Docker:
     name = 'docker'
 
     def __init__(self, directory):
-        self.environment = {'DOCKER_HOST': f'unix://{directory}/docker.sock'}
+        # docker asks the plugins of all tests on the machine, for half a minute each where one has just been killed.
+        self.environment = {'DOCKER_HOST': f'unix://{directory}/docker.sock', 'COMPOSE_HTTP_TIMEOUT': '300'}
         self.containerd = f'{directory}/exec/containerd/containerd.pid'
         self.log = open(f'{directory}/dockerd.log', 'wb')  # pylint: disable=consider-using-with
         self.api = f'{directory}/docker.sock'
@@ -158,7 +159,6 @@ class Machine:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def run(self, *command):
-        # Generous: docker asks the plugins of other tests, too, and repeats that for half a minute where one has ended.
         result = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False, timeout=200)
         if result.returncode != 0:
             fail(f'{command} exited with {result.returncode}: {result.stderr}')
@@ -174,7 +174,7 @@ class Machine:
         with open(file, 'w', encoding='utf-8') as copy:
             copy.write(text)
         result = subprocess.run(['docker-compose', '--project-name', 'example', '--file', file, *words], text=True,
-                                capture_output=True, check=False, timeout=100, env=self.environment)
+                                capture_output=True, check=False, timeout=400, env=self.environment)
         return result.returncode, result.stdout + result.stderr
 
     def escrow(self, *command):
@@ -191,7 +191,7 @@ class Machine:
     def container(self, options, script, image=IMAGE, environment=None):
         """(status, standard output, standard error) of `escrow run --image`."""
         result = subprocess.run(self.container_command(options, script, image), capture_output=True, text=True,
-                                check=False, timeout=100, env={**self.environment, **(environment or {})})
+                                check=False, timeout=300, env={**self.environment, **(environment or {})})
         return result.returncode, result.stdout, result.stderr
 
     def start_container(self, options, script):
