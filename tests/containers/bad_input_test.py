@@ -17,7 +17,7 @@ WHAT_TO_DO = 'install and start docker or podman, or get the right to use it'
 def refused(machine, words, *options, image=IMAGE, prefix=(), **keywords):
     """Before anything is opened: one sentence that has all of `words`, and no trace."""
     command = [machine.escrow_program, '--repo', machine.repository, 'run', '--image', image, *options, '--', 'true']
-    result = subprocess.run([*prefix, *command], capture_output=True, text=True, check=False, timeout=60,
+    result = subprocess.run([*prefix, *command], capture_output=True, text=True, check=False, timeout=200,
                             **{'env': machine.environment, **keywords})
     expect(result.returncode == 125 or result.returncode == 2, f'{options}: status {result.returncode}')
     expect(result.stderr.startswith('escrow: ') and result.stderr.count('\n') == 1, f'no sentence: {result.stderr}')
@@ -99,7 +99,7 @@ def WhenWhatWatchesTheContainerDiesItIsRolledBack(machine):
     watchers = processes_with(number, {'docker': 'containerd-shim', 'podman': 'conmon'}[machine.runtime.name])
     expect_equal('its watchers', len(watchers), 1)
     os.kill(watchers[0], signal.SIGKILL)
-    status = run.wait(timeout=60)
+    status = run.wait(timeout=200)
     _, err = run.communicate()
     expect(status != 0, f'status {status} ({err})')
     expect_equal(f'state ({err})', machine.last_session()['state'], 'rolled_back')
@@ -112,7 +112,7 @@ def ARepositoryThatIsNotThereIsSaidFirst(machine):
     with tempfile.TemporaryDirectory(prefix='esc.', dir='/var/tmp') as directory:
         result = subprocess.run([machine.escrow_program, '--repo', f'{directory}/no.git', 'run', '--image', IMAGE,
                                  '--runtime', machine.runtime.name, '--', 'true'], env=machine.environment,
-                                capture_output=True, text=True, check=False, timeout=60)
+                                capture_output=True, text=True, check=False, timeout=200)
         expect(result.returncode not in (0, 127), f'status {result.returncode}')
         expect('no.git' in result.stderr and result.stderr.count('\n') == 1, result.stderr)
     expect_equal('containers', machine.containers(), [])

@@ -37,7 +37,7 @@ def AnyOtherEndRollsBackWithItsStatus(machine):
 def ACommandThatCannotBeRunIs126Or127(machine):
     for command, expected in ((['/no/such/program'], 127), (['/tmp'], 126)):
         result = subprocess.run(machine.container_command([], None) + ['--'] + command, env=machine.environment,
-                                capture_output=True, text=True, check=False, timeout=60)
+                                capture_output=True, text=True, check=False, timeout=200)
         expect_equal(f'status of {command} ({result.stderr})', result.returncode, expected)
     machine.expect_clean()
 
@@ -124,18 +124,18 @@ def CancelWinsOverAContainerThatExitsWithZero(machine):
     for number in (signal.SIGTERM, signal.SIGINT):
         run, _ = started(machine, [], TRAPS)
         run.send_signal(number)
-        expect_equal('status', run.wait(timeout=60), 128 + number)
+        expect_equal('status', run.wait(timeout=200), 128 + number)
     run, name = started(machine, [], TRAPS)
     machine.run(machine.runtime.name, 'stop', name)
     # Podman's stop cannot be trapped, and is rarely recorded: it ends as if it had failed, or as a cancellation.
     stopped = [(128 + signal.SIGTERM, 'cancelled')]
     if machine.runtime.name == 'podman':
         stopped.append((128 + signal.SIGKILL, 'exit_status'))
-    end = (run.wait(timeout=60), machine.last_session()['reason'])
+    end = (run.wait(timeout=200), machine.last_session()['reason'])
     expect(end in stopped, f'after a stop: {end}')
     run, name = started(machine, [], TRAPS)
     machine.run(machine.runtime.name, 'kill', '--signal', 'TERM', name)
-    expect_equal('status after a kill', run.wait(timeout=60), 128 + signal.SIGTERM)
+    expect_equal('status after a kill', run.wait(timeout=200), 128 + signal.SIGTERM)
     expect_equal('the branch', machine.git('rev-parse', 'main'), before)
     machine.expect_clean()
 
@@ -145,12 +145,12 @@ def OnlyASignalThatAsksForAnEndCancels(machine):
     for number in ('HUP', 'USR1'):
         run, name = started(machine, [], hears.replace('new', f'new-{number}'))
         machine.run('docker', 'kill', '--signal', number, name)
-        expect_equal(f'status after SIG{number}', run.wait(timeout=60), 0)
+        expect_equal(f'status after SIG{number}', run.wait(timeout=200), 0)
         expect_equal('content', machine.git('show', f'main:new-{number}'), 'heard')
     # But where it is what the container is to be stopped with.
     run, name = started(machine, ['--runtime-arg=--stop-signal=SIGHUP'], hears)
     machine.run('docker', 'stop', name)
-    expect_equal('status after a stop', run.wait(timeout=60), 128 + signal.SIGHUP)
+    expect_equal('status after a stop', run.wait(timeout=200), 128 + signal.SIGHUP)
     machine.expect_clean()
 
 
@@ -209,7 +209,7 @@ def WhenTheRuntimesProgramIsKilledItIsRolledBack(machine):
     before = machine.git('rev-parse', 'main')
     run, name = started(machine, ['--grace', '1s'], TRAPS)
     subprocess.run(['pkill', '-KILL', '-f', f'{machine.runtime.name} run --name {name}'], check=True)
-    expect_equal('status', run.wait(timeout=60), 125)
+    expect_equal('status', run.wait(timeout=200), 125)
     expect_equal('the branch', machine.git('rev-parse', 'main'), before)
     machine.expect_clean()
 
@@ -218,7 +218,7 @@ def WhenTheRuntimeDiesInTheMiddleItIsRolledBack(machine):
     before = machine.git('rev-parse', 'main')
     run, _ = started(machine, [], TRAPS)
     machine.runtime.server.kill()
-    status = run.wait(timeout=60)
+    status = run.wait(timeout=200)
     _, err = run.communicate()
     expect_equal(f'status ({err})', status, 125)
     expect('docker' in err, err)
@@ -272,7 +272,7 @@ def BadInputIsRefusedBeforeAnythingIsOpened(machine):
                            (['--pull', 'never'], 'requires --image'), (['--runtime-arg=--rm'], 'requires --image')):
         result = subprocess.run([machine.escrow_program, '--repo', machine.repository, 'run', *options, '--', 'touch',
                                  marker], env=machine.environment, capture_output=True, text=True, check=False,
-                                timeout=60)
+                                timeout=200)
         expect(result.returncode == 125 and words in result.stderr, f'{options}: {result}')
         expect(not os.path.exists(marker), f'{options}: the command ran on the machine')
     expect_equal('sessions', json.loads(machine.escrow('audit', '--json')), machine.imported)

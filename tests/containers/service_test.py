@@ -247,7 +247,7 @@ def NobodyInAContainerIsMoreThanAUserOfSessions(machine):
                                                                                   {'exit_code': 0})):
         expect_equal('what others are answered', service.ask_from(options, method, route, body)[0], 404)
     result = subprocess.run(['docker', 'run', '--rm', *options, '--entrypoint', 'sh', IMAGE, '-c',
-                             'cat /var/lib/escrow/sessions/*/mine'], env=machine.environment, check=False, timeout=60,
+                             'cat /var/lib/escrow/sessions/*/mine'], env=machine.environment, check=False, timeout=200,
                             capture_output=True, text=True)
     expect(result.returncode != 0 and 'secret' not in result.stdout, f'others read {result.stdout}')
     machine.run('docker', 'rm', '--force', name)

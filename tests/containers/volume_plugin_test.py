@@ -113,7 +113,7 @@ def WhatEndsWhileARuntimeThatKeepsItsContainersIsAwayIsDecidedByItsExitStatus(ma
                                            '-v', f'{machine.directory}:/go')
             process = machine.run('docker', 'container', 'inspect', '--format', '{{.State.Pid}}', name)
             machine.runtime.server.send_signal(how)
-            machine.runtime.server.wait(timeout=60)
+            machine.runtime.server.wait(timeout=200)
             with open(go, 'w', encoding='ascii'):
                 pass
             eventually('it has ended', lambda process=process: not os.path.exists(f'/proc/{process}'))

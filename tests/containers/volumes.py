@@ -45,7 +45,7 @@ class VolumeMachine(Machine):
 
     def stop_service(self, how=signal.SIGTERM):
         self.service.send_signal(how)
-        self.service.wait(timeout=60)
+        self.service.wait(timeout=200)
 
     def close(self):
         if self.service is not None and self.service.poll() is None:
