@@ -50,7 +50,9 @@ BranchTurn::BranchTurn(const std::string& state_directory, const std::string& br
   try {
     queue(patience);
   } catch (const session::Error&) {
-    // The kernel gives no locks, as over some network file systems: nobody stands in a queue there.
+    // The kernel gives no lock, as over some network file systems. The door, if this has it, is let go of: others would
+    // wait for it as long as the commit takes.
+    file_.reset();
   }
 }
 

@@ -38,7 +38,7 @@ class BranchTurn final : public session::ReferenceStore::Turn {
 
   const std::string path_;
   const std::uint64_t begin_;  // of this branch's bytes
-  const UniqueFd file_;        // holds the locks; none: no turns are taken
+  UniqueFd file_;              // holds the locks; none: no turns are taken. Constant once constructed
   std::uint64_t ticket_ = 0;
 };
 
