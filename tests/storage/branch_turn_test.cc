@@ -2,12 +2,19 @@
 #include "storage/branch_turn.h"
 
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstddef>
+#include <functional>
 #include <future>
+#include <iterator>
 #include <thread>
 #include <tuple>
 
@@ -52,11 +59,12 @@ class BranchTurns : public testing::Test {
     return count;
   }
   // A process that takes its turn, says so, and keeps it.
-  pid_t keeper() {
+  pid_t keeper(const std::function<void()>& prepare = [] {}) {
     int pipe[2];
     EXPECT_EQ(::pipe(pipe), 0);
     const pid_t child = ::fork();
     if (child == 0) {
+      prepare();
       const auto turn = take();
       if (::write(pipe[1], "x", 1) == 1) ::pause();
       ::_exit(0);
@@ -126,6 +134,28 @@ TEST_F(BranchTurns, AProcessThatIsStoppedAtItsTurnIsNotWaitedForForEver) {
   const auto begin = Clock::now();
   take("main", 300ms);
   EXPECT_GE(Clock::now() - begin, 300ms);
+  end(holder);
+}
+
+// From here on the kernel lets this process look at no lock.
+void refuse_to_look_at_locks() {
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_fcntl, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[1])),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, F_OFD_GETLK, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOLCK),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program{static_cast<unsigned short>(std::size(filter)), filter};
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+    ::_exit(1);
+}
+
+// It had the door by then.
+TEST_F(BranchTurns, WhoGetsNoTicketKeepsNobodyOut) {
+  const pid_t holder = keeper(refuse_to_look_at_locks);
+  EXPECT_EQ(tickets(), 0);
   end(holder);
 }
 
