@@ -5,16 +5,19 @@
 // ObjectDirectory is thread-safe. Source: gitformat-pack(5).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "session/ids.h"
 #include "session/synchronized.h"
 #include "storage/object_format.h"
+#include "storage/pack_index.h"
 #include "storage/unique_fd.h"
 
 namespace escrow::storage {
@@ -32,32 +35,37 @@ class PackFile {
  public:
   // `stem` is the path without ".pack" or ".idx". Throws Error{damaged_repository} unless the index is version 2.
   explicit PackFile(const std::string& stem);
-  ~PackFile();
-  PackFile(const PackFile&) = delete;
-  PackFile& operator=(const PackFile&) = delete;
 
   const std::string& stem() const noexcept { return stem_; }
-  std::uint32_t count() const noexcept { return count_; }
-  session::ObjectId id_at(std::uint32_t index) const;
-  std::uint64_t offset_at(std::uint32_t index) const;
-  std::uint32_t crc_at(std::uint32_t index) const;
-  std::optional<std::uint32_t> find(const session::ObjectId& id) const;
+  std::uint32_t count() const noexcept { return index_.count(); }
+  session::ObjectId id_at(std::uint32_t index) const { return index_.id_at(index); }
+  std::uint64_t offset_at(std::uint32_t index) const { return index_.offset_at(index); }
+  std::uint32_t crc_at(std::uint32_t index) const { return index_.crc_at(index); }
+  std::optional<std::uint32_t> find(const session::ObjectId& id) const { return index_.find(id); }
   EntryHeader header_at(std::uint64_t offset) const;
+  // The same, with as much of the pack from `offset` on as `piece` takes (48 bytes or more): `filled` bytes.
+  EntryHeader header_at(std::uint64_t offset, std::span<std::uint8_t> piece, std::size_t& filled) const;
   int fd() const noexcept { return pack_.get(); }
   // Where the entries end and the trailer begins.
   std::uint64_t end() const noexcept { return pack_size_ - session::ObjectId::kSize; }
+  // Whether its header and its trailer are those of the pack that the index is made for.
+  bool fits_index() const noexcept { return fits_index_; }
+  // Different for each PackFile of this process.
+  std::uint64_t serial() const noexcept { return serial_; }
 
  private:
   const std::string stem_;
+  const PackIndex index_;
   UniqueFd pack_;
   std::uint64_t pack_size_ = 0;
-  const std::uint8_t* index_ = nullptr;  // mapped
-  std::size_t index_size_ = 0;
-  std::uint32_t count_ = 0;
+  bool fits_index_ = false;
+  const std::uint64_t serial_;
 };
 
 class ObjectDirectory {
  public:
+  using Packs = std::vector<std::shared_ptr<const PackFile>>;
+
   // `path` is <gitdir>/objects; its info/alternates are followed.
   explicit ObjectDirectory(std::string path) : path_(std::move(path)) {}
 
@@ -66,27 +74,46 @@ class ObjectDirectory {
     std::uint32_t index = 0;               // in the pack
     std::string loose_path;
   };
-  // Packs that appeared meanwhile are found, but for one in the same clock tick as the last scan.
+  // Packs that appeared meanwhile are found.
   std::optional<Place> find(const session::ObjectId& id) const;
-  std::vector<std::shared_ptr<const PackFile>> packs() const;
+  // The packs that are there now, but for those whose index cannot be read. Those that others have removed are closed
+  // once nobody uses them any more. Costs two stat(2) when nothing has changed, and a listing when something has.
+  std::shared_ptr<const Packs> current() const;
+  // The same, when current() did not have what was looked for: nullptr when it still has all that can be had.
+  std::shared_ptr<const Packs> more_than(const std::shared_ptr<const Packs>& known) const;
+  // The same, looked at anew.
+  Packs packs() const;
   // Of the packs that are open, those that others have removed.
   void close_what_is_gone() const;
   // Whether one of `packs`, or a loose file of this directory itself, is the object: for many questions at one moment.
-  bool is_in(const std::vector<std::shared_ptr<const PackFile>>& packs, const session::ObjectId& id) const;
+  bool is_in(const Packs& packs, const session::ObjectId& id) const;
   const std::string& path() const noexcept { return path_; }
+  // Changes when packs that were open are found to be gone.
+  unsigned removals() const noexcept { return removals_; }
   // Every object directory: this one and its alternates, theirs too.
   std::vector<std::string> directories() const;
 
  private:
-  struct Packs {
-    std::vector<std::int64_t> stamp;  // of the pack directories when they were scanned
-    std::vector<std::shared_ptr<const PackFile>> open;
+  // What stat(2) says of a directory of packs, or of a list of alternates.
+  struct Stamp {
+    std::string path;
+    std::uint64_t device = 0, inode = 0;
+    std::int64_t changed_ns = 0;
+    friend bool operator==(const Stamp&, const Stamp&) = default;
   };
-  std::vector<std::int64_t> stamp() const;
-  void scan(Packs& packs) const;
+  struct State {
+    std::vector<Stamp> stamps;   // taken before the packs were listed
+    bool may_change_unseen = true;  // a change may have had no effect on a stamp: the clock of files is coarse
+    bool is_complete = false;    // every pack that is there could be opened, or is damaged
+    std::shared_ptr<const Packs> open = std::make_shared<const Packs>();
+  };
+  static Stamp stamp_of(std::string path);
+  static bool is_current(const State& state);
+  void scan(State& state) const;
 
-  const std::string path_;                      // constant
-  mutable session::Synchronized<Packs> packs_;  // self-locking
+  const std::string path_;                            // constant
+  mutable session::SharedSynchronized<State> state_;  // self-locking
+  mutable std::atomic<unsigned> removals_ = 0;
 };
 
 // Streams a blob's content from `place` to `visit`; returns false when it is stored as a delta, having called nothing.
