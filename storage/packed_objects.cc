@@ -29,9 +29,8 @@ constexpr std::uint64_t kMostKeptBaseBytes = std::uint64_t{1} << 20;
 // No deflated stream is more than this many times shorter than what it holds (zlib's "Technical Details").
 constexpr std::uint64_t kMostDeflated = 1032;
 
-[[noreturn]] void throw_damaged_entry(const PackFile& pack, std::uint64_t offset, const char* what) {
-  throw Error(Errc::damaged_repository, "the entry at byte " + std::to_string(offset) + " of " + pack.stem() +
-                                            ".pack is damaged: " + what);
+[[noreturn]] void throw_damaged_entry(std::uint64_t offset, const char* what) {
+  throw Error(Errc::damaged_repository, "the entry at byte " + std::to_string(offset) + " is damaged: " + what);
 }
 
 // One thread's zlib state, which costs more to make than to inflate a small object.
@@ -61,7 +60,7 @@ class PackEntry {
     header_ = pack.header_at(offset, piece_, filled_);
     // Nothing is allocated for a length that the rest of the pack cannot hold.
     if (header_.size_bytes / kMostDeflated > pack_.end() - header_.data_offset)
-      throw_damaged_entry(pack, offset, "it claims more bytes than its pack can hold");
+      throw_damaged_entry(offset, "it claims more bytes than its pack can hold");
   }
   const EntryHeader& header() const noexcept { return header_; }
   bool is_delta() const noexcept {
@@ -72,7 +71,7 @@ class PackEntry {
   std::uint64_t base() const {
     if (header_.type == ObjectType::offset_delta) return header_.base_offset;
     const auto index = pack_.find(header_.base_id);
-    if (!index) throw_damaged_entry(pack_, offset_, "its base is not in the pack");
+    if (!index) throw_damaged_entry(offset_, "its base is not in the pack");
     return pack_.offset_at(*index);
   }
 
@@ -80,7 +79,7 @@ class PackEntry {
   std::string content() const {
     std::string out(static_cast<std::size_t>(header_.size_bytes), '\0');
     if (inflate_into(out.data(), out.size()) != Z_STREAM_END)
-      throw_damaged_entry(pack_, offset_, "it holds more bytes than it says");
+      throw_damaged_entry(offset_, "it holds more bytes than it says");
     return out;
   }
 
@@ -91,7 +90,7 @@ class PackEntry {
     inflate_into(out.data(), wanted);
     const DeltaSizes sizes = read_delta_sizes(std::string_view(out.data(), wanted));
     if (sizes.result_bytes > most_that_a_delta_makes(header_.size_bytes))
-      throw_damaged_entry(pack_, offset_, "its delta claims more bytes than it can make");
+      throw_damaged_entry(offset_, "its delta claims more bytes than it can make");
     return sizes;
   }
 
@@ -110,19 +109,19 @@ class PackEntry {
       const int code = inflate(&stream, Z_NO_FLUSH);
       if (code == Z_MEM_ERROR) throw std::bad_alloc();
       if (code != Z_OK && code != Z_BUF_ERROR && code != Z_STREAM_END)
-        throw_damaged_entry(pack_, offset_, "its compressed bytes are not valid");
+        throw_damaged_entry(offset_, "its compressed bytes are not valid");
       if (code == Z_STREAM_END && stream.avail_out > 0)
-        throw_damaged_entry(pack_, offset_, "it holds fewer bytes than it says");
+        throw_damaged_entry(offset_, "it holds fewer bytes than it says");
       // Without room zlib still takes what ends the stream.
       if (code == Z_STREAM_END || stream.avail_in > 0) return code;
-      if (at >= pack_.end()) throw_damaged_entry(pack_, offset_, "its compressed bytes end too early");
+      if (at >= pack_.end()) throw_damaged_entry(offset_, "its compressed bytes end too early");
       more.resize(kNextReadBytes);
       const auto count = ::pread(pack_.fd(), more.data(),
                                  static_cast<std::size_t>(std::min<std::uint64_t>(more.size(), pack_.end() - at)),
                                  static_cast<off_t>(at));
       if (count < 0 && errno == EINTR) continue;
       if (count < 0) throw system_error(errno, "read " + pack_.stem() + ".pack");
-      if (count == 0) throw_damaged_entry(pack_, offset_, "the file became shorter");
+      if (count == 0) throw_damaged_entry(offset_, "the file became shorter");
       at += static_cast<std::uint64_t>(count);
       stream.next_in = more.data();
       stream.avail_in = static_cast<uInt>(count);
@@ -142,27 +141,26 @@ template <typename Question>
 auto PackedObjects::ask(const ObjectId& id, Question question) const
     -> decltype(question(std::declval<const PackFile&>(), std::uint64_t{})) {
   auto packs = directory_.current();
-  std::optional<Error> damage;
+  std::string damage;
   while (packs) {
     for (const auto& pack : *packs) {
       try {
         const auto index = pack->find(id);
         if (!index) continue;
         if (!pack->fits_index()) {
-          throw Error(Errc::damaged_repository, "the file " + pack->stem() + ".pack is not the one that its index was "
-                                                "made for");
+          throw Error(Errc::damaged_repository, "its index was made for another pack, or the pack is damaged");
         }
         return question(*pack, pack->offset_at(*index));
       } catch (const Error& error) {
-        if (!damage) damage = error;
+        if (damage.empty()) damage = pack->stem() + ".pack: " + error.what();
       }
     }
     // Another pack may have been made meanwhile, and be whole.
     packs = directory_.more_than(packs);
   }
-  if (damage) {
-    throw Error(Errc::input_output, "the object " + id.hex() + " cannot be read: " + damage->what() +
-                                        "; run escrow verify");
+  if (!damage.empty()) {
+    throw Error(Errc::input_output,
+                "the object " + id.hex() + " cannot be read from " + damage + "; run escrow verify");
   }
   return {};
 }
@@ -181,7 +179,7 @@ std::optional<std::pair<ObjectType, std::uint64_t>> PackedObjects::header(const 
       if (!size_bytes) size_bytes = entry.delta_sizes().result_bytes;
       offset = entry.base();
     }
-    throw_damaged_entry(pack, offset, "its deltas lead to no object");
+    throw_damaged_entry(offset, "its deltas lead to no object");
   });
 }
 
@@ -189,7 +187,7 @@ std::optional<RawObject> PackedObjects::read(const ObjectId& id, std::uint64_t m
   return ask(id, [&](const PackFile& pack, std::uint64_t offset) {
     auto object = read_at(pack, offset, std::min(most_bytes, kMostPackedBytes));
     if (object && hash_object(object->type, object->content) != id)
-      throw_damaged_entry(pack, offset, "its content is another object's");
+      throw_damaged_entry(offset, "its content is another object's");
     return object;
   });
 }
@@ -219,7 +217,7 @@ std::optional<RawObject> PackedObjects::read_at(const PackFile& pack, std::uint6
       break;
     }
     deltas_bytes += entry.header().size_bytes;
-    if (deltas.size() == kMostDeltas) throw_damaged_entry(pack, offset, "its deltas lead to no object");
+    if (deltas.size() == kMostDeltas) throw_damaged_entry(offset, "its deltas lead to no object");
     if (deltas_bytes > kMostPackedBytes) return std::nullopt;
     deltas.push_back({at, entry.content()});
     const std::uint64_t most = deltas.size() == 1 ? most_bytes : kMostPackedBytes;

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """How fast is a tree that a new session has never read? The page cache holds the repository, not the session's files.
 
-Columns take turns in rotated order, each in a fresh directory: native, the same once more as the control, and one or two
-builds of Escrow. Nothing of the system is dropped or set. Times are relative to native's warm ones, round by round, then
-the median: 1 is as fast, 0.5 half as fast. README.md beside this file.
+Columns take turns in rotated order, each in a fresh directory: native, the same once more as the control, and one or
+two builds of Escrow. Nothing of the system is dropped or set. Times are relative to native's warm ones, round by round,
+then the median: 1 is as fast, 0.5 half as fast. README.md beside this file.
 """
 import argparse
 import json
@@ -98,9 +98,14 @@ class Escrow:
                 return pid
         raise RuntimeError(f"no process serves {self.root}")
 
-    def resident_kib(self):
-        with open(f"/proc/{self.host()}/status", encoding="ascii") as file:
-            return int(next(line for line in file if line.startswith("VmRSS:")).split()[1])
+    def spent(self):
+        """Resident KiB of the process that serves the mount, and its processor time in seconds."""
+        host = self.host()
+        with open(f"/proc/{host}/status", encoding="ascii") as file:
+            resident = int(next(line for line in file if line.startswith("VmRSS:")).split()[1])
+        with open(f"/proc/{host}/stat", encoding="ascii") as file:
+            words = file.read().rpartition(")")[2].split()
+        return resident, (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
     def measure(self):
         found = {}
@@ -109,7 +114,7 @@ class Escrow:
         self.end(session)
         session = self.mount()
         found["tar, first"] = read_all(self.root)
-        found["resident KiB"] = self.resident_kib()
+        found["resident KiB"], found["processor s"] = self.spent()
         found["tar, again"] = read_all(self.root)
         self.end(session)
         session = self.mount()
@@ -143,9 +148,11 @@ def table(found, columns):
         native = found[row]["native"]
         ratios = (statistics.median(n / max(t, 1e-9) for n, t in zip(native, found[row][name])) for name in names[1:])
         lines.append(f"| {row} | {statistics.median(native):.3f} | " + " | ".join(f"{r:.2f}" for r in ratios) + " |")
-    resident = found.get("resident KiB", {})
-    cells = (f"{statistics.median(resident[name]) / 1024:.0f} MiB" if name in resident else "" for name in names[1:])
-    return lines + ["| resident host after the first tar | | " + " | ".join(cells) + " |"]
+    for row, unit, scale in (("resident KiB", "MiB", 1 / 1024), ("processor s", "s", 1.0)):
+        values = found.get(row, {})
+        cells = (f"{statistics.median(values[name]) * scale:.3g}" if name in values else "" for name in names[1:])
+        lines.append(f"| the host's {row.split()[0]} {unit}, first tar | | " + " | ".join(cells) + " |")
+    return lines
 
 
 def main():
@@ -166,7 +173,7 @@ def main():
         if not os.access(f"{folder}/daemon/escrow", os.X_OK):
             sys.exit(f"first_touch.py: there is no {folder}/daemon/escrow; build it or give --build")
     with tempfile.TemporaryDirectory(prefix="escrow-first-touch-", dir=options.directory) as work:
-        context = Context(work, 20)
+        context = Context(work, 2)
         make_tree(context.tree, options.files)
         columns = [Native("native", context), Native("native-again", context)]
         columns += [Escrow(name, context, f"{folder}/daemon/escrow", options.packing)
@@ -178,7 +185,7 @@ def main():
             for column in columns:
                 if os.path.ismount(column.root):
                     subprocess.run(["umount", "--lazy", column.root], check=False)
-        print(f"{options.files} files, {options.rounds} rounds, load {before:.1f} at the start, {load():.1f} at the end")
+        print(f"{options.files} files, {options.rounds} rounds, load {before:.1f} before, {load():.1f} after")
         print("\n".join(table(found, columns)))
         if options.json:
             with open(options.json, "w", encoding="ascii") as file:
