@@ -2,7 +2,7 @@
 // reads no file.
 //
 // Version 2, with the cache of trees, which spares `git status` and `git commit` from reading the trees of HEAD. What a
-// file system cannot promise to git in advance (inode, owner, change time) is zero: it goes with core.checkStat=minimal.
+// file system cannot promise to git in advance (inode, owner, change time) is zero, as core.checkStat=minimal has it.
 // What git refuses to have in a tree is left out. Reads each tree, and of each blob its size.
 //
 // Thread-safe. Throws as ObjectReader. Source: gitformat-index(5); read-cache.c and cache-tree.c of git 2.39.

@@ -42,8 +42,8 @@ std::string in_quotes(std::string_view text) {
   return quoted + '"';
 }
 
-// Who commits inside is who the session's commit is by. Without inodes, owners and change times the index can be written
-// before anything was looked up. Nothing inside needs to survive a power loss, and a collection of garbage would hide
+// Who commits inside is who the session's commit is by. The index is written before anything was looked up, so without
+// inodes, owners and change times. Nothing inside needs to survive a power loss, and a collection of garbage would hide
 // messages in packs.
 std::string configuration(const session::SessionRecord& record) {
   const session::Signature who = session::signature_of(record.options.audit.committer, {});
@@ -95,7 +95,8 @@ class StagedDirectory {
 std::string packed_references(const session::SessionRecord& record, const storage::Repository& repository) {
   std::vector<std::pair<std::string, ObjectId>> references;
   if (record.base) references.emplace_back("refs/heads/" + record.options.branch, *record.base);
-  for (const auto& [branch, head] : repository.branches()) references.emplace_back("refs/remotes/origin/" + branch, head);
+  for (const auto& [branch, head] : repository.branches())
+    references.emplace_back("refs/remotes/origin/" + branch, head);
   std::sort(references.begin(), references.end());
   std::string text = "# pack-refs with: sorted \n";
   for (const auto& [name, id] : references) text += id.hex() + " " + name + "\n";
@@ -210,8 +211,8 @@ void check_git_inside(const session::SessionOptions& options) {
   if (!options.prefix.text().empty()) hides = "--path-prefix";
   if (!options.policies.empty()) hides = "--policy";
   if (hides == nullptr) return;
-  throw Error(Errc::bad_request, std::string("--git and ") + hides + " exclude each other: git's objects know no paths, "
-                                 "so they would show what " + hides + " hides; leave one of them out");
+  throw Error(Errc::bad_request, std::string("--git and ") + hides + " exclude each other: git's objects know no "
+                                 "paths, so they would show what " + hides + " hides; leave one of them out");
 }
 
 std::string objects_directory(const storage::Repository& repository) { return repository.git_directory() + "/objects"; }

@@ -160,8 +160,8 @@ const char* const kConfinementHelp =
     "with its own line and the links of /etc/alternatives into /usr, with --network host also copies of resolv.conf,\n"
     "hosts, nsswitch.conf and the certificates of /etc/ssl/certs. It has no capability, no other process, no\n"
     "descriptor but the first three, no key, no network (but with --network host), and of the environment only LANG,\n"
-    "LC_*, TZ, TERM and COLORTERM, a PATH, HOME=/tmp, and what --env sets. With --git it finds the repository's objects,\n"
-    "read-only, at /run/escrow/objects.\n";
+    "LC_*, TZ, TERM and COLORTERM, a PATH, HOME=/tmp, and what --env sets. With --git it finds the objects of the\n"
+    "repository, read-only, at /run/escrow/objects.\n";
 
 void check_can_confine() {
   if (find_bubblewrap().empty()) {

@@ -101,7 +101,8 @@ TEST_F(GitInside, AMessageWithControlCharactersLosesThem) {
 
 TEST_F(GitInside, TheObjectsOfTheRepositoryAreBorrowedAndOnlyRead) {
   const std::string before = git("count-objects -v");
-  const ProcessResult failed = run({"--git"}, "echo 1 > one; git add .; git commit -qm one; git gc -q --prune=now; exit 1");
+  const ProcessResult failed =
+      run({"--git"}, "echo 1 > one; git add .; git commit -qm one; git gc -q --prune=now; exit 1");
   EXPECT_EQ(failed.status, 1) << failed.err;
   EXPECT_EQ(git("count-objects -v"), before);
 }

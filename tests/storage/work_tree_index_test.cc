@@ -74,8 +74,8 @@ TEST_F(WorkTreeIndex, LeavesOutWhatGitRefusesAndKeepsSubmodules) {
   const std::string blob = git("rev-parse " + plain.hex() + ":d/f"), link = std::string(40, '1');
   const std::string inner = run("printf '100644 blob " + blob + "\\t.git\\n100664 blob " + blob + "\\tg\\n' | git -C " +
                                 repository_.path + " mktree");
-  const std::string outer = run("printf '040000 tree " + inner + "\\td\\n160000 commit " + link + "\\tsub\\n' | git -C " +
-                                repository_.path + " mktree --missing");
+  const std::string outer = run("printf '040000 tree " + inner + "\\td\\n160000 commit " + link +
+                                "\\tsub\\n' | git -C " + repository_.path + " mktree --missing");
   write_index(ObjectId::from_hex(outer).value());
   EXPECT_EQ(git("ls-files --stage"), "100644 " + blob + " 0\td/g\n160000 " + link + " 0\tsub");
   EXPECT_NE(git("write-tree --missing-ok"), outer) << "a tree without .git is another one";
