@@ -113,8 +113,7 @@ void SessionRun::open_session() {
     session_options.gid = container_->gid();
   }
   mountpoint_ = std::make_unique<RunMountpoint>(is_elsewhere() ? "" : settings_.mountpoint,
-                                                context_->repository().git_directory(), session_options.uid,
-                                                session_options.gid);
+                                                context_->repository().git_directory(), session_options);
   std::unique_ptr<session::Session> session = context_->sessions().open(
       session_options, settings_.create_branch, settings_.id.value_or(session::SessionId::generate()));
   id_ = session->id();

@@ -135,7 +135,8 @@ TEST_F(GitInside, TheResultThatAwaitsApprovalHasTheMessage) {
 }
 
 TEST_F(GitInside, WhatAPolicyOrAPrefixHidesItWouldShow) {
-  std::ofstream(file("policy.json")) << R"({"default": "allow", "rules": [{"deny": ["read"], "paths": ["/dir/**"]}]})";
+  std::ofstream(file("policy.json")) << R"({"default": "allow", "rules": [{"effect": "deny", "actions": ["read"],)"
+                                        R"( "paths": ["/dir/**"]}]})";
   for (const std::vector<std::string>& hides :
        std::vector<std::vector<std::string>>{{"--path-prefix", "dir"}, {"--policy", file("policy.json")}}) {
     std::vector<std::string> options = hides;
