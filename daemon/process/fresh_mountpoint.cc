@@ -31,8 +31,9 @@ std::string base_directory(uid_t uid) {
 std::string name_of_key(std::string_view key) {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  constexpr std::string_view kCharacters = "0123456789abcdefghijklmnopqrstuvwxyz";
   std::string name;
-  for (std::size_t i = 0; i < kNameCharacters; ++i, hash /= 36) name += "0123456789abcdefghijklmnopqrstuvwxyz"[hash % 36];
+  for (; name.size() < kNameCharacters; hash /= kCharacters.size()) name += kCharacters[hash % kCharacters.size()];
   return name;
 }
 
