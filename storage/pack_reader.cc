@@ -40,25 +40,35 @@ std::uint32_t big_endian_32(const std::uint8_t* at) {
 }  // namespace
 
 PackFile::PackFile(const std::string& stem)
-    : stem_(stem),
-      index_(stem + ".idx"),
-      pack_(open_or_throw(AT_FDCWD, (stem + ".pack").c_str(), O_RDONLY, 0, "open " + stem + ".pack")),
-      serial_([] {
+    : stem_(stem), index_(stem + ".idx"), serial_([] {
         static std::atomic<std::uint64_t> last = 0;
         return ++last;
       }()) {
-  struct stat status {};
-  if (::fstat(pack_.get(), &status) != 0) throw system_error(errno, "read " + stem + ".pack");
-  pack_size_ = static_cast<std::uint64_t>(status.st_size);
-  if (pack_size_ < kPackHeaderBytes + ObjectId::kSize) throw_damaged(stem + ".pack", "it is too short");
-  std::uint8_t header[kPackHeaderBytes], trailer[ObjectId::kSize];
-  if (::pread(pack_.get(), header, sizeof header, 0) != sizeof header ||
-      ::pread(pack_.get(), trailer, sizeof trailer, static_cast<off_t>(end())) != sizeof trailer) {
-    throw system_error(EIO, "read " + stem + ".pack");
-  }
-  const std::uint32_t version = big_endian_32(header + 4);
-  fits_index_ = std::memcmp(header, "PACK", 4) == 0 && (version == 2 || version == 3) &&
-                big_endian_32(header + 8) == count() && ObjectId::from_raw(trailer) == index_.pack_trailer();
+  if (::access((stem + ".pack").c_str(), F_OK) != 0) throw system_error(errno, "open " + stem + ".pack");
+}
+
+const PackFile::Opened& PackFile::opened() const {
+  std::call_once(once_, [this] {
+    const std::string path = stem_ + ".pack";
+    UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!fd && errno == ENOENT) throw Error(Errc::not_found, "the file " + path + " was removed");
+    if (!fd) throw system_error(errno, "open " + path);
+    struct stat status {};
+    if (::fstat(fd.get(), &status) != 0) throw system_error(errno, "read " + path);
+    const auto size_bytes = static_cast<std::uint64_t>(status.st_size);
+    if (size_bytes < kPackHeaderBytes + ObjectId::kSize) throw_damaged(path, "it is too short");
+    std::uint8_t header[kPackHeaderBytes], trailer[ObjectId::kSize];
+    if (::pread(fd.get(), header, sizeof header, 0) != sizeof header ||
+        ::pread(fd.get(), trailer, sizeof trailer, static_cast<off_t>(size_bytes - sizeof trailer)) != sizeof trailer) {
+      throw system_error(EIO, "read " + path);
+    }
+    const std::uint32_t version = big_endian_32(header + 4);
+    opened_.fits_index = std::memcmp(header, "PACK", 4) == 0 && (version == 2 || version == 3) &&
+                         big_endian_32(header + 8) == count() && ObjectId::from_raw(trailer) == index_.pack_trailer();
+    opened_.size_bytes = size_bytes;
+    opened_.fd = std::move(fd);
+  });
+  return opened_;
 }
 
 EntryHeader PackFile::header_at(std::uint64_t offset) const {
@@ -71,7 +81,7 @@ EntryHeader PackFile::header_at(std::uint64_t offset, std::span<std::uint8_t> pi
   if (offset < kPackHeaderBytes || offset >= end()) throw_damaged(stem_ + ".pack", "an entry lies outside it");
   ssize_t read = -1;
   do {
-    read = ::pread(pack_.get(), piece.data(), piece.size(), static_cast<off_t>(offset));
+    read = ::pread(fd(), piece.data(), piece.size(), static_cast<off_t>(offset));
   } while (read < 0 && errno == EINTR);
   if (read < 0) throw system_error(errno, "read " + stem_ + ".pack");
   if (read < 24) throw_damaged(stem_ + ".pack", "an entry lies outside it");
@@ -162,6 +172,16 @@ void ObjectDirectory::scan(State& state) const {
   state.open = std::move(open);
 }
 
+std::shared_ptr<const ObjectDirectory::Packs> ObjectDirectory::recent() const {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  const std::int64_t now_ns = std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+  if (looked_at_ns_ == now_ns) return state_.lock_shared()->open;
+  auto packs = current();
+  looked_at_ns_ = now_ns;
+  return packs;
+}
+
 std::shared_ptr<const ObjectDirectory::Packs> ObjectDirectory::current() const {
   {
     const auto state = state_.lock_shared();
@@ -180,9 +200,17 @@ std::shared_ptr<const ObjectDirectory::Packs> ObjectDirectory::more_than(
 }
 
 std::optional<ObjectDirectory::Place> ObjectDirectory::find(const ObjectId& id) const {
-  const auto packs = current();
-  for (const auto& pack : *packs) {
-    if (const auto index = pack->find(id)) return Place{pack, *index, {}};
+  for (auto packs = current(); packs; packs = more_than(packs)) {
+    for (const auto& pack : *packs) {
+      try {
+        const auto index = pack->find(id);
+        if (!index) continue;
+        pack->open();
+        return Place{pack, *index, {}};
+      } catch (const Error&) {
+        // It has just been removed, or cannot be read: the object may be elsewhere.
+      }
+    }
   }
   const std::string hex = id.hex();
   for (const std::string& directory : directories()) {

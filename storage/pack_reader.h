@@ -1,14 +1,15 @@
 // Where an object's bytes lie in a git object directory: its packs' indexes (version 2) and its loose files.
 //
 // This is for what libgit2 cannot do: stream an entry, link the file that holds it, copy it without inflating. Reading
-// throws Error{input_output}; a pack whose index cannot be read is left to libgit2. PackFile is immutable;
-// ObjectDirectory is thread-safe. Source: gitformat-pack(5).
+// throws Error{input_output}; a pack whose index cannot be read is left to libgit2. Both are thread-safe. A pack takes
+// a descriptor from when it is first read. Source: gitformat-pack(5).
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -35,6 +36,9 @@ class PackFile {
  public:
   // `stem` is the path without ".pack" or ".idx". Throws Error{damaged_repository} unless the index is version 2.
   explicit PackFile(const std::string& stem);
+  // Opens the pack, as the first read of it does: it can then be read though others remove it. Throws
+  // Error{not_found} when they have, Error{damaged_repository}, Error{input_output}.
+  void open() const { opened(); }
 
   const std::string& stem() const noexcept { return stem_; }
   std::uint32_t count() const noexcept { return index_.count(); }
@@ -45,21 +49,27 @@ class PackFile {
   EntryHeader header_at(std::uint64_t offset) const;
   // The same, with as much of the pack from `offset` on as `piece` takes (48 bytes or more): `filled` bytes.
   EntryHeader header_at(std::uint64_t offset, std::span<std::uint8_t> piece, std::size_t& filled) const;
-  int fd() const noexcept { return pack_.get(); }
+  int fd() const { return opened().fd.get(); }
   // Where the entries end and the trailer begins.
-  std::uint64_t end() const noexcept { return pack_size_ - session::ObjectId::kSize; }
+  std::uint64_t end() const { return opened().size_bytes - session::ObjectId::kSize; }
   // Whether its header and its trailer are those of the pack that the index is made for.
-  bool fits_index() const noexcept { return fits_index_; }
+  bool fits_index() const { return opened().fits_index; }
   // Different for each PackFile of this process.
   std::uint64_t serial() const noexcept { return serial_; }
 
  private:
-  const std::string stem_;
-  const PackIndex index_;
-  UniqueFd pack_;
-  std::uint64_t pack_size_ = 0;
-  bool fits_index_ = false;
-  const std::uint64_t serial_;
+  struct Opened {
+    UniqueFd fd;
+    std::uint64_t size_bytes = 0;
+    bool fits_index = false;
+  };
+  const Opened& opened() const;
+
+  const std::string stem_;      // constant
+  const PackIndex index_;       // constant
+  const std::uint64_t serial_;  // constant
+  mutable std::once_flag once_;
+  mutable Opened opened_;       // constant after once_
 };
 
 class ObjectDirectory {
@@ -79,9 +89,12 @@ class ObjectDirectory {
   // The packs that are there now, but for those whose index cannot be read. Those that others have removed are closed
   // once nobody uses them any more. Costs two stat(2) when nothing has changed, and a listing when something has.
   std::shared_ptr<const Packs> current() const;
-  // The same, when current() did not have what was looked for: nullptr when it still has all that can be had.
+  // The packs that were there at the last tick of the kernel's clock (4 ms), mostly without a system call: for objects,
+  // which are the same wherever they are read.
+  std::shared_ptr<const Packs> recent() const;
+  // The packs that are there now, when an object is in none of `known`; nullptr: they are the same.
   std::shared_ptr<const Packs> more_than(const std::shared_ptr<const Packs>& known) const;
-  // The same, looked at anew.
+  // The packs that are there now, listed in any case.
   Packs packs() const;
   // Of the packs that are open, those that others have removed.
   void close_what_is_gone() const;
@@ -114,6 +127,7 @@ class ObjectDirectory {
   const std::string path_;                            // constant
   mutable session::SharedSynchronized<State> state_;  // self-locking
   mutable std::atomic<unsigned> removals_ = 0;
+  mutable std::atomic<std::int64_t> looked_at_ns_ = -1;  // by the clock of recent()
 };
 
 // Streams a blob's content from `place` to `visit`; returns false when it is stored as a delta, having called nothing.

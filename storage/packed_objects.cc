@@ -138,9 +138,9 @@ class PackEntry {
 }  // namespace
 
 template <typename Question>
-auto PackedObjects::ask(const ObjectId& id, Question question) const
+auto PackedObjects::ask(const ObjectId& id, Question question, bool fresh) const
     -> decltype(question(std::declval<const PackFile&>(), std::uint64_t{})) {
-  auto packs = directory_.current();
+  auto packs = fresh ? directory_.current() : directory_.recent();
   std::string damage;
   while (packs) {
     for (const auto& pack : *packs) {
@@ -152,6 +152,7 @@ auto PackedObjects::ask(const ObjectId& id, Question question) const
         }
         return question(*pack, pack->offset_at(*index));
       } catch (const Error& error) {
+        if (error.code() == Errc::not_found) continue;  // it has just been removed: the object is elsewhere by now
         if (damage.empty()) damage = pack->stem() + ".pack: " + error.what();
       }
     }
@@ -166,7 +167,8 @@ auto PackedObjects::ask(const ObjectId& id, Question question) const
 }
 
 bool PackedObjects::contains(const ObjectId& id) const {
-  return ask(id, [](const PackFile&, std::uint64_t) { return true; });
+  // Others conclude from it what may be left out or removed.
+  return ask(id, [](const PackFile&, std::uint64_t) { return true; }, true);
 }
 
 std::optional<std::pair<ObjectType, std::uint64_t>> PackedObjects::header(const ObjectId& id) const {

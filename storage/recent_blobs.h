@@ -19,8 +19,8 @@ namespace escrow::storage {
 
 class RecentBlobs {
  public:
-  // The kernel reads this much of a file at once.
-  static constexpr std::uint64_t kOneRequestBytes = std::uint64_t{128} << 10;
+  // The kernel asks for a file of this length at once, in its first read ahead.
+  static constexpr std::uint64_t kOneRequestBytes = std::uint64_t{64} << 10;
   static constexpr std::uint64_t kSmallBytes = std::uint64_t{4} << 20;
   static constexpr std::uint64_t kLargeBytes = std::uint64_t{28} << 20;
 
