@@ -16,7 +16,8 @@ class RunRetry : public EscrowRun {
     const std::string tries = "'" + file("tries") + "'", escrow = "'" ESCROW_BINARY "'";
     return "set -e; echo try >> " + tries + "; cat a.txt > /dev/null\n"
            "if [ $(wc -l < " + tries + ") -le " + std::to_string(conflicts) + " ]; then (cd /; " + escrow +
-           " --repo '" + repository_ + "' run -- sh -c 'echo theirs >> a.txt') 2> '" + file("theirs.log") + "'; fi\n" + work;
+           " --repo '" + repository_ + "' run -- sh -c 'echo theirs >> a.txt') 2> '" + file("theirs.log") +
+           "'; fi\n" + work;
   }
   long tries() const {
     const std::string noted = read("tries");
