@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <utility>
 
 #include "storage/durable_file.h"
 #include "storage/zlib_stream.h"
@@ -33,6 +34,11 @@ std::uint32_t big_endian_32(const std::uint8_t* at) {
   return std::uint32_t{at[0]} << 24 | std::uint32_t{at[1]} << 16 | std::uint32_t{at[2]} << 8 | at[3];
 }
 
+std::uint64_t next_serial() {
+  static std::atomic<std::uint64_t> last = 0;
+  return ++last;
+}
+
 [[noreturn]] void throw_damaged(const std::string& path, const char* what) {
   throw Error(Errc::damaged_repository, "the file " + path + " is damaged: " + what);
 }
@@ -40,12 +46,12 @@ std::uint32_t big_endian_32(const std::uint8_t* at) {
 }  // namespace
 
 PackFile::PackFile(const std::string& stem)
-    : stem_(stem), index_(stem + ".idx"), serial_([] {
-        static std::atomic<std::uint64_t> last = 0;
-        return ++last;
-      }()) {
+    : stem_(stem), index_(std::make_shared<const PackIndex>(stem + ".idx")), serial_(next_serial()) {
   if (::access((stem + ".pack").c_str(), F_OK) != 0) throw system_error(errno, "open " + stem + ".pack");
 }
+
+PackFile::PackFile(const std::shared_ptr<const PackFile>& other)
+    : stem_(other->stem_), index_(other->index_), serial_(next_serial()) {}
 
 const PackFile::Opened& PackFile::opened() const {
   std::call_once(once_, [this] {
@@ -64,9 +70,10 @@ const PackFile::Opened& PackFile::opened() const {
     }
     const std::uint32_t version = big_endian_32(header + 4);
     opened_.fits_index = std::memcmp(header, "PACK", 4) == 0 && (version == 2 || version == 3) &&
-                         big_endian_32(header + 8) == count() && ObjectId::from_raw(trailer) == index_.pack_trailer();
+                         big_endian_32(header + 8) == count() && ObjectId::from_raw(trailer) == index_->pack_trailer();
     opened_.size_bytes = size_bytes;
     opened_.fd = std::move(fd);
+    is_open_ = true;
   });
   return opened_;
 }
@@ -140,7 +147,7 @@ void ObjectDirectory::scan(State& state) const {
   const std::int64_t now_ns = std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
   state.stamps.clear();
   state.may_change_unseen = false;
-  std::set<std::string> stems;
+  std::set<std::string> stems, packs;
   state.is_complete = true;
   for (const std::string& directory : directories()) {
     state.stamps.push_back(stamp_of(directory + "/info/alternates"));
@@ -153,9 +160,11 @@ void ObjectDirectory::scan(State& state) const {
          entry.increment(error)) {
       const fs::path& path = entry->path();
       if (path.extension() == ".idx") stems.insert(path.parent_path() / path.stem());
+      if (path.extension() == ".pack") packs.insert(path.parent_path() / path.stem());
     }
     if (error && error != std::errc::no_such_file_or_directory) state.is_complete = false;
   }
+  std::erase_if(stems, [&](const std::string& stem) { return !packs.contains(stem); });
   auto open = std::make_shared<Packs>();
   for (const auto& pack : *state.open) {
     if (stems.erase(pack->stem()) > 0) open->push_back(pack);
@@ -177,9 +186,29 @@ std::shared_ptr<const ObjectDirectory::Packs> ObjectDirectory::recent() const {
   ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
   const std::int64_t now_ns = std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
   if (looked_at_ns_ == now_ns) return state_.lock_shared()->open;
-  auto packs = current();
+  const auto packs = current();
   looked_at_ns_ = now_ns;
   return packs;
+}
+
+void ObjectDirectory::open(const PackFile& pack) const {
+  if (pack.is_open()) return;
+  std::shared_ptr<const Packs> closed;  // after the lock
+  {
+    auto state = state_.lock();
+    const auto open = std::count_if(state->open->begin(), state->open->end(),
+                                    [](const auto& other) { return other->is_open(); });
+    if (static_cast<std::size_t>(open) >= kMostOpenPacks) {
+      // All but the largest, which have most of what will be read.
+      Packs by_size = *state->open;
+      std::sort(by_size.begin(), by_size.end(), [](const auto& a, const auto& b) { return a->count() > b->count(); });
+      for (std::size_t i = kMostOpenPacks / 4; i < by_size.size(); ++i) {
+        if (by_size[i]->is_open()) by_size[i] = std::make_shared<const PackFile>(by_size[i]);
+      }
+      closed = std::exchange(state->open, std::make_shared<const Packs>(std::move(by_size)));
+    }
+  }
+  pack.open();
 }
 
 std::shared_ptr<const ObjectDirectory::Packs> ObjectDirectory::current() const {
@@ -205,7 +234,7 @@ std::optional<ObjectDirectory::Place> ObjectDirectory::find(const ObjectId& id) 
       try {
         const auto index = pack->find(id);
         if (!index) continue;
-        pack->open();
+        open(*pack);
         return Place{pack, *index, {}};
       } catch (const Error&) {
         // It has just been removed, or cannot be read: the object may be elsewhere.

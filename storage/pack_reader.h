@@ -2,7 +2,7 @@
 //
 // This is for what libgit2 cannot do: stream an entry, link the file that holds it, copy it without inflating. Reading
 // throws Error{input_output}; a pack whose index cannot be read is left to libgit2. Both are thread-safe. A pack takes
-// a descriptor from when it is first read. Source: gitformat-pack(5).
+// a descriptor from when it is first read; a directory keeps kMostOpenPacks of them. Source: gitformat-pack(5).
 #pragma once
 
 #include <atomic>
@@ -36,16 +36,19 @@ class PackFile {
  public:
   // `stem` is the path without ".pack" or ".idx". Throws Error{damaged_repository} unless the index is version 2.
   explicit PackFile(const std::string& stem);
+  // The same pack, not open: what takes no descriptor is shared.
+  explicit PackFile(const std::shared_ptr<const PackFile>& other);
   // Opens the pack, as the first read of it does: it can then be read though others remove it. Throws
   // Error{not_found} when they have, Error{damaged_repository}, Error{input_output}.
   void open() const { opened(); }
+  bool is_open() const noexcept { return is_open_; }
 
   const std::string& stem() const noexcept { return stem_; }
-  std::uint32_t count() const noexcept { return index_.count(); }
-  session::ObjectId id_at(std::uint32_t index) const { return index_.id_at(index); }
-  std::uint64_t offset_at(std::uint32_t index) const { return index_.offset_at(index); }
-  std::uint32_t crc_at(std::uint32_t index) const { return index_.crc_at(index); }
-  std::optional<std::uint32_t> find(const session::ObjectId& id) const { return index_.find(id); }
+  std::uint32_t count() const noexcept { return index_->count(); }
+  session::ObjectId id_at(std::uint32_t index) const { return index_->id_at(index); }
+  std::uint64_t offset_at(std::uint32_t index) const { return index_->offset_at(index); }
+  std::uint32_t crc_at(std::uint32_t index) const { return index_->crc_at(index); }
+  std::optional<std::uint32_t> find(const session::ObjectId& id) const { return index_->find(id); }
   EntryHeader header_at(std::uint64_t offset) const;
   // The same, with as much of the pack from `offset` on as `piece` takes (48 bytes or more): `filled` bytes.
   EntryHeader header_at(std::uint64_t offset, std::span<std::uint8_t> piece, std::size_t& filled) const;
@@ -65,15 +68,18 @@ class PackFile {
   };
   const Opened& opened() const;
 
-  const std::string stem_;      // constant
-  const PackIndex index_;       // constant
-  const std::uint64_t serial_;  // constant
+  const std::string stem_;                        // constant
+  const std::shared_ptr<const PackIndex> index_;  // constant
+  const std::uint64_t serial_;                    // constant
   mutable std::once_flag once_;
-  mutable Opened opened_;       // constant after once_
+  mutable Opened opened_;                         // constant after once_
+  mutable std::atomic<bool> is_open_ = false;
 };
 
 class ObjectDirectory {
  public:
+  // More are open only while somebody reads them.
+  static constexpr std::size_t kMostOpenPacks = 64;
   using Packs = std::vector<std::shared_ptr<const PackFile>>;
 
   // `path` is <gitdir>/objects; its info/alternates are followed.
@@ -96,6 +102,8 @@ class ObjectDirectory {
   std::shared_ptr<const Packs> more_than(const std::shared_ptr<const Packs>& known) const;
   // The packs that are there now, listed in any case.
   Packs packs() const;
+  // PackFile::open(), for one that stays open: others are closed when there are many.
+  void open(const PackFile& pack) const;
   // Of the packs that are open, those that others have removed.
   void close_what_is_gone() const;
   // Whether one of `packs`, or a loose file of this directory itself, is the object: for many questions at one moment.

@@ -138,15 +138,16 @@ class PackEntry {
 }  // namespace
 
 template <typename Question>
-auto PackedObjects::ask(const ObjectId& id, Question question, bool fresh) const
+auto PackedObjects::ask(const ObjectId& id, Question question) const
     -> decltype(question(std::declval<const PackFile&>(), std::uint64_t{})) {
-  auto packs = fresh ? directory_.current() : directory_.recent();
+  auto packs = directory_.recent();
   std::string damage;
   while (packs) {
     for (const auto& pack : *packs) {
       try {
         const auto index = pack->find(id);
         if (!index) continue;
+        directory_.open(*pack);
         if (!pack->fits_index()) {
           throw Error(Errc::damaged_repository, "its index was made for another pack, or the pack is damaged");
         }
@@ -167,8 +168,15 @@ auto PackedObjects::ask(const ObjectId& id, Question question, bool fresh) const
 }
 
 bool PackedObjects::contains(const ObjectId& id) const {
-  // Others conclude from it what may be left out or removed.
-  return ask(id, [](const PackFile&, std::uint64_t) { return true; }, true);
+  // As it is at this moment: others conclude from it what may be left out or removed.
+  const auto packs = directory_.current();
+  return std::any_of(packs->begin(), packs->end(), [&](const auto& pack) {
+    try {
+      return pack->find(id).has_value();
+    } catch (const Error&) {
+      return false;  // the index became shorter
+    }
+  });
 }
 
 std::optional<std::pair<ObjectType, std::uint64_t>> PackedObjects::header(const ObjectId& id) const {

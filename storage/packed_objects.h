@@ -49,10 +49,9 @@ class PackedObjects {
     std::uint64_t bytes = 0;
   };
 
-  // `fresh`: of those that are there at this moment.
   // The first answer that `question(pack, offset)` has of the packs that have the object.
   template <typename Question>
-  auto ask(const session::ObjectId& id, Question question, bool fresh = false) const
+  auto ask(const session::ObjectId& id, Question question) const
       -> decltype(question(std::declval<const PackFile&>(), std::uint64_t{}));
   std::optional<RawObject> read_at(const PackFile& pack, std::uint64_t offset, std::uint64_t most_bytes) const;
   std::optional<Object> kept_base(const Key& key) const;

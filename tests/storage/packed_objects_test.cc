@@ -393,16 +393,20 @@ TEST(PackedObjects, APackThatIsCutOffWhileItIsOpenIsAnError) {
   }
 }
 
-std::size_t removed_packs_held() {
+// Descriptors and maps of packs, or of those alone that were removed.
+std::size_t packs_held(bool removed) {
+  const auto counts = [removed](const std::string& line) {
+    return line.find("/objects/pack/") != std::string::npos && (!removed || line.ends_with("(deleted)"));
+  };
   std::size_t held = 0;
   std::error_code gone;
   for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
     const std::string target = fs::read_symlink(entry.path(), gone).string();
-    held += target.find("/objects/pack/") != std::string::npos && target.ends_with("(deleted)") ? 1 : 0;
+    held += counts(target) ? 1 : 0;
   }
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
-    held += line.find("/objects/pack/") != std::string::npos && line.ends_with("(deleted)") ? 1 : 0;
+    held += counts(line) ? 1 : 0;
   }
   return held;
 }
@@ -447,7 +451,27 @@ TEST(PackedObjects, StayReadableWhileGitRepacksAndCollects) {
   // One read later nothing of what git has removed is held, whoever opened it.
   repository.git("repack -q -a -d -f");
   repository.store->read_object(ids.front());
-  EXPECT_EQ(removed_packs_held(), 0u);
+  EXPECT_EQ(packs_held(true), 0u);
+}
+
+TEST(PackedObjects, OfManyPacksTakeFewDescriptors) {
+  GitTestRepository repository;
+  const ObjectDirectory directory(repository.path + "/objects");
+  const PackedObjects packed(directory);
+  std::vector<ObjectId> ids;
+  for (int i = 0; i < 300; ++i) {
+    CraftedPack pack;
+    ids.push_back(pack.add("number " + std::to_string(i)));
+    for (int more = 0; more < i % 7; ++more) pack.add("more " + std::to_string(i * 7 + more));
+    pack.write(repository.path + "/objects/pack/pack-" + std::to_string(i));
+  }
+  for (int round = 0; round < 2; ++round) {
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      ASSERT_EQ(packed.read(ids[i])->content, "number " + std::to_string(i));
+      ASSERT_LE(i % 10 == 0 ? packs_held(false) : 0, ObjectDirectory::kMostOpenPacks);
+    }
+  }
+  EXPECT_GT(packs_held(false), 0u);
 }
 
 TEST(PackedObjects, ThatGitAddsAreFoundAtOnce) {
