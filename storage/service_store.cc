@@ -167,8 +167,8 @@ struct ServiceStore::Connection {
   Statement read_mounted{database, std::string(kFacts) +
                                        "INDEXED BY session_by_mountpoint WHERE mountpoint <> x'' ORDER BY id"};
   Statement read_of_anybody{database, std::string(kFacts) + "INDEXED BY session_by_external_id WHERE external_id = ?"};
-  Statement read_unsettled{database, std::string(kFacts) +
-                                         "INDEXED BY session_unsettled WHERE settled = 0 AND id > ? ORDER BY id LIMIT ?"};
+  Statement read_unsettled{database, std::string(kFacts) + "INDEXED BY session_unsettled WHERE settled = 0 AND id > ? "
+                                                           "ORDER BY id LIMIT ?"};
   Statement read_settled{database, std::string(kFacts) + "WHERE id > ? AND settled = 1 ORDER BY id LIMIT ?"};
   Statement settle{database, "UPDATE session SET settled = 1 WHERE id = ?"};
   Statement set_mountpoint{database, "UPDATE session SET mountpoint = ?2 WHERE id = ?1 AND mountpoint IS NOT ?2"};

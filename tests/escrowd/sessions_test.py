@@ -224,7 +224,8 @@ def SessionsAreListedFilteredAndPaged(start):
         for id_prefix in (made[3], made[3][:12], made[3][:1]):
             listed, cursor = [], ''
             while cursor is not None:
-                page = service.get(f'/v1/sessions?id_prefix={id_prefix}&limit=1' + (f'&cursor={cursor}' if cursor else ''))
+                behind = f'&cursor={cursor}' if cursor else ''
+                page = service.get(f'/v1/sessions?id_prefix={id_prefix}&limit=1{behind}')
                 listed += [one['session'] for one in page.expect(200)['sessions']]
                 cursor = page.json['next']
             expect_equal('by prefix', listed, sorted(one for one in seen if one.startswith(id_prefix)))

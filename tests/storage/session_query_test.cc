@@ -226,9 +226,9 @@ TEST_F(SessionQueries, AnOlderCatalogIsCountedWhenItIsMigrated) {
     Database database(file, {.create = true});
     migrate(database, fourth);
     database.execute(R"(
-      INSERT INTO session (id, state, reason, branch, prefix, committer, issuer, source, image, trigger_name, trigger_id,
-        uid, gid, umask, read_only, ephemeral, keep_on_failure, excludes, message, mountpoint, last_error, conflicts,
-        created_s, created_ns, changed_s, changed_ns)
+      INSERT INTO session (id, state, reason, branch, prefix, committer, issuer, source, image, trigger_name,
+        trigger_id, uid, gid, umask, read_only, ephemeral, keep_on_failure, excludes, message, mountpoint, last_error,
+        conflicts, created_s, created_ns, changed_s, changed_ns)
         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20)
         SELECT printf('%016d', i), iif(i < 4, 'open', 'committed'), 'none', CAST('main' AS BLOB), x'', 'user:alice',
           'user:alice', 'sandbox', '', '', '', 0, 0, 18, 0, 0, 0, x'', x'', x'', '', x'', i, 0, i, 0 FROM n;

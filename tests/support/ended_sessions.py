@@ -1,4 +1,4 @@
-"""A history: sessions that have ended, put straight into the databases of a repository and of an escrowd that is stopped."""
+"""A history: sessions that have ended, put straight into the databases of a repository and of a stopped escrowd."""
 import contextlib
 import sqlite3
 
@@ -19,9 +19,9 @@ def add_ended_sessions(repository, like, count):
         names = ', '.join(f'"{name}"' for name in others)
         catalog.execute(f"{numbers(count)} INSERT INTO session (id, {names}) SELECT printf('%016x', i * 16), {copied} "
                         'FROM n JOIN session ON id = ?', (like,))
-        catalog.execute(f"{numbers(count)} INSERT INTO history (session, time_s, time_ns, from_state, to_state, who, why)"
-                        " SELECT printf('%016x', i * 16), time_s, time_ns, from_state, to_state, who, why FROM n JOIN "
-                        'history ON session = ?', (like,))
+        catalog.execute(f"{numbers(count)} INSERT INTO history (session, time_s, time_ns, from_state, to_state, who, "
+                        "why) SELECT printf('%016x', i * 16), time_s, time_ns, from_state, to_state, who, why "
+                        'FROM n JOIN history ON session = ?', (like,))
 
 
 def add_service_facts(state, like, count):
@@ -32,5 +32,5 @@ def add_service_facts(state, like, count):
                          "'job-' || i, '/v1/sessions key-' || i, message, mountpoint, labels, 1 FROM n JOIN session ON "
                          'id = ?', (like,))
         database.execute(f"{numbers(count)} INSERT INTO request SELECT owner, 'POST /v1/sessions', 'key-' || i, "
-                         "randomblob(32), unixepoch(), 201, 'application/json', randomblob(600), x'' FROM n JOIN session "
-                         'ON id = ?', (like,))
+                         "randomblob(32), unixepoch(), 201, 'application/json', randomblob(600), x'' FROM n JOIN "
+                         'session ON id = ?', (like,))

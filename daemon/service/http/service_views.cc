@@ -137,7 +137,9 @@ ServiceSessions::AuditPage ServiceSessions::audit(const Caller& caller, const st
   const auto is_wanted = [&](const SessionRecord& record) {
     return caller.may_see(record) && wanted.filter.accepts(record, now);
   };
-  const auto add = [&](SessionRecord record) { page.entries.push_back(audit_resource(stored.audit(std::move(record)))); };
+  const auto add = [&](SessionRecord record) {
+    page.entries.push_back(audit_resource(stored.audit(std::move(record))));
+  };
   if (wanted.filter.session) {
     auto record = repository.context->repository().catalog().find(*wanted.filter.session);
     if (record && wanted.after.empty() && is_wanted(*record)) add(*std::move(record));
