@@ -355,7 +355,8 @@ struct SessionHost::Impl {
                                                               .exit_code = {},
                                                               .reason = session::Reason::success,
                                                               .by_hand = true,
-                                                              .who = who});
+                                                              .who = who,
+                                                              .include_ignored = request.include_ignored});
       api::CommitAnswer answer = commit_answer(*session, outcome);
       if (std::holds_alternative<session::Conflicts>(outcome)) {
         session->gate().move_to(before);

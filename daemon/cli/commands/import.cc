@@ -28,7 +28,7 @@ struct ImportArguments {
   bool json = false;
 };
 
-int report(const ImportArguments& arguments, const Imported& imported) {
+int report(const GlobalOptions& options, const ImportArguments& arguments, const Imported& imported) {
   const auto& [answer, record, walked] = imported;
   if (arguments.json) {
     print_line(api::JsonObject()
@@ -45,7 +45,7 @@ int report(const ImportArguments& arguments, const Imported& imported) {
                    .text());
     return exit_status_of(answer);
   }
-  if (!walked.omitted.empty()) print("Left out of the commit:\n" + omission_lines(walked.omitted));
+  if (!walked.omitted.empty()) print("Left out of the commit:\n" + omission_lines(walked.omitted, options.verbose));
   if (!answer.conflicts.empty()) {
     tell("Others changed the same paths while the import ran:\n" + conflict_lines(answer.conflicts) +
          "Nothing was committed; what was imported is kept as refs/sessions/" + record.id.text() + ".");
@@ -75,7 +75,8 @@ Imported import_here(const GlobalOptions& options, const ImportArguments& argume
   WalkedDirectory walked;
   const auto read = [&] {
     DirectoryImport import(session->quarantine());
-    walked = ShownWalk(arguments.directory).run(import, context.repository().git_directory());
+    ImportFilter filter(*session, context.repository().references());
+    walked = ShownWalk(arguments.directory).run(import, context.repository().git_directory(), std::move(filter));
     return import.tree();
   };
   const session::CommitOutcome outcome = commit_import(*session, read, arguments.session.message, current_principal());
@@ -96,7 +97,7 @@ int import_directory(const GlobalOptions& options, const ImportArguments& given)
   arguments.session = arguments.given.request();
   arguments.session.message = arguments.message.empty() ? "Import " + session::quote_path(name) : arguments.message;
   const bool is_here = service_host(options).empty();
-  return report(arguments, is_here ? import_here(options, arguments) : import_there(options, arguments));
+  return report(options, arguments, is_here ? import_here(options, arguments) : import_there(options, arguments));
 }
 
 }  // namespace
@@ -111,9 +112,11 @@ void register_import(CLI::App& app, const GlobalOptions& options, Action& chosen
   command->add_flag("--json", arguments->json, "Print one JSON object");
   command->footer(
       "One commit makes the branch (or the directory --path-prefix of it) exactly what DIR holds: files that DIR does\n"
-      "not have are deleted there. Symbolic links and executable bits are kept, .gitignore is not applied; names that\n"
-      "git reserves (.git), sockets, fifos, devices and empty directories are left out and named. A branch that does\n"
-      "not exist is created. Where the branch asks for approval, the import waits for it too (exit status 123).\n"
+      "not have are deleted there. Symbolic links and executable bits are kept. Left out and named are: what the\n"
+      ".gitignore files of DIR and the repository's info/exclude ignore and the branch does not have yet\n"
+      "(--include-ignored imports it), names that git reserves (.git), sockets, fifos, devices and empty directories.\n"
+      "What --exclude matches stays as the branch has it. A branch that does not exist is created. Where the branch\n"
+      "asks for approval, the import waits for it too (exit status 123).\n"
       "With --host DIR is of this machine all the same: it is sent to the service while it is read.\n"
       "\n"
       "Examples:\n"

@@ -182,7 +182,9 @@ int Run::execute_there() {
 }
 
 int Run::report(api::RunResult& result) const {
-  if (const std::string omitted = omissions_sentence(result.omitted); !omitted.empty()) say(omitted);
+  if (const std::string omitted = omissions_sentence(result.omitted, options_.verbose); !omitted.empty()) {
+    say(omitted);
+  }
   if (!arguments_.result.empty()) {
     try {
       write_result(arguments_.result, result);

@@ -71,7 +71,7 @@ int status(const GlobalOptions& options, const StatusArguments& arguments) {
     print_line("conflicts:");
     for (const std::string& path : view.record.conflicts) print_line("  " + session::quote_path(path));
   }
-  if (!view.omitted.empty()) print("a commit leaves out:\n" + omission_lines(view.omitted));
+  if (!view.omitted.empty()) print("a commit leaves out:\n" + omission_lines(view.omitted, options.verbose));
   return kExitSuccess;
 }
 

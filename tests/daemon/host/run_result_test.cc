@@ -133,7 +133,7 @@ TEST(RunResult, AFailedCommitSaysHowToTryAgain) {
 }
 
 TEST(RunResult, WhatIsLeftOutIsNamedByKind) {
-  EXPECT_EQ(omissions_sentence({}), "");
+  EXPECT_EQ(omissions_sentence({}, false), "");
   EXPECT_EQ(omissions_sentence({{"a.sock", session::OmissionKind::socket},
                                 {"b\n", session::OmissionKind::socket},
                                 {"e", session::OmissionKind::empty_directory}}),
