@@ -2,9 +2,10 @@
 // it cannot is left out and named.
 //
 // Symbolic links stay links, the owner's executable bit decides the mode, a hard link is a file like any other. The
-// filter decides what else is left out: it is not opened, nor is anything below it. Each entry is opened by its name in
-// its directory, never by a path. One descriptor is open for each level of nesting. Not thread-safe. Throws Error naming
-// the file that cannot be read, Error{busy} for one that changes meanwhile, and what the visitor and the opener throw.
+// filter decides what else is left out: it is not opened, nor is anything below it. Each entry is opened by its name
+// in its directory, never by a path. One descriptor is open for each level of nesting. Not thread-safe. Throws Error
+// naming the file that cannot be read, Error{busy} for one that changes meanwhile, and what the visitor and the opener
+// throw.
 #pragma once
 
 #include <sys/types.h>

@@ -54,7 +54,8 @@ inline std::string describe(const session::SessionRecord& record) {
   for (const std::string& policy : options.policies) out << " policy '" << policy << "'";
   for (const std::string& argument : options.command) out << " argument '" << argument << "'";
   out << " by " << audit.author_name << " <" << audit.author_email << ">";
-  out << ' ' << options.include_ignored << options.contained_symlinks << options.require_approval << " for " << options.approval_expires_s;
+  out << ' ' << options.include_ignored << options.contained_symlinks << options.require_approval << " for "
+      << options.approval_expires_s;
   if (record.expires) out << " expires " << record.expires->seconds << '.' << record.expires->nanoseconds;
   if (record.counts)
     out << " counts " << record.counts->added << ',' << record.counts->modified << ',' << record.counts->deleted;
