@@ -11,6 +11,7 @@
 #include "daemon/client/remote_sessions.h"
 #include "daemon/console/text_output.h"
 #include "daemon/host/config.h"
+#include "daemon/host/local_author.h"
 #include "daemon/host/repository_context.h"
 #include "daemon/host/session_verbs.h"
 #include "daemon/import/directory_import.h"
@@ -57,6 +58,12 @@ int report(const GlobalOptions& options, const ImportArguments& arguments, const
                awaiting_words(record.id, *answer.result, answer.expires) + ".");
     return kExitAwaitsApproval;
   }
+  if (answer.commit && walked.size.files == 0) {
+    const std::string& prefix = record.options.prefix.text();
+    tell("escrow: warning: what was imported holds no file, so all " + std::to_string(answer.counts.deleted) +
+         " files of branch " + record.options.branch + (prefix.empty() ? "" : " below " + session::quote_path(prefix)) +
+         " are deleted by this commit");
+  }
   if (answer.commit) {
     print_line("Imported " + what + "as commit " + answer.commit->hex() + " on " + record.options.branch + " (" +
                human_counts(answer.counts) + ").");
@@ -70,6 +77,7 @@ Imported import_here(const GlobalOptions& options, const ImportArguments& argume
   RepositoryContext context(options);
   context.recover();
   session::SessionOptions opened = session_options(arguments.session, context.repository().references(), "import");
+  set_local_author(opened, arguments.session, context.repository().git_directory());
   opened.ephemeral = true;
   const std::unique_ptr<session::Session> session = context.sessions().open(opened, true);
   WalkedDirectory walked;
