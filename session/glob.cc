@@ -19,47 +19,6 @@ char literal(std::string_view glob, std::size_t& at) {
   return glob[at++];
 }
 
-// The characters of `[:name:]`, as git's sane_ctype has them.
-std::optional<Bytes> named_class(std::string_view name) {
-  const auto is_in = [](unsigned byte, char low, char high) {
-    return byte >= static_cast<unsigned>(low) && byte <= static_cast<unsigned>(high);
-  };
-  const auto fits = [&](unsigned byte) -> std::optional<bool> {
-    const bool is_lower = is_in(byte, 'a', 'z'), is_upper = is_in(byte, 'A', 'Z'), is_digit = is_in(byte, '0', '9');
-    const bool is_printed = is_in(byte, ' ', '~');
-    if (name == "alnum") return is_lower || is_upper || is_digit;
-    if (name == "alpha") return is_lower || is_upper;
-    if (name == "blank") return byte == ' ' || byte == '\t';
-    if (name == "cntrl") return byte < ' ' || byte == 0x7f;
-    if (name == "digit") return is_digit;
-    if (name == "graph") return is_printed && byte != ' ';
-    if (name == "lower") return is_lower;
-    if (name == "print") return is_printed;
-    if (name == "punct") return is_printed && byte != ' ' && !is_lower && !is_upper && !is_digit;
-    if (name == "space") return byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r';
-    if (name == "upper") return is_upper;
-    if (name == "xdigit") return is_digit || is_in(byte, 'a', 'f') || is_in(byte, 'A', 'F');
-    return std::nullopt;
-  };
-  Bytes bytes;
-  for (unsigned byte = 0; byte < 128; ++byte) {
-    const std::optional<bool> is_member = fits(byte);
-    if (!is_member) return std::nullopt;
-    bytes.set(byte, *is_member);
-  }
-  return bytes;
-}
-
-// Of `[:name:]` at glob[at]; sets `at` behind it. nullopt: it is none.
-std::optional<Bytes> named_class_at(std::string_view glob, std::size_t& at) {
-  if (!glob.substr(at).starts_with("[:")) return std::nullopt;
-  const std::size_t end = glob.find(']', at + 2);
-  if (end == std::string_view::npos || end < at + 3 || glob[end - 1] != ':') return std::nullopt;
-  const std::optional<Bytes> bytes = named_class(glob.substr(at + 2, end - at - 3));
-  if (bytes) at = end + 1;
-  return bytes;
-}
-
 // The class `[...]` at glob[at]; sets `at` behind it. nullopt: it does not end, '[' is literal.
 std::optional<Bytes> class_at(std::string_view glob, std::size_t& at) {
   std::size_t i = at + 1;
@@ -67,13 +26,8 @@ std::optional<Bytes> class_at(std::string_view glob, std::size_t& at) {
   if (negated) ++i;
   Bytes bytes;
   for (bool first = true; i < glob.size() && (first || glob[i] != ']'); first = false) {
-    if (const std::optional<Bytes> named = named_class_at(glob, i)) {
-      bytes |= *named;
-      continue;
-    }
     const char low = literal(glob, i);
     char high = low;
-    bytes.set(index_of(low));
     if (i + 1 < glob.size() && glob[i] == '-' && glob[i + 1] != ']') high = literal(glob, ++i);
     for (std::size_t byte = index_of(low); byte <= index_of(high); ++byte) bytes.set(byte);
   }
@@ -192,7 +146,5 @@ bool Glob::match(std::string_view path) const {
 }
 
 bool glob_match(std::string_view glob, std::string_view path) { return Glob(glob).match(path); }
-
-bool is_class_name(std::string_view name) { return named_class(name).has_value(); }
 
 }  // namespace escrow::session

@@ -1,5 +1,5 @@
 // One gitignore-style glob (gitignore(5), git's wildmatch.c with WM_PATHNAME): `*` and `?` within a component, `**`
-// across, `[...]` classes with ranges and POSIX names, backslash escapes.
+// across, `[...]` classes, backslash escapes.
 //
 // Kept as an automaton whose states are bits, one for each character of the glob: matching takes the length of the path
 // times a 64th of the length of the glob, whatever both are. A plain value; thread-safe for reading. Source:
@@ -33,9 +33,5 @@ class Glob {
 };
 
 bool glob_match(std::string_view glob, std::string_view path);
-
-// Whether `[:name:]` stands for characters: alnum, alpha, blank, cntrl, digit, graph, lower, print, punct, space,
-// upper, xdigit, of ASCII whatever the locale.
-bool is_class_name(std::string_view name);
 
 }  // namespace escrow::session

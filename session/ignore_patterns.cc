@@ -1,11 +1,13 @@
 #include "session/ignore_patterns.h"
 
 #include <algorithm>
-#include <array>
+#include <bitset>
 #include <utility>
 
 namespace escrow::session {
 namespace {
+
+using Bytes = std::bitset<256>;
 
 constexpr std::size_t kLongestPattern_bytes = 4096;
 constexpr std::string_view kSpecial = "*?[\\";
@@ -24,34 +26,69 @@ std::string_view without_trailing_spaces(std::string_view line) {
   return line.substr(0, std::min(last, end));
 }
 
-// Behind the class at glob[at], which wildmatch() reads to its end; npos: nothing can match it.
-std::size_t end_of_class(std::string_view glob, std::size_t at) {
+// The characters of `[:name:]`, of ASCII whatever the locale, as git's sane_ctype has them.
+std::optional<Bytes> named_class(std::string_view name) {
+  const auto is_member = [&](unsigned char byte) -> std::optional<bool> {
+    const bool is_lower = byte >= 'a' && byte <= 'z', is_upper = byte >= 'A' && byte <= 'Z';
+    const bool is_digit = byte >= '0' && byte <= '9', is_printed = byte >= ' ' && byte <= '~';
+    if (name == "alnum") return is_lower || is_upper || is_digit;
+    if (name == "alpha") return is_lower || is_upper;
+    if (name == "blank") return byte == ' ' || byte == '\t';
+    if (name == "cntrl") return byte < ' ' || byte == 0x7f;
+    if (name == "digit") return is_digit;
+    if (name == "graph") return is_printed && byte != ' ';
+    if (name == "lower") return is_lower;
+    if (name == "print") return is_printed;
+    if (name == "punct") return is_printed && byte != ' ' && !is_lower && !is_upper && !is_digit;
+    if (name == "space") return byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r';
+    if (name == "upper") return is_upper;
+    if (name == "xdigit") return is_digit || (byte >= 'a' && byte <= 'f') || (byte >= 'A' && byte <= 'F');
+    return std::nullopt;
+  };
+  Bytes bytes;
+  for (unsigned char byte = 0; byte < 128; ++byte) {
+    const std::optional<bool> fits = is_member(byte);
+    if (!fits) return std::nullopt;
+    bytes.set(byte, *fits);
+  }
+  return bytes;
+}
+
+// The class at glob[at], as wildmatch() reads it; sets `at` behind it. nullopt: nothing can match it.
+std::optional<Bytes> class_at(std::string_view glob, std::size_t& at) {
   std::size_t i = at + 1;
-  if (i < glob.size() && (glob[i] == '!' || glob[i] == '^')) ++i;
-  bool is_low = false;  // whether a character came just before, from which a range could go
+  const bool is_negated = i < glob.size() && (glob[i] == '!' || glob[i] == '^');
+  if (is_negated) ++i;
+  Bytes bytes;
+  int low = -1;  // the character just before, from which a range can go; -1: none
   for (bool is_first = true; i < glob.size() && (is_first || glob[i] != ']'); is_first = false) {
-    const bool is_range = glob[i] == '-' && is_low && i + 1 < glob.size() && glob[i + 1] != ']';
+    const bool is_range = glob[i] == '-' && low >= 0 && i + 1 < glob.size() && glob[i + 1] != ']';
     if (is_range) ++i;
-    if (glob[i] == '\\') {
-      if (++i == glob.size()) return glob.npos;
-    } else if (!is_range && glob.substr(i).starts_with("[:")) {
+    if (!is_range && glob.substr(i).starts_with("[:")) {
       const std::size_t end = glob.find(']', i + 2);
-      if (end == glob.npos) return glob.npos;
+      if (end == glob.npos) return std::nullopt;
       if (end >= i + 3 && glob[end - 1] == ':') {
-        if (!is_class_name(glob.substr(i + 2, end - i - 3))) return glob.npos;
+        const std::optional<Bytes> named = named_class(glob.substr(i + 2, end - i - 3));
+        if (!named) return std::nullopt;
+        bytes |= *named;
+        low = -1;
         i = end + 1;
-        is_low = false;
         continue;
       }
     }
-    is_low = !is_range;
-    ++i;
+    if (glob[i] == '\\' && ++i == glob.size()) return std::nullopt;
+    const auto byte = static_cast<unsigned char>(glob[i++]);
+    for (int one = is_range ? low : byte; one <= byte; ++one) bytes.set(static_cast<std::size_t>(one));
+    low = is_range ? -1 : byte;
   }
-  return i < glob.size() ? i + 1 : glob.npos;
+  if (i >= glob.size()) return std::nullopt;
+  at = i + 1;
+  if (is_negated) bytes.flip();
+  return bytes.reset('/');
 }
 
-// The glob as Glob has it; nullopt: wildmatch() lets it match nothing. Where `**` stands for directories and the slash
-// behind it is escaped, it stands for one at least.
+// The glob as Glob has it; nullopt: wildmatch() lets it match nothing. Classes become lists of their characters. Where
+// `**` stands for directories and the slash behind it is escaped, it stands for one at least.
 std::optional<std::string> as_glob(std::string_view text) {
   std::string glob;
   for (std::size_t at = 0; at < text.size();) {
@@ -60,8 +97,13 @@ std::optional<std::string> as_glob(std::string_view text) {
       at += 2;
       if (at > text.size()) return std::nullopt;
     } else if (text[at] == '[') {
-      at = end_of_class(text, at);
-      if (at == text.npos) return std::nullopt;
+      const std::optional<Bytes> bytes = class_at(text, at);
+      if (!bytes || bytes->none()) return std::nullopt;
+      glob += '[';
+      for (std::size_t byte = 0; byte < bytes->size(); ++byte)
+        if (bytes->test(byte)) glob.append(1, '\\').append(1, static_cast<char>(byte));
+      glob += ']';
+      continue;
     } else if (text[at] == '*') {
       at = std::min(text.find_first_not_of('*', at), text.size());
       const bool is_deep = at - begin >= 2 && (begin == 0 || text[begin - 1] == '/');
