@@ -43,7 +43,7 @@ Json request_json(const Request& request) {
                           return Json{{"request", "status"}, {"with_changes", it.with_changes}};
                         },
                         [](const CommitRequest& it) {
-                          Json json{{"request", "commit"}};
+                          Json json{{"request", "commit"}, {"include_ignored", it.include_ignored}};
                           set_bytes(json, "message", it.message);
                           return json;
                         },
@@ -286,7 +286,9 @@ namespace {
 Request request_from(const Json& json) {
   const std::string kind = get_bytes(json, "request");
   if (kind == "status") return StatusRequest{.with_changes = get_bool(json, "with_changes")};
-  if (kind == "commit") return CommitRequest{.message = get_bytes(json, "message")};
+  if (kind == "commit") {
+    return CommitRequest{.message = get_bytes(json, "message"), .include_ignored = get_bool(json, "include_ignored")};
+  }
   if (kind == "rollback") return RollbackRequest{.keep_result = get_bool(json, "keep_result")};
   if (kind == "update") return UpdateRequest{};
   if (kind == "diff") {

@@ -27,6 +27,7 @@ struct StatusRequest {
 };
 struct CommitRequest {
   std::string message;  // empty: the default
+  bool include_ignored = false;
 };
 struct RollbackRequest {
   bool keep_result = false;

@@ -39,7 +39,7 @@ Commit commit_of(const Services& services, Quarantine& quarantine, const Session
   Commit commit;
   commit.tree = tree ? *tree : quarantine.put_tree({});
   if (parent) commit.parents.push_back(*parent);
-  commit.author = commit.committer = signature_of(record.options.audit.committer, services.clock.now());
+  commit.author = commit.committer = signature_of(record.options.audit, services.clock.now());
   commit.message = compose_commit_message(record, counts);
   return commit;
 }

@@ -154,10 +154,23 @@ struct Session::Impl {
   }
 
   SessionResult result(const SessionRecord& of) {
+    return result(of, services.references.rule_of(of.options.branch).ignore);
+  }
+  SessionResult result(const SessionRecord& of, const IgnoreRule& ignore) {
     std::vector<Omission> left_out;
-    SessionResult now = session_result(overlay, of, held->quarantine(), left_out);
+    SessionResult now = session_result(overlay, of, ignore, held->quarantine(), left_out);
     *omitted.lock() = std::move(left_out);
     return now;
+  }
+
+  // A rollback is not held up by rules that cannot be read.
+  SessionResult result_to_keep(const SessionRecord& of) {
+    try {
+      return result(of);
+    } catch (const Error& error) {
+      if (error.code() != Errc::bad_request) throw;
+      return result(of, {.is_on = false});
+    }
   }
 
   // The gate holds calls back; a process that writes a staging file itself it cannot.
@@ -222,6 +235,7 @@ CommitOutcome Session::Impl::commit(const CommitRequest& request, const std::opt
       } else {
         require_cut(row);
         require_whole("commit", row);
+        row.options.include_ignored = row.options.include_ignored || request.include_ignored;
         what = result(row);
       }
       // A rule that came while the session was open counts too.
@@ -325,7 +339,8 @@ UpdateOutcome Session::Impl::update(const ObjectId& head) {
 void Session::Impl::finish_update() {
   const SessionRecord row = copy_of_record();
   Quarantine& quarantine = held->quarantine();
-  const SessionResult now = result(row);
+  // Between two bases there is no telling what is tracked.
+  const SessionResult now = result(row, {.is_on = false});
   const TreeRoot head_tree = tree_of_commit(quarantine, row.updating_to);
   const MergeKeepingOurs merged = merge_keeping_ours(quarantine, now.base_tree, now.tree, head_tree);
   const bool fits = merged.conflicts.empty();
@@ -401,7 +416,7 @@ void Session::rollback(Reason reason, std::optional<int> exit_code, const std::s
     how.reason = reason;
     how.exit_code = exit_code;
     how.who = who;
-    if (keep_result) how.keep = impl_->result(row);
+    if (keep_result) how.keep = impl_->result_to_keep(row);
     roll_back(impl_->services, row, impl_->hosted, how);
   });
 }

@@ -45,7 +45,7 @@ IoChoice choose_io(const SessionRequest& request, bool has_policy, const session
   if (has_policy) return {{Opens::daemon, Data::cached}, "a policy is asked at each open"};
   if (request.opens == "daemon") return {{Opens::daemon, Data::cached}, "opens that reach the daemon were asked for"};
   if (request.io == "cached") return {{Opens::none, Data::cached}, "cached data was asked for"};
-  return {{Opens::none, Data::cached}, "nothing in this session needs more"};
+  return {{Opens::none, Data::cached}, "the default"};
 }
 
 }  // namespace escrow::daemon

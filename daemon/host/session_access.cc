@@ -203,7 +203,8 @@ api::Answer SessionAccess::act(session::Session& session, session::Attachment at
                                                                    .exit_code = {},
                                                                    .reason = session::Reason::success,
                                                                    .by_hand = true,
-                                                                   .who = who});
+                                                                   .who = who,
+                                                                   .include_ignored = it.include_ignored});
             return commit_answer(session, outcome);
           },
           [&](const api::RollbackRequest& it) -> api::Answer {
@@ -298,8 +299,8 @@ api::SessionView SessionAccess::status(bool with_changes) {
   return std::get<api::SessionView>(ask(api::StatusRequest{.with_changes = with_changes}));
 }
 
-api::CommitAnswer SessionAccess::commit(const std::string& message) {
-  return std::get<api::CommitAnswer>(ask(api::CommitRequest{.message = message}));
+api::CommitAnswer SessionAccess::commit(const api::CommitRequest& request) {
+  return std::get<api::CommitAnswer>(ask(request));
 }
 
 api::RollbackAnswer SessionAccess::rollback(bool keep_result) {

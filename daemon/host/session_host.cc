@@ -355,8 +355,8 @@ struct SessionHost::Impl {
       const session::CommitOutcome outcome = session->commit({.message = message_of(*session, request.message),
                                                               .exit_code = {},
                                                               .reason = session::Reason::success,
-                                                              .by_hand = true,
-                                                              .who = who});
+                                                              .by_hand = true, .who = who,
+                                                              .include_ignored = request.include_ignored});
       api::CommitAnswer answer = commit_answer(*session, outcome);
       if (std::holds_alternative<session::Conflicts>(outcome)) {
         session->gate().move_to(before);

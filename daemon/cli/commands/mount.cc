@@ -14,6 +14,7 @@
 #include "daemon/console/text_output.h"
 #include "daemon/host/config.h"
 #include "daemon/host/denial_trace.h"
+#include "daemon/host/local_author.h"
 #include "daemon/host/io_choice.h"
 #include "daemon/host/mount_options.h"
 #include "daemon/host/mount_service.h"
@@ -44,8 +45,8 @@ struct Arguments {
 std::unique_ptr<session::Session> open_or_attach(RepositoryContext& context, const MountArguments& arguments,
                                                  bool git) {
   if (arguments.session.empty()) {
-    const session::SessionOptions options =
-        session_options(arguments.opened, context.repository().references(), "manual");
+    session::SessionOptions options = session_options(arguments.opened, context.repository().references(), "manual");
+    set_local_author(options, arguments.opened, context.repository().git_directory());
     if (git) check_git_inside(options);
     return context.sessions().open(options, arguments.opened.branch.empty());
   }

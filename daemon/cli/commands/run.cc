@@ -14,6 +14,7 @@
 #include "daemon/client/remote_sessions.h"
 #include "daemon/host/config.h"
 #include "daemon/host/denial_trace.h"
+#include "daemon/host/local_author.h"
 #include "daemon/host/run_result.h"
 #include "daemon/host/session_run.h"
 #include "daemon/process/confinement.h"
@@ -107,8 +108,10 @@ SessionRun::Settings Run::settings() const {
   const SessionRequest& session = arguments_.session;
   SessionRun::Settings settings;
   settings.repository = options_;
-  settings.session_options = [&session](const session::ReferenceStore& references) {
-    return session_options(session, references, "sandbox");
+  settings.session_options = [this, &session](const session::ReferenceStore& references) {
+    session::SessionOptions options = session_options(session, references, "sandbox");
+    set_local_author(options, session, repository_path(options_));
+    return options;
   };
   settings.create_branch = session.branch.empty();
   settings.view = session;
@@ -189,7 +192,9 @@ int Run::execute_there() {
 }
 
 int Run::report(api::RunResult& result) const {
-  if (const std::string omitted = omissions_sentence(result.omitted); !omitted.empty()) say(omitted);
+  if (const std::string omitted = omissions_sentence(result.omitted, options_.verbose); !omitted.empty()) {
+    say(omitted);
+  }
   if (!arguments_.result.empty()) {
     try {
       write_result(arguments_.result, result);

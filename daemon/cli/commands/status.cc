@@ -29,7 +29,8 @@ std::vector<std::vector<std::string>> rows_of(const api::SessionView& view, cons
       {"branch:", session::quote_path(record.options.branch)},
       {"base:", id_or(record.base, "none, the branch did not exist")},
       {"head:",
-       id_or(view.head, "none, the branch does not exist yet") + (view.head == record.base ? " (unchanged)" : "")},
+       id_or(view.head, record.base ? "none, the branch was deleted" : "none, the branch does not exist yet") +
+           (view.head == record.base ? " (unchanged)" : "")},
       {"opened:", human_age(record.created, now) + " for " + record.options.audit.committer},
   };
   const auto add = [&](const char* name, const std::string& value) {
@@ -50,7 +51,7 @@ std::vector<std::vector<std::string>> rows_of(const api::SessionView& view, cons
   if (view.usage) {
     add("staged:", plural(view.usage->staged_files, "file") + ", " + human_size(view.usage->staged_bytes));
   }
-  if (view.io) add("io:", "opens " + view.io->opens + ", data " + view.io->data + ": " + view.io->reason);
+  if (view.io) add("I/O:", view.io->data + ", opens " + view.io->opens + " (" + view.io->reason + ")");
   if (!record.options.policies.empty()) add("policies:", std::to_string(record.options.policies.size()));
   if (view.denials && view.denials->count > 0) {
     add("denials:", plural(view.denials->count, "call") + ", " + plural(view.denials->kinds, "kind"));
@@ -71,7 +72,7 @@ int status(const GlobalOptions& options, const StatusArguments& arguments) {
     print_line("conflicts:");
     for (const std::string& path : view.record.conflicts) print_line("  " + session::quote_path(path));
   }
-  if (!view.omitted.empty()) print("a commit leaves out:\n" + omission_lines(view.omitted));
+  if (!view.omitted.empty()) print("a commit leaves out:\n" + omission_lines(view.omitted, options.verbose));
   return kExitSuccess;
 }
 
