@@ -51,6 +51,8 @@ void register_commands(CLI::App& app, const GlobalOptions& options, Action& chos
   register_reject(app, options, chosen);
   register_discard(app, options, chosen);
   register_update(app, options, chosen);
+  register_resume(app, options, chosen);
+  register_resolve(app, options, chosen);
   register_log(app, options, chosen);
   register_audit(app, options, chosen);
   register_policy(app, options, chosen);

@@ -1,5 +1,7 @@
 #include "daemon/client/session_source.h"
 
+#include <utility>
+
 #include "daemon/client/remote_sessions.h"
 #include "daemon/host/config.h"
 #include "daemon/host/repository_context.h"
@@ -41,6 +43,16 @@ class LocalSessions final : public SessionSource {
   api::UpdateAnswer update(const Id& id) override { return access(id).update(); }
   api::DiscardAnswer discard(const Id& id, const std::vector<std::string>& paths) override {
     return access(id).discard(paths);
+  }
+  api::ResolveAnswer settle(const Id& id, const std::vector<std::string>& paths, session::Settle how) override {
+    return access(id).settle(paths, how);
+  }
+  Resumed resume(const Id& id) override {
+    std::vector<Id> earlier = recovered().repository().catalog().resumed_as(id);
+    const std::unique_ptr<session::Session> made = context_.sessions().resume(id, current_principal());
+    return {.record = made->record(),
+            .counts = session::count_changes(made->preview().changes),
+            .earlier = std::move(earlier)};
   }
   std::vector<session::Omission> diff(const Id& id, api::DiffFormat format,
                                       const std::function<void(std::string_view)>& out) override {

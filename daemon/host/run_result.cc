@@ -171,6 +171,7 @@ std::string summary_of(const RunSummary& run) {
   const session::SessionRecord& record = *run.result.record;
   const std::string name = "session " + record.id.text();
   const std::string kept = "; its result is kept as refs/sessions/" + record.id.text();
+  const std::string resumed_with = "; `escrow resume " + record.id.text() + "` opens a session with it on the new head";
   switch (record.state) {
     case State::committed:
       return name + committed_sentence(record, run);
@@ -178,7 +179,8 @@ std::string summary_of(const RunSummary& run) {
       return name + " was not committed: " +
              counted(run.result.conflicts.size(), "path conflicts", "paths conflict") + " with what others committed " +
              "to " + record.options.branch + " meanwhile: " +
-             first_names(run.result.conflicts, [](const session::Conflict& conflict) { return conflict.path; }) + kept;
+             first_names(run.result.conflicts, [](const session::Conflict& conflict) { return conflict.path; }) + kept +
+             resumed_with;
     case State::awaiting_approval:
       return name + " (" + human_counts(run.result.counts) + ") " +
              awaiting_words(record.id, *record.result, record.expires);
