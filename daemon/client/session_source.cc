@@ -63,7 +63,7 @@ class LocalSessions final : public SessionSource {
   void log(const std::string& branch, const std::string& path,
            const std::function<bool(const storage::LogEntry&)>& visit) override {
     storage::Repository& repository = context_.repository();
-    const std::string name = branch.empty() ? repository.references().default_branch() : branch;
+    const std::string name = branch.empty() ? context_.references().default_branch() : branch;
     if (!repository.references().head(name)) {
       throw session::Error(session::Errc::no_branch,
                            "there is no branch " + session::quote_path(name) + ", or it has no commit yet");

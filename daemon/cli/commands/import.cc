@@ -69,7 +69,7 @@ int report(const ImportArguments& arguments, const Imported& imported) {
 Imported import_here(const GlobalOptions& options, const ImportArguments& arguments) {
   RepositoryContext context(options);
   context.recover();
-  session::SessionOptions opened = session_options(arguments.session, context.repository().references(), "import");
+  session::SessionOptions opened = session_options(arguments.session, context.references(), "import");
   opened.ephemeral = true;
   const std::unique_ptr<session::Session> session = context.sessions().open(opened, true);
   WalkedDirectory walked;

@@ -43,7 +43,7 @@ struct Arguments {
 
 std::unique_ptr<session::Session> open_or_attach(RepositoryContext& context, const MountArguments& arguments) {
   if (arguments.session.empty()) {
-    return context.sessions().open(session_options(arguments.opened, context.repository().references(), "manual"),
+    return context.sessions().open(session_options(arguments.opened, context.references(), "manual"),
                                    arguments.opened.branch.empty());
   }
   const session::SessionId id = context.sessions().resolve(arguments.session);
