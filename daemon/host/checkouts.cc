@@ -34,10 +34,18 @@ std::vector<std::string> parts_of(const std::string& text) {
   return parts;
 }
 
-// One is the other, or is below it.
-bool are_in_each_others_way(const std::string& a, const std::string& b) {
-  const std::string &shorter = a.size() < b.size() ? a : b, &longer = a.size() < b.size() ? b : a;
-  return longer.starts_with(shorter) && (longer.size() == shorter.size() || longer[shorter.size()] == '/');
+// Those of `own` that are one of `changed`, or a directory above or a file below one.
+std::vector<std::string> in_the_way_of(const std::set<std::string>& changed, const std::vector<std::string>& own) {
+  std::vector<std::string> found;
+  for (const std::string& path : own) {
+    bool is_one = changed.contains(path);
+    for (std::size_t slash = path.rfind('/'); !is_one && slash != path.npos && slash > 0;
+         slash = path.rfind('/', slash - 1))
+      is_one = changed.contains(path.substr(0, slash));
+    const auto below = changed.lower_bound(path + '/');
+    if (is_one || (below != changed.end() && below->starts_with(path + '/'))) found.push_back(path);
+  }
+  return found;
 }
 
 std::string first_of(const std::vector<std::string>& paths) {
@@ -116,18 +124,22 @@ std::vector<std::string> Checkouts::on_branch(const std::string& branch) const {
   return found;
 }
 
-void Checkouts::refuse(const std::string& work_tree, const std::string& from, const std::string& to,
-                       const std::string& complaint) const {
+// git itself would bring back a file that was removed here, and does not name all that is in its way.
+void Checkouts::check(const std::string& work_tree, const std::string& from, const std::string& to) const {
+  git(work_tree, {"update-index", "-q", "--ignore-submodules", "--refresh"});
   const std::vector<std::string> changed =
       parts_of(git(work_tree, {"diff-tree", "-r", "-z", "--name-only", "--no-renames", from, to}).out);
-  std::set<std::string> in_the_way;
-  for (const std::string& own : uncommitted(work_tree))
-    for (const std::string& path : changed)
-      if (are_in_each_others_way(own, path)) in_the_way.insert(own);
-  throw Error(Errc::wrong_state,
-              "the branch is checked out in " + work_tree + ", and what is not committed there is in the way: " +
-                  (in_the_way.empty() ? complaint : first_of({in_the_way.begin(), in_the_way.end()})) +
-                  "; commit, stash or remove it there, then commit the session again");
+  const std::vector<std::string> own =
+      in_the_way_of(std::set<std::string>(changed.begin(), changed.end()), uncommitted(work_tree));
+  std::string named = first_of(own);
+  if (own.empty()) {
+    const Answer tried = git(work_tree, {"read-tree", "-m", "-u", "--dry-run", from, to});
+    if (tried.status == 0) return;
+    named = tried.complaint;
+  }
+  throw Error(Errc::wrong_state, "the branch is checked out in " + work_tree +
+                                     ", and what is not committed there is in the way: " + named +
+                                     "; commit, stash or remove it there, then commit the session again");
 }
 
 std::unique_ptr<Checkouts::Move> Checkouts::prepare(const std::string& branch,
@@ -140,9 +152,7 @@ std::unique_ptr<Checkouts::Move> Checkouts::prepare(const std::string& branch,
   std::vector<std::string> work_trees = on_branch(branch);
   std::string record = branch + '\0' + before + '\0';
   for (const std::string& one : work_trees) {
-    git(one, {"update-index", "-q", "--ignore-submodules", "--refresh"});
-    const Answer tried = git(one, {"read-tree", "-m", "-u", "--dry-run", before, to.hex()});
-    if (tried.status != 0) refuse(one, before, to.hex(), tried.complaint);
+    check(one, before, to.hex());
     record += one + '\0';
   }
   if (work_trees.empty()) return nullptr;

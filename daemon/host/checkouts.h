@@ -68,8 +68,7 @@ class Checkouts {
   std::string record_path() const;
   std::string lock_path() const;
   std::vector<std::string> mend_now() const;
-  [[noreturn]] void refuse(const std::string& work_tree, const std::string& from, const std::string& to,
-                           const std::string& complaint) const;
+  void check(const std::string& work_tree, const std::string& from, const std::string& to) const;
 
   const std::string git_directory_;  // constant, as the next
   session::Log& log_;

@@ -182,7 +182,8 @@ TEST_F(Checkout, ACheckoutThatAKilledCommandLeftBehindIsMendedByTheNext) {
   EXPECT_EQ(status() + read("src/a.c") + read("new"), "3n");
 
   // What is recorded is no more so: somebody has taken the work tree elsewhere, or the branch never moved.
-  in_project("git checkout -q -b mine && printf 'main\\0%s\\0%s\\0' " + head + " \"$PWD\" > .git/escrow/checkouts.behind");
+  in_project("git checkout -q -b mine && printf 'main\\0%s\\0%s\\0' " + head +
+             " \"$PWD\" > .git/escrow/checkouts.behind");
   EXPECT_EQ(escrow({"sessions"}).err, "");
   EXPECT_EQ(status() + read("src/a.c"), "3");
 }
@@ -196,8 +197,8 @@ TEST_F(Checkout, AKilledCommitLeavesTheCheckoutOnOneOfTheTwo) {
     const ProcessResult mounted = escrow({"mount", directory_.path() + "/mnt"});
     ASSERT_EQ(mounted.status, 0) << mounted.err;
     const std::string id = mounted.out.substr(0, 16);
-    shell("cd '" + directory_.path() + "/mnt/many' && for n in $(seq 200); do echo " + value + " > f$n; done; cd / && " +
-          "umount '" + directory_.path() + "/mnt'");
+    shell("cd '" + directory_.path() + "/mnt/many' && for n in $(seq 200); do echo " + value + " > f$n; done; " +
+          "cd / && umount '" + directory_.path() + "/mnt'");
     shell("cd '" + project_ + "' && timeout -s KILL 0.0" + std::to_string(trial + 3) + " '" ESCROW_BINARY "' commit " +
           id + " > /dev/null 2>&1 || true");
     EXPECT_EQ(escrow({"sessions"}).status, 0);

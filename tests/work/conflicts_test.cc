@@ -231,7 +231,11 @@ TEST_F(Conflicts, WhatCannotBeIsRefusedAndOpensNothing) {
   const std::string before = done({"sessions", "--json"});
   for (const char* wrong : {"no-such-directory", "in", "in/a.txt"})
     EXPECT_NE(escrow({"resume", older, file(wrong)}).status, 0) << wrong;
-  refused(2, "without --host", {"--host", "unix:///no/such/socket", "resolve", older});
+  for (const char* command : {"resume", "resolve"}) {
+    const ProcessResult there = run_escrow({"--host", "unix:///no/such/socket", "--repo", "data", command, older});
+    EXPECT_EQ(there.status, 2) << there.err;
+    EXPECT_TRUE(has(there.err, "run it there, without --host")) << there.err;
+  }
   EXPECT_EQ(done({"sessions", "--json"}), before);
   git("branch -m main elsewhere");
   refused(1, "branch 'main' was deleted", {"resume", older});
