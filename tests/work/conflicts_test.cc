@@ -276,7 +276,7 @@ TEST_F(Conflicts, ACommandThatIsKilledLeavesNothingHalf) {
     Paths left = unresolved(id);
     if (left.size() == 2) done({"resolve", id, "a.txt", "--theirs"});
     EXPECT_EQ(unresolved(id), Paths{"dir/b.txt"});
-    const std::string changes = done({"diff", id, "--name-status"});
+    const std::string changes = escrow({"diff", id, "--name-status"}).out;
     EXPECT_EQ(std::count(changes.begin(), changes.end(), '\n'), 301) << "300 new ones, and dir/b.txt";
     done({"rollback", id});
   }
