@@ -98,9 +98,10 @@ std::string Checkouts::branch_of(const std::string& work_tree) const {
   return answer.out;
 }
 
-std::vector<std::string> Checkouts::uncommitted(const std::string& work_tree) const {
-  const Answer answer = git(work_tree, {"--no-optional-locks", "status", "--porcelain", "-z", "--untracked-files=all",
-                                        "--no-renames", "--ignore-submodules"});
+std::vector<std::string> Checkouts::uncommitted(const std::string& work_tree, Untracked untracked) const {
+  const char* which = untracked == Untracked::counted ? "--untracked-files=normal" : "--untracked-files=no";
+  const Answer answer = git(work_tree, {"--no-optional-locks", "status", "--porcelain", "-z", which, "--no-renames",
+                                        "--ignore-submodules"});
   std::vector<std::string> paths;
   constexpr std::size_t kLetters = 3;  // "XY "
   for (const std::string& line : parts_of(answer.out))
@@ -124,13 +125,14 @@ std::vector<std::string> Checkouts::on_branch(const std::string& branch) const {
   return found;
 }
 
-// git itself would bring back a file that was removed here, and does not name all that is in its way.
+// git itself would bring back a file that was removed here, and does not name all that is in its way. Of what it does
+// not know it looks only at what the commit would replace: the session may be mounted in the work tree.
 void Checkouts::check(const std::string& work_tree, const std::string& from, const std::string& to) const {
   git(work_tree, {"update-index", "-q", "--ignore-submodules", "--refresh"});
   const std::vector<std::string> changed =
       parts_of(git(work_tree, {"diff-tree", "-r", "-z", "--name-only", "--no-renames", from, to}).out);
   const std::vector<std::string> own =
-      in_the_way_of(std::set<std::string>(changed.begin(), changed.end()), uncommitted(work_tree));
+      in_the_way_of(std::set<std::string>(changed.begin(), changed.end()), uncommitted(work_tree, Untracked::left_out));
   std::string named = first_of(own);
   if (own.empty()) {
     const Answer tried = git(work_tree, {"read-tree", "-m", "-u", "--dry-run", from, to});

@@ -27,8 +27,9 @@ class Checkouts {
   std::optional<std::string> work_tree_around(const std::string& directory) const;
   // The branch that a work tree is on. Throws Error{wrong_state} when it is on none.
   std::string branch_of(const std::string& work_tree) const;
-  // Files that differ from HEAD, or that git does not know and does not ignore.
-  std::vector<std::string> uncommitted(const std::string& work_tree) const;
+  // Files that differ from HEAD, and, where they are counted, files and directories that git neither knows nor ignores.
+  enum class Untracked { counted, left_out };
+  std::vector<std::string> uncommitted(const std::string& work_tree, Untracked untracked) const;
   // Those that are on the branch.
   std::vector<std::string> on_branch(const std::string& branch) const;
 

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "daemon/host/checked_out_references.h"
+#include "daemon/host/checkouts.h"
 #include "daemon/console/text_output.h"
 #include "daemon/host/config.h"
 #include "daemon/host/mountpoint.h"
@@ -37,6 +38,8 @@ RepositoryContext::RepositoryContext(const GlobalOptions& options)
                 .chains = &chains_},
       sessions_(services_) {}
 
+RepositoryContext::~RepositoryContext() = default;
+
 void RepositoryContext::recover() {
   clear_dead_mounts([this](const std::string& text, const std::function<void()>& clear) {
     const auto id = session::SessionId::parse(text);
@@ -59,9 +62,9 @@ void RepositoryContext::recover() {
 
 std::string RepositoryContext::words_about_checkout(const std::string& branch) const {
   if (!work_tree_ || checkouts_->branch_of(*work_tree_) != branch) return {};
-  const std::size_t count = checkouts_->uncommitted(*work_tree_).size();
+  const std::size_t count = checkouts_->uncommitted(*work_tree_, Checkouts::Untracked::counted).size();
   if (count == 0) return {};
-  return plural(count, "file") + " of " + *work_tree_ + (count == 1 ? " is" : " are") +
+  return plural(count, "path") + " of " + *work_tree_ + (count == 1 ? " is" : " are") +
          " not committed, and not in the session: it begins at the head of '" + branch + "'";
 }
 

@@ -8,7 +8,6 @@
 #include <optional>
 #include <string>
 
-#include "daemon/host/checkouts.h"
 #include "daemon/host/global_options.h"
 #include "session/clock.h"
 #include "session/commit_chain.h"
@@ -19,9 +18,12 @@
 
 namespace escrow::daemon {
 
+class Checkouts;
+
 class RepositoryContext {
  public:
   explicit RepositoryContext(const GlobalOptions& options);
+  ~RepositoryContext();
 
   session::Log& log() { return *log_; }
   session::Clock& clock() { return clock_; }

@@ -71,7 +71,7 @@ TEST_F(Checkout, WhatIsNotCommittedStaysAndIsCounted) {
   const ProcessResult done = run("cat src/b.c doc/x; test ! -e untracked && echo 2 > src/a.c; echo n > new");
   ASSERT_EQ(done.status, 0) << done.err;
   EXPECT_EQ(done.out, "1\n1\n") << "the session is at HEAD";
-  EXPECT_TRUE(has(done.err, "3 files of " + project_ + " are not committed, and not in the session")) << done.err;
+  EXPECT_TRUE(has(done.err, "3 paths of " + project_ + " are not committed, and not in the session")) << done.err;
   EXPECT_EQ(read("src/a.c") + read("new") + read("src/b.c") + read("doc/x") + read("untracked") + read("src/a.o"),
             "2nminestageduo");
   EXPECT_EQ(status(), "M  doc/x\n M src/b.c\n?? untracked") << "and nothing else";
@@ -85,7 +85,7 @@ TEST_F(Checkout, WhatIsInTheWayIsNamedAndNothingMoves) {
   for (const Case& one : {Case{"echo mine > src/a.c", "echo 2 > src/a.c; echo 2 > src/b.c", "src/a.c"},
                           Case{"echo mine > src/a.c; git add src/a.c", "rm src/a.c", "src/a.c"},
                           Case{"echo mine > new", "echo n > new", "new"},
-                          Case{"mkdir new; echo mine > new/f", "echo n > new", "new/f"},
+                          Case{"mkdir new; echo mine > new/f", "echo n > new", "new"},
                           Case{"echo mine > new", "mkdir new; echo n > new/f", "new"},
                           Case{"rm src/a.c", "echo 2 > src/a.c", "src/a.c"}}) {
     in_project(one.own);
@@ -128,8 +128,8 @@ TEST_F(Checkout, AnotherBranchAndAnotherWorkTreeHaveTheirOwn) {
 }
 
 TEST_F(Checkout, ASessionByHandAndAnImportTakeItAlong) {
-  in_project("mkdir ../mnt ../in && echo i > ../in/imported");
-  const std::string point = directory_.path() + "/mnt";
+  in_project("mkdir work ../in && echo i > ../in/imported");
+  const std::string point = project_ + "/work";  // the mount of the session is in the very checkout that follows
   const ProcessResult mounted = escrow({"mount", point});
   ASSERT_EQ(mounted.status, 0) << mounted.err;
   const std::string id = mounted.out.substr(0, 16);
@@ -138,6 +138,7 @@ TEST_F(Checkout, ASessionByHandAndAnImportTakeItAlong) {
   if (committed.status != 0) ::umount2(point.c_str(), MNT_DETACH);
   ASSERT_EQ(committed.status, 0) << committed.err;
   EXPECT_EQ(read("src/a.c") + status(), "2");
+  in_project("rmdir work");
   ASSERT_EQ(escrow({"import", directory_.path() + "/in", "--path-prefix", "got"}).status, 0);
   EXPECT_EQ(read("got/imported") + status(), "i");
 }
