@@ -1,7 +1,6 @@
 #include "daemon/host/session_host.h"
 
 #include <sys/eventfd.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -41,8 +40,6 @@ constexpr std::chrono::milliseconds kPatienceForNobody{3000}, kPause{10};
 // How long calls may wait for the pages of a cut, and how often it is tried.
 constexpr std::chrono::milliseconds kCutPatience{2000};
 constexpr int kCutAttempts = 2;
-// More than what waits in memory to be recorded ever needs.
-constexpr std::uint64_t kPlenty_bytes = std::uint64_t{64} << 20;
 
 template <typename... Cases>
 struct Overloaded : Cases... {
@@ -148,9 +145,7 @@ struct SessionHost::Impl {
   // What was written in the last moments is in memory only. When it goes with the mount, and there is no room to commit
   // it or to record it, it would be lost, and a commit after that be without it.
   void record_if_room_is_short() {
-    struct statvfs disk {};
-    const bool is_known = ::statvfs(session->directory().c_str(), &disk) == 0;
-    if (is_known && std::uint64_t{disk.f_bavail} * disk.f_frsize >= kPlenty_bytes) return;
+    if (has_plenty_of_room(session->directory())) return;
     bring_in_pages();
     session->overlay().flush(false);
   }
@@ -430,46 +425,56 @@ struct SessionHost::Impl {
     repository.catalog().remark(session->id(), session::SystemClock().now(), who, changing_verb_of(request));
   }
 
+  // A verb that looks at what the session holds.
+  Held lock_to_look(const char* verb) {
+    Held held = lock_verbs();
+    if (held->ended) refuse_ended(session->record(), verb);
+    bring_in_pages();
+    return held;
+  }
+
+  // A verb that changes what the session shows.
+  template <typename Work>
+  api::Answer change(const api::Request& request, const char* verb, const std::string& who, Work work) {
+    const Held held = lock_to_look(verb);
+    refuse_written_back(verb);
+    remark(request, who);
+    const Invalidation invalidation(*this);
+    return work();
+  }
+
   api::Answer discard(const api::DiscardRequest& request, const std::string& who) {
     const std::vector<session::RepoPath> paths = parse_paths(request.paths);
-    Held held = lock_verbs();
-    if (held->ended) refuse_ended(session->record(), "discard in");
-    refuse_written_back("discard in");
-    remark(request, who);
-    bring_in_pages();
-    const Invalidation invalidation(*this);
-    session->discard(paths);
-    return api::DiscardAnswer{.discarded = paths.size()};
+    return change(request, "discard in", who, [&] {
+      session->discard(paths);
+      return api::DiscardAnswer{.discarded = paths.size()};
+    });
   }
 
   api::Answer update(const std::string& who) {
     refuse_while_run_owns("update");
-    Held held = lock_verbs();
-    if (held->ended) refuse_ended(session->record(), "update");
-    refuse_written_back("update");
-    remark(api::UpdateRequest{}, who);
-    bring_in_pages();
-    const Invalidation invalidation(*this);
-    return update_answer(session->update());
+    return change(api::UpdateRequest{}, "update", who, [&] { return update_answer(session->update()); });
+  }
+
+  api::Answer resolve(const api::ResolveRequest& request, const std::string& who) {
+    const char* verb = "resolve paths of";
+    if (!request.paths.empty()) {
+      refuse_while_run_owns(verb);
+      return change(request, verb, who, [&] { return daemon::resolve(*session, request, who); });
+    }
+    const Held held = lock_to_look(verb);
+    return daemon::resolve(*session, request, who);
   }
 
   api::Answer diff(const api::DiffRequest& request, const SendPart& send_part) {
-    {
-      Held held = lock_verbs();
-      if (held->ended) refuse_ended(session->record(), "diff");
-      bring_in_pages();
-    }
+    lock_to_look("diff");
     // Not under the lock of the verbs: a reader of a long diff must not keep a commit waiting.
     return send_diff(*session, repository, request, send_part);
   }
 
   api::Answer changes() {
     refuse_while_run_has_it();
-    {
-      Held held = lock_verbs();
-      if (held->ended) refuse_ended(session->record(), "look into");
-      bring_in_pages();
-    }
+    lock_to_look("look into");
     return changes_of(*session);
   }
 
@@ -482,10 +487,7 @@ struct SessionHost::Impl {
     const storage::CacheCounts cache = repository.cache_counts();
     api::TrafficAnswer answer{{}, session->overlay().usage().staged_bytes, cache.hits - cache_before.hits,
                               cache.misses - cache_before.misses};
-    for (const fuse::OperationCount& one : mount->counts()) {
-      const auto& within = one.times.within;
-      answer.operations.push_back({one.name, one.count, {within.begin(), within.end()}, one.times.seconds});
-    }
+    answer.operations = operations_of(mount->counts());
     return answer;
   }
 
@@ -504,28 +506,24 @@ struct SessionHost::Impl {
   }
 
   api::Answer handle(const api::Request& request, const std::string& who, const SendPart& send_part) {
-    return std::visit(Overloaded{
-                          [&](const api::StatusRequest& it) { return status(it); },
-                          [&](const api::CommitRequest& it) { return commit(it, who); },
-                          [&](const api::RollbackRequest& it) { return rollback(it, who); },
-                          [&](const api::DiscardRequest& it) { return discard(it, who); },
-                          [&](const api::UpdateRequest&) { return update(who); },
-                          [&](const api::DiffRequest& it) { return diff(it, send_part); },
-                          [&](const api::UnmountRequest&) { return unmount(); },
-                          [&](const api::FinishRequest& it) { return finish(it, who); },
-                          [&](const api::ChangesRequest&) { return changes(); },
-                          [&](const api::ReadFileRequest& it) -> api::Answer {
-                            return read_file(session_files(), *session, it);
-                          },
-                          [&](const api::WriteFileRequest& it) -> api::Answer {
-                            return write_file(session_files(), *session, it);
-                          },
-                          [&](const api::RemoveFileRequest& it) -> api::Answer {
-                            return remove_file(session_files(), *session, it);
-                          },
-                          [&](const api::TrafficRequest&) -> api::Answer { return traffic(); },
-                      },
-                      request);
+    return std::visit(
+        Overloaded{
+            [&](const api::StatusRequest& it) { return status(it); },
+            [&](const api::CommitRequest& it) { return commit(it, who); },
+            [&](const api::RollbackRequest& it) { return rollback(it, who); },
+            [&](const api::DiscardRequest& it) { return discard(it, who); },
+            [&](const api::UpdateRequest&) { return update(who); },
+            [&](const api::ResolveRequest& it) { return resolve(it, who); },
+            [&](const api::DiffRequest& it) { return diff(it, send_part); },
+            [&](const api::UnmountRequest&) { return unmount(); },
+            [&](const api::FinishRequest& it) { return finish(it, who); },
+            [&](const api::ChangesRequest&) { return changes(); },
+            [&](const api::ReadFileRequest& it) -> api::Answer { return read_file(session_files(), *session, it); },
+            [&](const api::WriteFileRequest& it) -> api::Answer { return write_file(session_files(), *session, it); },
+            [&](const api::RemoveFileRequest& it) -> api::Answer { return remove_file(session_files(), *session, it); },
+            [&](const api::TrafficRequest&) -> api::Answer { return traffic(); },
+        },
+        request);
   }
 
   const std::unique_ptr<session::Session> session;  // constant, as the next four; self-locking

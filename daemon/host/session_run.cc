@@ -97,7 +97,7 @@ void SessionRun::find_container() {
 void SessionRun::open_session() {
   context_ = std::make_unique<RepositoryContext>(settings_.repository);
   context_->recover();
-  session::SessionOptions session_options = settings_.session_options(context_->repository().references());
+  session::SessionOptions session_options = settings_.session_options(context_->references());
   std::shared_ptr<DenialTrace> trace;
   if (!settings_.trace.empty()) {
     trace = std::make_shared<DenialTrace>(settings_.trace, settings_.output.most_bytes);
@@ -117,6 +117,8 @@ void SessionRun::open_session() {
   std::unique_ptr<session::Session> session = context_->sessions().open(
       session_options, settings_.create_branch, settings_.id.value_or(session::SessionId::generate()));
   id_ = session->id();
+  if (const std::string words = context_->words_about_checkout(session->record().options.branch); !words.empty())
+    settings_.say(words);
   ballast_.emplace(session->directory());
   if (settings_.git) {
     const storage::Repository& repository = context_->repository();

@@ -6,6 +6,7 @@
 #include "api/json_document.h"
 #include "daemon/cli/background.h"
 #include "daemon/cli/commands/commands.h"
+#include "daemon/cli/commands/mounting.h"
 #include "daemon/cli/request_arguments.h"
 #include "daemon/client/remote_opening.h"
 #include "daemon/client/remote_sessions.h"
@@ -45,7 +46,7 @@ struct Arguments {
 std::unique_ptr<session::Session> open_or_attach(RepositoryContext& context, const MountArguments& arguments,
                                                  bool git) {
   if (arguments.session.empty()) {
-    session::SessionOptions options = session_options(arguments.opened, context.repository().references(), "manual");
+    session::SessionOptions options = session_options(arguments.opened, context.references(), "manual");
     set_local_author(options, arguments.opened, context.repository().git_directory());
     if (git) check_git_inside(options);
     return context.sessions().open(options, arguments.opened.branch.empty());
@@ -199,6 +200,18 @@ int mount(const GlobalOptions& given, Arguments arguments) {
 }
 
 }  // namespace
+
+void check_place_to_mount(const GlobalOptions& options, const std::string& mountpoint) {
+  check_mountpoint(mountpoint, RepositoryContext(options).repository().git_directory());
+}
+
+void mount_in_background(const GlobalOptions& options, const session::SessionId& id, const std::string& mountpoint) {
+  Arguments arguments;
+  arguments.mount.opened = arguments.given.request();
+  arguments.mount.session = id.text();
+  arguments.mount.mountpoint = mountpoint;
+  run_in_background([&](const Announce& announce) { return host_session(options, arguments, announce); });
+}
 
 void register_mount(CLI::App& app, const GlobalOptions& options, Action& chosen) {
   auto arguments = std::make_shared<Arguments>();

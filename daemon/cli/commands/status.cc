@@ -56,6 +56,8 @@ std::vector<std::vector<std::string>> rows_of(const api::SessionView& view, cons
   if (view.denials && view.denials->count > 0) {
     add("denials:", plural(view.denials->count, "call") + ", " + plural(view.denials->kinds, "kind"));
   }
+  add("resumes:", record.resumes ? record.resumes->text() : "");
+  add("resumed as:", view.resumed_as ? view.resumed_as->text() : "");
   add("last error:", record.last_error);
   return rows;
 }
@@ -71,6 +73,10 @@ int status(const GlobalOptions& options, const StatusArguments& arguments) {
   if (!view.record.conflicts.empty()) {
     print_line("conflicts:");
     for (const std::string& path : view.record.conflicts) print_line("  " + session::quote_path(path));
+  }
+  if (!view.record.unresolved.empty()) {
+    print_line("unresolved (escrow resolve " + view.record.id.text() + "):");
+    for (const session::Unresolved& one : view.record.unresolved) print_line("  " + session::quote_path(one.path));
   }
   if (!view.omitted.empty()) print("a commit leaves out:\n" + omission_lines(view.omitted, options.verbose));
   return kExitSuccess;

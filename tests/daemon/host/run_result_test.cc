@@ -119,7 +119,8 @@ TEST(RunResult, AConflictNamesItsPathsAndWhereTheResultIs) {
   }
   EXPECT_EQ(summary(result, end_of(EndCause::exited)),
             "session 0123456789abcdef was not committed: 7 paths conflict with what others committed to main "
-            "meanwhile: f0, f1, f2, f3, f4 and 2 more; its result is kept as refs/sessions/0123456789abcdef");
+            "meanwhile: f0, f1, f2, f3, f4 and 2 more; its result is kept as refs/sessions/0123456789abcdef; "
+            "`escrow resume 0123456789abcdef` opens a session with it on the new head");
 }
 
 TEST(RunResult, AFailedCommitSaysHowToTryAgain) {
