@@ -1,5 +1,6 @@
 #include "storage/branch_rules.h"
 
+#include <array>
 #include <optional>
 
 #include "session/duration.h"
@@ -43,6 +44,16 @@ class Configuration {
     return value && parsed != 0;
   }
 
+  // The first of the choices where none was made.
+  std::string choice(const std::string& branch, const std::string& key,
+                     const std::array<const char*, 2>& choices) const {
+    std::string name;
+    const std::string value = text(branch, key, name).value_or(choices[0]);
+    for (const char* one : choices)
+      if (value == one) return value;
+    refuse(name, value, std::string("it must be ") + choices[0] + " or " + choices[1]);
+  }
+
   std::optional<std::chrono::seconds> duration(const std::string& branch, const std::string& key) const {
     std::string name;
     const std::optional<std::string> value = text(branch, key, name);
@@ -72,6 +83,7 @@ session::BranchRule read_branch_rule(const std::string& git_directory, const std
   rule.require_approval = configuration.flag(branch, "requireApproval");
   const auto expires = configuration.duration(branch, "approvalExpires");
   if (expires) rule.approval_expires_s = expires->count();
+  rule.merges_text = configuration.choice(branch, "merge", {"path", "text"}) == "text";
   return rule;
 }
 

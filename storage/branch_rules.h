@@ -2,7 +2,8 @@
 // the moment it is written.
 //
 //   [escrow]            requireApproval = true, approvalExpires = 7d: for every branch; auditRetention = 90d
-//   [escrow "BRANCH"]   the same first two for one branch, before what [escrow] says
+//                       merge = path, or text: whether files that both sides changed are merged line by line
+//   [escrow "BRANCH"]   the same but for auditRetention for one branch, before what [escrow] says
 //
 // Only the repository's file is read, not a user's. Thread-safe. Throws Error{bad_request} naming a key whose value
 // cannot be read.
