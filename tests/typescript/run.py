@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""api/typescript/README.md as it is written: the client is generated from api/openapi.yaml, every program of the page is
+"""api/typescript/README.md as it is written: the client is generated from api/openapi.yaml, each program of the page is
 type-checked and run against a real escrowd, and must print what the page says.
 
 Needs node and what npm installs, so it is a command of its own and not in the gate:
