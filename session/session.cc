@@ -414,7 +414,8 @@ std::optional<Conflicts> Session::foreseen_conflicts() {
   const std::optional<ObjectId> head = impl_->services.references.head(row.options.branch);
   if (!head || head == row.base) return std::nullopt;
   const SessionResult now = impl_->result(row);
-  auto merged = reconcile(quarantine(), now.base_tree, now.tree, tree_of_commit(quarantine(), head));
+  const TreeRoot head_tree = tree_of_commit(quarantine(), head);
+  auto merged = merge_onto(head_tree, now, row.options.branch, impl_->services, quarantine());
   auto* const conflicts = std::get_if<Conflicts>(&merged);
   return conflicts != nullptr ? std::optional<Conflicts>(std::move(*conflicts)) : std::nullopt;
 }
