@@ -89,6 +89,12 @@ api::FileAnswer remove_file(SessionFiles files, session::Session& session, const
   return before;
 }
 
+api::ListingAnswer list_files(SessionFiles files, const session::Session& session,
+                              const api::ListFilesRequest& request) {
+  const RepoPath directory = request.path.empty() ? RepoPath() : below_prefix(session, request.path);
+  return files.list(directory, request.after, request.most_entries);
+}
+
 api::ChangesAnswer with_sizes(const session::ObjectReader& objects, std::vector<session::PathChange> changes) {
   const auto size_of = [&](const std::optional<session::TreeEntry>& entry) -> std::optional<std::uint64_t> {
     if (!entry || entry->mode == session::GitMode::gitlink) return std::nullopt;

@@ -522,6 +522,9 @@ struct SessionHost::Impl {
                           [&](const api::RemoveFileRequest& it) -> api::Answer {
                             return remove_file(session_files(), *session, it);
                           },
+                          [&](const api::ListFilesRequest& it) -> api::Answer {
+                            return list_files(session_files(), *session, it);
+                          },
                           [&](const api::TrafficRequest&) -> api::Answer { return traffic(); },
                       },
                       request);
