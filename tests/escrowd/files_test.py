@@ -157,7 +157,7 @@ def ADirectoryIsListedAsAProgramInTheMountSeesIt(start):
             put(service, session, b'dir/' + STRANGE, b'12345', '?mode=100755').expect(201)
             put(service, session, 'dir/hidden', b'x').expect(201)
             service.delete(target(session, 'a.txt')).expect(200)
-            below = [('YmFk/wobbmFtZQ==', '100755', 5), ('b.txt', '100644', 10)]
+            below = [('b.txt', '100644', 10), ('YmFk/wobbmFtZQ==', '100755', 5)]
             root = [('dir', '040000', 0)]
             if mounted:
                 os.mkfifo(f'{service.mounts}/work/pipe')
