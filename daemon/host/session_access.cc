@@ -232,17 +232,8 @@ api::Answer SessionAccess::act(session::Session& session, session::Attachment at
             return finish_session(session, it, who, {});
           },
           [&](const api::ChangesRequest&) -> api::Answer { return changes_of(session); },
-          [&](const api::ReadFileRequest& it) -> api::Answer {
-            return read_file(DetachedFiles(session, context_).files, session, it);
-          },
-          [&](const api::WriteFileRequest& it) -> api::Answer {
-            return write_file(DetachedFiles(session, context_).files, session, it);
-          },
-          [&](const api::RemoveFileRequest& it) -> api::Answer {
-            return remove_file(DetachedFiles(session, context_).files, session, it);
-          },
-          [&](const api::ListFilesRequest& it) -> api::Answer {
-            return list_files(DetachedFiles(session, context_).files, session, it);
+          [&](const auto& it) -> api::Answer {
+            return ask_files(DetachedFiles(session, context_).files, session, it);
           },
           [&](const api::TrafficRequest&) -> api::Answer { return api::TrafficAnswer{}; },
           [&](const api::UnmountRequest&) -> api::Answer {

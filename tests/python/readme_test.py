@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The examples of api/python/README.md, one after the other in one program, and what each prints.
 
-A ```text block is the output of the ```python block before it. The tokens, the directory of the mounts, and the host and
-certificate of the examples over TLS are put in their places.
+A ```text block is the output of the ```python block before it. The tokens, the directory of the mounts, and the host
+and certificate of the examples over TLS are put in their places.
 """
 import os
 import re

@@ -287,7 +287,7 @@ class Session:
         return drive(self._inner.renew(lease_ms))
 
     def update(self) -> List[str]:
-        """Brings it onto the branch's new head. Returns the paths that both changed: then the session stays as it was."""
+        """Brings it onto the branch's new head. Returns the paths that both changed: then it stays as it was."""
         return drive(self._inner.update())
 
     def discard(self, *paths: PathLike) -> None:

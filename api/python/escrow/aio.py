@@ -460,7 +460,7 @@ class Session:
         return await self._verb("lease", _given(lease_ms=lease_ms))
 
     async def update(self) -> List[str]:
-        """Brings it onto the branch's new head. Returns the paths that both changed: then the session stays as it was."""
+        """Brings it onto the branch's new head. Returns the paths that both changed: then it stays as it was."""
         answer = await self._client.requests.json("POST", target_of("sessions", self.id, "update"))
         return [text_of(one, "path") for one in answer["conflicts"]]
 
