@@ -47,6 +47,7 @@ class SessionRun {
     std::string message;  // of the commit
     std::string who;      // for the history
     bool keep_on_failure = false;
+    bool git = false;  // inside (session_git.h)
     bool confined = false;
     bool network = true;  // the machine's
     // Its mountpoint and, where they were asked for, uid and gid are filled in: the command runs in a container.
@@ -78,6 +79,7 @@ class SessionRun {
   CommandSpec command_spec();
   std::vector<std::string> command_environment() const;
   void set_command_variables(std::vector<std::string>& environment) const;
+  std::string borrowed_objects() const;
   std::string visible_mountpoint() const;
   bool is_elsewhere() const { return settings_.confined || settings_.container; }
   void find_container();

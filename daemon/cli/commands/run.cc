@@ -48,7 +48,7 @@ struct RunArguments {
   SessionRequest session;  // of what is given, when the command runs
   std::string trace, mountpoint, timeout, grace, result, message;
   std::vector<std::string> environment;
-  bool keep_on_failure = false;
+  bool keep_on_failure = false, git = false;
   std::optional<std::uint64_t> max_processes;
   bool confined = false;
   std::string network;  // "none", "host"; empty: host, but none for a confined command, and the runtime's default
@@ -121,6 +121,7 @@ SessionRun::Settings Run::settings() const {
   settings.message = session.message;
   settings.who = current_principal();
   settings.keep_on_failure = session.keep_on_failure;
+  settings.git = arguments_.git;
   settings.confined = arguments_.confined;
   settings.network = arguments_.network.empty() ? !arguments_.confined : arguments_.network == "host";
   if (!session.image.empty()) {
@@ -279,6 +280,9 @@ void register_run(CLI::App& app, const GlobalOptions& options, Action& chosen) {
       ->allow_extra_args(false);
   command->add_flag("--keep-on-failure", arguments->keep_on_failure,
                     "Keep what a failed command wrote as refs/sessions/<id>");
+  command->add_flag("--git", arguments->git,
+                    "Give the session a .git of its own: git status, diff, log, blame, stash and commit work in it; "
+                    "the messages of its commits become the commit's");
   command->add_option("--result", arguments->result, "Write what became of the session to FILE, as JSON")
       ->type_name("FILE");
   command->add_option("-m,--message", arguments->message, "The commit message")->type_name("MESSAGE");
@@ -288,7 +292,7 @@ void register_run(CLI::App& app, const GlobalOptions& options, Action& chosen) {
   command->callback([&options, &chosen, command, arguments] {
     arguments->command = words_as_given(options.arguments, arguments->command);
     arguments->of_this_machine =
-        given_options(*command, {"--issuer", "--image", "--runtime", "--pull", "--runtime-arg"});
+        given_options(*command, {"--issuer", "--git", "--image", "--runtime", "--pull", "--runtime-arg"});
     chosen = [&options, arguments] { return Run(options, *arguments).execute(); };
   });
 }
