@@ -249,11 +249,15 @@ void SessionRun::end_session() {
 
 void SessionRun::commit() {
   const session::CommitRequest request{.message = message_of(host_->session(), settings_.message), .exit_code = 0,
-                                       .reason = session::Reason::success, .by_hand = false, .who = settings_.who};
+                                       .reason = session::Reason::success, .by_hand = settings_.is_tried_again,
+                                       .who = settings_.who};
   const session::CommitOutcome outcome = host_->finish_commit(request);
   if (const auto* committed = std::get_if<session::Committed>(&outcome)) result_.counts = committed->counts;
   if (const auto* sealed = std::get_if<session::AwaitingApproval>(&outcome)) result_.counts = sealed->counts;
-  if (const auto* conflicts = std::get_if<session::Conflicts>(&outcome)) result_.conflicts = conflicts->paths;
+  const auto* conflicts = std::get_if<session::Conflicts>(&outcome);
+  if (conflicts == nullptr) return;
+  result_.conflicts = conflicts->paths;
+  if (settings_.is_tried_again) host_->finish_rollback(session::Reason::conflict, 0, settings_.who, false);
 }
 
 // Escrow itself failed on the way. What was to be rolled back is; a commit that failed for an outside reason has left

@@ -48,6 +48,8 @@ class SessionRun {
     std::string who;      // for the history
     bool keep_on_failure = false;
     bool git = false;  // inside (session_git.h)
+    // It will be made again if it meets a conflict: nothing of it is kept then.
+    bool is_tried_again = false;
     bool confined = false;
     bool network = true;  // the machine's
     // Its mountpoint and, where they were asked for, uid and gid are filled in: the command runs in a container.
