@@ -20,7 +20,7 @@ using api::ProblemCode;
 namespace {
 
 constexpr std::size_t kPartBytes = 256 * 1024;
-constexpr std::uint64_t kMaxEntries = 1000;
+constexpr std::uint64_t kMostNames = 1000;
 // How long another request may have the session while a content is on its way.
 constexpr auto kPatience = std::chrono::seconds(30);
 
@@ -115,13 +115,13 @@ HttpReply delete_file(const ServiceParts& parts, Call& call) {
 
 // The names of a directory, a page at a time: the cursor is the last name of the page before.
 HttpReply list_files(const ServiceParts& parts, Call& call) {
-  api::ListFilesRequest request{.path = call.query.take("path").value_or(""), .after = {}, .most_entries = kMaxEntries};
+  api::ListFilesRequest request{.path = call.query.take("path").value_or(""), .after = {}, .most_entries = kMostNames};
   if (const auto cursor = call.query.take("cursor")) {
     std::optional<std::string> after = api::decode_cursor(*cursor);
     if (!after) throw Problem(ProblemCode::invalid_value, "this is no cursor of this API", {{"field", "cursor"}});
     request.after = *std::move(after);
   }
-  request.most_entries = std::max<std::uint64_t>(1, call.query.take_number("limit", kMaxEntries).value_or(kMaxEntries));
+  request.most_entries = std::max<std::uint64_t>(1, call.query.take_number("limit", kMostNames).value_or(kMostNames));
   call.query.refuse_others();
   const api::ListingAnswer listing = parts.sessions.list_files(caller(parts, call), call.parameters[0], request);
   const bool is_last = listing.is_whole || listing.entries.empty();
