@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "api/mount_view.h"
 #include "session/error.h"
 #include "session/session.h"
 #include "session/denial.h"
@@ -90,6 +91,7 @@ struct SessionView {
   std::vector<session::Omission> omitted;
   std::optional<IoView> io;  // where it is mounted
   std::optional<DenialView> denials;
+  std::vector<MountEntryView> mounts{};  // besides the repository; where it is mounted
 };
 struct CommitAnswer {
   session::State state = session::State::open;

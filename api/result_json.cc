@@ -50,6 +50,7 @@ std::string to_json(const RunResult& result) {
   json["conflicts"] = conflicts_json(result.conflicts);
   json["excluded"] = excluded_json(result.omitted);
   json["omitted"] = omitted_json(result.omitted);
+  json["mounts"] = mounts_json(result.mounts);
   json["summary"] = result.summary;
   json["error"] = result.error.empty() ? Json(nullptr) : Json(result.error);
   return dump(json);

@@ -113,6 +113,8 @@ void SessionRun::open_session() {
   mountpoint_ = std::make_unique<RunMountpoint>(is_elsewhere() ? "" : settings_.mountpoint,
                                                 context_->repository().git_directory(), session_options.uid,
                                                 session_options.gid);
+  std::vector<MountEntry> entries =
+      open_mount_entries(parse_mount_entries(settings_.view.mounts), context_->repository().git_directory());
   std::unique_ptr<session::Session> session = context_->sessions().open(
       session_options, settings_.create_branch, settings_.id.value_or(session::SessionId::generate()));
   id_ = session->id();
@@ -129,6 +131,7 @@ void SessionRun::open_session() {
   host_options.io_reason = std::move(io.reason);
   host_options.visible_root = visible_mountpoint();
   host_options.trace = std::move(trace);
+  host_options.entries = std::move(entries);
   host_options.mount.allow_other = ::geteuid() == 0;
   host_options.mount.read_only = session_options.read_only;
   // The runner hears it as it hears every signal that cancels.
@@ -232,6 +235,7 @@ void SessionRun::end_session() {
   } else {
     commit();
   }
+  result_.mounts = host_->mounts();
   result_.omitted = host_->session().omitted();
   result_.record = host_->session().record();
   if (settings_.concluded) settings_.concluded(result_);

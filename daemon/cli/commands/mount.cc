@@ -36,6 +36,7 @@ struct Arguments {
   RequestArguments given;
   MountArguments mount;
   std::vector<std::string> option_lists;
+  std::vector<MountEntrySpec> entries;  // with absolute paths
   bool foreground = false;
   bool json = false;
 };
@@ -88,6 +89,7 @@ int host_session(const GlobalOptions& options, const Arguments& arguments, const
     hosted.mount.root_mask = closed_to_others(hosted.mount.mountpoint, context.repository().git_directory());
   }
   hosted.mount.extra_options = arguments.mount.kernel_options;
+  hosted.entries = open_mount_entries(arguments.entries, context.repository().git_directory());
   std::unique_ptr<session::Session> session = open_or_attach(context, arguments.mount);
   hosted.mount.read_only = session->record().options.read_only;
   const session::SessionId id = session->id();
@@ -137,6 +139,7 @@ void check_arguments(const Arguments& arguments) {
 std::vector<std::string> of_this_machine(const Arguments& arguments) {
   std::vector<std::string> given;
   if (!arguments.mount.opened.issuer.empty()) given.emplace_back("--issuer");
+  if (!arguments.mount.opened.mounts.empty()) given.emplace_back("--mount");
   if (!arguments.mount.trace.empty()) given.emplace_back("--trace");
   if (arguments.foreground) given.emplace_back("--foreground");
   return given;
@@ -175,6 +178,7 @@ int mount(const GlobalOptions& given, Arguments arguments) {
   GlobalOptions options = given;
   options.repository = repository_path(given);
   arguments.mount.mountpoint = absolute_path(arguments.mount.mountpoint);
+  arguments.entries = parse_mount_entries(arguments.mount.opened.mounts);
   if (arguments.foreground) {
     return host_session(options, arguments, [](const std::string& output) {
       print(output);
@@ -193,7 +197,8 @@ void register_mount(CLI::App& app, const GlobalOptions& options, Action& chosen)
   command->add_option("MOUNTPOINT", arguments->mount.mountpoint, "An empty directory")->required();
   command->add_option("--session", arguments->mount.session, "Mount this detached session instead of a new one")
       ->type_name("ID");
-  arguments->given.add_to(*command, {RequestPart::commit, RequestPart::asker, RequestPart::view, RequestPart::mount});
+  arguments->given.add_to(*command, {RequestPart::commit, RequestPart::asker, RequestPart::view, RequestPart::mount,
+                                     RequestPart::entries});
   add_trace_option(*command, arguments->mount.trace);
   command->add_flag("--allow-other", arguments->mount.allow_other,
                     "Other users may use the mount (root's: also without,\n"

@@ -183,6 +183,7 @@ int Run::execute_there() {
 
 int Run::report(api::RunResult& result) const {
   if (const std::string omitted = omissions_sentence(result.omitted); !omitted.empty()) say(omitted);
+  if (const std::string outside = outside_sentence(result.mounts); !outside.empty()) say(outside);
   if (!arguments_.result.empty()) {
     try {
       write_result(arguments_.result, result);
@@ -234,7 +235,8 @@ int Run::execute() {
 void register_run(CLI::App& app, const GlobalOptions& options, Action& chosen) {
   auto arguments = std::make_shared<RunArguments>();
   CLI::App* command = app.add_subcommand("run", "Run a command over a session; commit or roll back by its exit status");
-  arguments->given.add_to(*command, {RequestPart::commit, RequestPart::asker, RequestPart::view, RequestPart::mount});
+  arguments->given.add_to(*command, {RequestPart::commit, RequestPart::asker, RequestPart::view, RequestPart::mount,
+                                     RequestPart::entries});
   // Else a script whose variable is empty would run its command here, outside of any container.
   CLI::Option* image = command->get_option("--image");
   image->description("Run the command in a container of this image; recorded by its digest")
@@ -288,7 +290,7 @@ void register_run(CLI::App& app, const GlobalOptions& options, Action& chosen) {
   command->callback([&options, &chosen, command, arguments] {
     arguments->command = words_as_given(options.arguments, arguments->command);
     arguments->of_this_machine =
-        given_options(*command, {"--issuer", "--image", "--runtime", "--pull", "--runtime-arg"});
+        given_options(*command, {"--issuer", "--mount", "--image", "--runtime", "--pull", "--runtime-arg"});
     chosen = [&options, arguments] { return Run(options, *arguments).execute(); };
   });
 }

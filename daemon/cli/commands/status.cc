@@ -59,6 +59,12 @@ std::vector<std::vector<std::string>> rows_of(const api::SessionView& view, cons
   return rows;
 }
 
+std::string mount_line(const api::MountEntryView& mount) {
+  return session::quote_path(mount.path) + ": " + session::quote_path(mount.source) + ", " + mount.mode +
+         (mount.outside_transaction ? ", written through: outside of the transaction" : "") +
+         (mount.hides ? ", hides what the repository has there" : "");
+}
+
 int status(const GlobalOptions& options, const StatusArguments& arguments) {
   const std::unique_ptr<SessionSource> source = session_source(options);
   const api::SessionView view = source->status(source->resolve(arguments.session));
@@ -67,6 +73,10 @@ int status(const GlobalOptions& options, const StatusArguments& arguments) {
     return kExitSuccess;
   }
   print(table(rows_of(view, session::SystemClock().now())));
+  if (!view.mounts.empty()) {
+    print_line("mount table, beside the repository:");
+    for (const api::MountEntryView& mount : view.mounts) print_line("  " + mount_line(mount));
+  }
   if (!view.record.conflicts.empty()) {
     print_line("conflicts:");
     for (const std::string& path : view.record.conflicts) print_line("  " + session::quote_path(path));

@@ -1,0 +1,49 @@
+// The entries of a session's mount table beside the repository, from `--mount` to what SessionStack shows.
+//
+// The notation is docker's: path=P,source=host:DIR,mode=read-write, with the aliases that docker has. Functions; throw
+// Error{bad_request} that begins with `what`, the option.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api/mount_view.h"
+#include "session/mount_table.h"
+#include "session/session.h"
+
+namespace escrow::daemon {
+
+struct MountEntrySpec {
+  enum class Source { host_directory, scratch };
+  session::RepoPath path;  // below the mount's root
+  Source source = Source::host_directory;
+  std::string directory;  // absolute; of a host directory
+  bool read_only = true;
+
+  bool is_volatile() const { return source == Source::host_directory; }
+};
+
+MountEntrySpec parse_mount_entry(std::string_view text, std::string_view what);
+// All of a table: none in or at another.
+std::vector<MountEntrySpec> parse_mount_entries(const std::vector<std::string>& texts);
+
+// An entry whose directory is open; a scratch directory comes to be with its session.
+struct MountEntry {
+  MountEntrySpec spec;
+  std::shared_ptr<session::EntryFileSystem> files;
+};
+// Before the session is opened. A directory that holds the repository, or lies in it, is refused.
+std::vector<MountEntry> open_mount_entries(const std::vector<MountEntrySpec>& specs, const std::string& git_directory);
+
+// The table of these entries, over the session's files and `repository`, which is what guards them; null without any.
+// Makes the scratch directories. All must outlive it.
+std::unique_ptr<session::MountTable> make_mount_table(const std::vector<MountEntry>& entries,
+                                                      session::FileSystem& repository, session::Session& session);
+
+std::vector<api::MountEntryView> views_of(const std::vector<MountEntry>& entries, session::MountTable* table);
+// One sentence on what a run wrote for good, whatever became of its session; empty: nothing.
+std::string outside_sentence(const std::vector<api::MountEntryView>& mounts);
+
+}  // namespace escrow::daemon
