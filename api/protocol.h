@@ -12,7 +12,6 @@
 #include <variant>
 #include <vector>
 
-#include "api/mount_view.h"
 #include "session/error.h"
 #include "session/session.h"
 #include "session/denial.h"
@@ -91,7 +90,6 @@ struct SessionView {
   std::vector<session::Omission> omitted;
   std::optional<IoView> io;  // where it is mounted
   std::optional<DenialView> denials;
-  std::vector<MountEntryView> mounts{};  // besides the repository; where it is mounted
 };
 struct CommitAnswer {
   session::State state = session::State::open;

@@ -197,34 +197,6 @@ std::vector<session::Omission> omissions_from(const Json& array) {
   return omissions;
 }
 
-Json mounts_json(const std::vector<MountEntryView>& mounts) {
-  Json array = Json::array();
-  for (const MountEntryView& mount : mounts) {
-    Json entry{{"mode", mount.mode}, {"hides", mount.hides}, {"outside_transaction", mount.outside_transaction}};
-    set_bytes(entry, "path", mount.path);
-    set_bytes(entry, "source", mount.source);
-    array.push_back(std::move(entry));
-  }
-  return array;
-}
-
-namespace {
-
-std::vector<MountEntryView> mounts_from(const Json& array) {
-  std::vector<MountEntryView> mounts;
-  for (const Json& entry : array) {
-    if (!entry.is_object()) throw Error(Errc::bad_request, "the answer's mount table is malformed");
-    mounts.push_back({.path = get_bytes(entry, "path"),
-                      .source = get_bytes(entry, "source"),
-                      .mode = get_bytes(entry, "mode"),
-                      .hides = entry.value("hides", false),
-                      .outside_transaction = entry.value("outside_transaction", false)});
-  }
-  return mounts;
-}
-
-}  // namespace
-
 Json view_json(const SessionView& view) {
   const session::SessionRecord& record = view.record;
   Json json{{"session", record.id.text()},
@@ -253,7 +225,6 @@ Json view_json(const SessionView& view) {
   }
   json["omitted"] = omissions_json(view.omitted);
   if (view.denials) json["denials"] = Json{{"count", view.denials->count}, {"kinds", view.denials->kinds}};
-  if (!view.mounts.empty()) json["mounts"] = mounts_json(view.mounts);
   if (view.io) json["io"] = Json{{"opens", view.io->opens}, {"data", view.io->data}, {"reason", view.io->reason}};
   return json;
 }
@@ -270,8 +241,6 @@ SessionView view_from(const Json& json) {
   if (const auto io = json.find("io"); io != json.end() && io->is_object()) {
     view.io = {.opens = get_bytes(*io, "opens"), .data = get_bytes(*io, "data"), .reason = get_bytes(*io, "reason")};
   }
-  if (const auto mounts = json.find("mounts"); mounts != json.end() && mounts->is_array())
-    view.mounts = mounts_from(*mounts);
   if (const auto denials = json.find("denials"); denials != json.end() && denials->is_object()) {
     view.denials = {.count = get_count(*denials, "count"), .kinds = get_count(*denials, "kinds")};
   }

@@ -11,8 +11,6 @@ namespace escrow::api {
 Json view_json(const SessionView& view);
 SessionView view_from(const Json& json);
 
-Json mounts_json(const std::vector<MountEntryView>& mounts);
-
 Json commit_json(const CommitAnswer& answer);
 CommitAnswer commit_from(const Json& json);
 

@@ -52,6 +52,15 @@ bool RequestArguments::has(std::string_view name) const {
   return given != given_.end() && (given->second.flag || !given->second.texts.empty());
 }
 
+void add_mount_entries_option(CLI::App& command, std::vector<std::string>& entries) {
+  command
+      .add_option("--mount", entries,
+                  "Show something beside the repository (may be repeated):\n"
+                  "path=P,source=host:DIR[,mode=read-write] or path=P,source=scratch")
+      ->type_name("ENTRY")
+      ->allow_extra_args(false);
+}
+
 void add_trace_option(CLI::App& command, std::string& file) {
   command.add_option("--trace", file, "Append each denial to FILE as a line of JSON; - is standard error")
       ->type_name("FILE");

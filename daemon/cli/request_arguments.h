@@ -31,6 +31,9 @@ class RequestArguments {
   std::map<std::string_view, Given> given_;  // by the field's name
 };
 
+// --mount: the entries of a mount table (mount_entries.h)
+void add_mount_entries_option(CLI::App& command, std::vector<std::string>& entries);
+
 // --trace
 void add_trace_option(CLI::App& command, std::string& file);
 

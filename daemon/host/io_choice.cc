@@ -1,6 +1,5 @@
 #include "daemon/host/io_choice.h"
 
-#include "daemon/host/mount_entries.h"
 #include "session/error.h"
 
 namespace escrow::daemon {
@@ -17,9 +16,10 @@ namespace {
 
 }  // namespace
 
-IoChoice choose_io(const SessionRequest& request, bool has_policy, const session::SessionLimits& limits) {
+IoChoice choose_io(const SessionRequest& request, bool has_policy, const session::SessionLimits& limits,
+                   const std::vector<MountEntrySpec>& entries) {
   bool has_volatile = false, needs_opens = false;
-  for (const MountEntrySpec& entry : parse_mount_entries(request.mounts)) {
+  for (const MountEntrySpec& entry : entries) {
     has_volatile = has_volatile || entry.is_volatile();
     needs_opens = needs_opens || entry.is_volatile() || entry.read_only;
   }

@@ -23,6 +23,7 @@ namespace {
 
 constexpr char kForm[] = "an entry is path=P,source=host:DIR[,mode=read-write] or path=P,source=scratch";
 constexpr std::string_view kHost = "host:";
+constexpr char kNotedName[] = "/mounts";
 
 [[noreturn]] void refuse(std::string_view what, const std::string& why) {
   throw Error(Errc::bad_request, std::string(what) + " " + why);
@@ -196,6 +197,40 @@ std::unique_ptr<session::MountTable> make_mount_table(const std::vector<MountEnt
       repository, [&session](session::NodeId node) { return session.overlay().names(node); }, session.gate(),
       std::move(table),
       session::MountTable::Owner{record.options.uid, record.options.gid, session::SystemClock().now()});
+}
+
+// Each value of each entry ends with NUL, which none of them has.
+void note_mounts(const std::string& session_directory, const std::vector<api::MountEntryView>& mounts) {
+  const std::string file = session_directory + kNotedName;
+  if (mounts.empty()) {
+    ::unlink(file.c_str());
+    return;
+  }
+  std::string text;
+  for (const api::MountEntryView& mount : mounts) {
+    for (const std::string& value : {mount.path, mount.source, mount.mode, std::string(mount.hides ? "1" : ""),
+                                     std::string(mount.outside_transaction ? "1" : "")})
+      text += value + '\0';
+  }
+  storage::put_file(file, file + ".new", text, 0600);
+}
+
+std::vector<api::MountEntryView> noted_mounts(const std::string& session_directory) {
+  const std::optional<std::string> text = storage::read_if_there(session_directory + kNotedName);
+  std::vector<std::string> values;
+  for (std::size_t at = 0; text && at < text->size();) {
+    values.emplace_back(text->c_str() + at);
+    at += values.back().size() + 1;
+  }
+  std::vector<api::MountEntryView> mounts;
+  for (std::size_t at = 0; at + 5 <= values.size(); at += 5) {
+    mounts.push_back({.path = values[at],
+                      .source = values[at + 1],
+                      .mode = values[at + 2],
+                      .hides = !values[at + 3].empty(),
+                      .outside_transaction = !values[at + 4].empty()});
+  }
+  return mounts;
 }
 
 std::vector<api::MountEntryView> views_of(const std::vector<MountEntry>& entries, session::MountTable* table) {

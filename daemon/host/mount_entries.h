@@ -26,7 +26,7 @@ struct MountEntrySpec {
 };
 
 MountEntrySpec parse_mount_entry(std::string_view text, std::string_view what);
-// All of a table: none in or at another.
+// All of a table, of `--mount`: none in or at another.
 std::vector<MountEntrySpec> parse_mount_entries(const std::vector<std::string>& texts);
 
 // An entry whose directory is open; a scratch directory comes to be with its session.
@@ -41,6 +41,10 @@ std::vector<MountEntry> open_mount_entries(const std::vector<MountEntrySpec>& sp
 // Makes the scratch directories. All must outlive it.
 std::unique_ptr<session::MountTable> make_mount_table(const std::vector<MountEntry>& entries,
                                                       session::FileSystem& repository, session::Session& session);
+
+// What a session that is mounted shows, for other processes: a file in its directory. Throw Error{input_output}.
+void note_mounts(const std::string& session_directory, const std::vector<api::MountEntryView>& mounts);
+std::vector<api::MountEntryView> noted_mounts(const std::string& session_directory);
 
 std::vector<api::MountEntryView> views_of(const std::vector<MountEntry>& entries, session::MountTable* table);
 // One sentence on what a run wrote for good, whatever became of its session; empty: nothing.

@@ -31,7 +31,6 @@ using session::WriteGate;
 using std::chrono::milliseconds;
 
 namespace {
-
 // How long a mount that was unmounted may take to end.
 constexpr std::chrono::milliseconds kPatience{1000}, kSettleEvery{1000};
 // For a mount that is in use, though no process seems to use it.
@@ -84,6 +83,7 @@ struct SessionHost::Impl {
           return handle(request, peer.speaks_for.empty() ? principal_of(peer.uid) : peer.speaks_for, send_part);
         },
         log);
+    note_mounts(session->directory(), stack.mounts());
     session->set_mountpoint(options.mount.mountpoint);
   }
 
@@ -99,6 +99,7 @@ struct SessionHost::Impl {
     mount.reset();
     if (ended) return;
     try {
+      note_mounts(session->directory(), {});
       session->set_mountpoint("");
     } catch (const Error& error) {
       log.write(LogLevel::warning, std::string("the session stays marked as mounted: ") + error.what());
@@ -496,7 +497,6 @@ struct SessionHost::Impl {
   api::Answer status(const api::StatusRequest& request) {
     api::SessionView view = view_of(*session, session::Attachment::mounted, request.with_changes);
     view.io = io();
-    view.mounts = stack.mounts();
     stack.denials().flush();
     view.denials = denials_of(repository.catalog(), session->id());
     return view;

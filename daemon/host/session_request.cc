@@ -7,7 +7,6 @@
 
 #include "api/problem.h"
 #include "daemon/host/config.h"
-#include "daemon/host/mount_entries.h"
 #include "daemon/host/policy_files.h"
 #include "session/duration.h"
 #include "session/error.h"
@@ -27,7 +26,6 @@ using Request = SessionRequest;
 using Texts = std::vector<std::string>;
 
 constexpr std::size_t kMaxMessage_bytes = 65536, kMaxTexts = 256;
-constexpr std::uint64_t kMaxMountEntry_bytes = 16384;
 constexpr std::uint64_t kMaxId = 0xfffffffe;  // (uid_t) -1 is nobody's
 constexpr std::uint64_t kMaxLimit = std::uint64_t{1} << 60;
 constexpr std::uint64_t kMaxApproval_s = 10ull * 366 * 24 * 60 * 60;
@@ -38,7 +36,6 @@ void check_principal(const std::string& text, std::string_view what) {
 }
 void check_audit_value(const std::string& text, std::string_view what) { session::check_audit_value(text, what); }
 void check_umask(const std::string& text, std::string_view what) { parse_umask(text, what); }
-void check_mount_entry(const std::string& text, std::string_view what) { parse_mount_entry(text, what); }
 void check_exclude(const std::string& text, std::string_view) { session::PathPatterns checked({text}); }
 
 std::string in_quotes(std::string_view text) { return "'" + std::string(text) + "'"; }
@@ -283,10 +280,6 @@ const std::vector<SessionRequestField>& session_request_fields() {
        .choices = {"auto", "off"}, .variable = "ESCROW_IO_URING"},
       {.part = Part::mount, .name = "xattr", .document = "xattr", .member = &Request::xattr,
        .help = "off, or user: extended attributes user.*, at a message per write(2)", .choices = {"off", "user"}},
-      {.part = Part::entries, .name = "mount", .document = "mounts", .member = &Request::mounts, .value = "ENTRY",
-       .help = "Show something beside the repository: path=P,source=host:DIR[,mode=read-write] or\n"
-               "path=P,source=scratch (may be repeated)",
-       .most = kMaxMountEntry_bytes, .check = check_mount_entry},
   };
   return kFields;
 }

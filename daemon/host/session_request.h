@@ -52,13 +52,10 @@ struct SessionRequest {
   std::string io = "auto";        // or "cached", "writeback", "passthrough"
   std::string opens = "auto";     // or "none" or "daemon"
   std::string io_uring = "auto";  // or "off"
-  // ---- What it shows beside the repository (mount_entries.h).
-  std::vector<std::string> mounts;
 };
 
-// A service proves who asks, so documents of its API have no `asker`; directories of the machine (`entries`) are for
-// those who are on it.
-enum class RequestPart { commit, asker, view, mount, entries };
+// A service proves who asks, so documents of its API have no `asker`.
+enum class RequestPart { commit, asker, view, mount };
 
 struct SessionRequestField {
   using Member =

@@ -55,7 +55,7 @@ std::optional<CommandSpec::Identity> identity_of(uid_t uid, gid_t gid) {
 void SessionRun::check() const {
   const SessionRequest& view = settings_.view;
   choose_io(view, !view.policies.documents.empty(),
-            {.staged_bytes = view.limit_staged_bytes, .files = view.limit_files});
+            {.staged_bytes = view.limit_staged_bytes, .files = view.limit_files}, settings_.mounts);
   for (const std::string& entry : settings_.environment) {
     if (entry.find('=') == std::string::npos || entry.starts_with('=')) {
       throw Error(Errc::bad_request, "--env \"" + entry + "\" is not of the form NAME=VALUE");
@@ -114,7 +114,7 @@ void SessionRun::open_session() {
                                                 context_->repository().git_directory(), session_options.uid,
                                                 session_options.gid);
   std::vector<MountEntry> entries =
-      open_mount_entries(parse_mount_entries(settings_.view.mounts), context_->repository().git_directory());
+      open_mount_entries(settings_.mounts, context_->repository().git_directory());
   std::unique_ptr<session::Session> session = context_->sessions().open(
       session_options, settings_.create_branch, settings_.id.value_or(session::SessionId::generate()));
   id_ = session->id();
@@ -126,7 +126,7 @@ void SessionRun::open_session() {
   if (!mountpoint_->is_fresh()) {
     host_options.mount.root_mask = closed_to_others(mountpoint_->path(), context_->repository().git_directory());
   }
-  IoChoice io = choose_io(settings_.view, !session_options.policies.empty(), session_options.limits);
+  IoChoice io = choose_io(settings_.view, !session_options.policies.empty(), session_options.limits, settings_.mounts);
   host_options.mount.io = io.mode;
   host_options.io_reason = std::move(io.reason);
   host_options.visible_root = visible_mountpoint();

@@ -36,7 +36,8 @@ struct Arguments {
   RequestArguments given;
   MountArguments mount;
   std::vector<std::string> option_lists;
-  std::vector<MountEntrySpec> entries;  // with absolute paths
+  std::vector<std::string> mounts;
+  std::vector<MountEntrySpec> entries;  // the same, with absolute paths
   bool foreground = false;
   bool json = false;
 };
@@ -97,7 +98,7 @@ int host_session(const GlobalOptions& options, const Arguments& arguments, const
   std::unique_ptr<SessionHost> host;
   try {
     IoChoice io = choose_io(arguments.mount.opened, !session->record().options.policies.empty(),
-                            session->record().options.limits);
+                            session->record().options.limits, arguments.entries);
     hosted.mount.io = io.mode;
     hosted.io_reason = std::move(io.reason);
     host = std::make_unique<SessionHost>(std::move(session), hosted, context.repository(), context.log());
@@ -124,7 +125,7 @@ int host_session(const GlobalOptions& options, const Arguments& arguments, const
 void check_arguments(const Arguments& arguments) {
   const SessionRequest& opened = arguments.mount.opened;
   const bool has_policy = !opened.policies.documents.empty();
-  choose_io(opened, has_policy);
+  choose_io(opened, has_policy, {}, arguments.entries);
   if (!arguments.mount.session.empty() && has_policy) {
     throw Error(Errc::bad_request, "--policy cannot be given with --session: a session keeps the policies it was "
                                    "opened with, and they hold here, too");
@@ -139,7 +140,7 @@ void check_arguments(const Arguments& arguments) {
 std::vector<std::string> of_this_machine(const Arguments& arguments) {
   std::vector<std::string> given;
   if (!arguments.mount.opened.issuer.empty()) given.emplace_back("--issuer");
-  if (!arguments.mount.opened.mounts.empty()) given.emplace_back("--mount");
+  if (!arguments.mounts.empty()) given.emplace_back("--mount");
   if (!arguments.mount.trace.empty()) given.emplace_back("--trace");
   if (arguments.foreground) given.emplace_back("--foreground");
   return given;
@@ -173,12 +174,12 @@ int mount(const GlobalOptions& given, Arguments arguments) {
   arguments.mount.opened = arguments.given.request();
   for (const std::string& list : arguments.option_lists) apply_mount_options(list, arguments.mount);
   if (!service_host(given).empty()) return mount_there(given, arguments);
+  arguments.entries = parse_mount_entries(arguments.mounts);
   check_arguments(arguments);
   // The background process changes its directory: every path is made absolute first.
   GlobalOptions options = given;
   options.repository = repository_path(given);
   arguments.mount.mountpoint = absolute_path(arguments.mount.mountpoint);
-  arguments.entries = parse_mount_entries(arguments.mount.opened.mounts);
   if (arguments.foreground) {
     return host_session(options, arguments, [](const std::string& output) {
       print(output);
@@ -197,8 +198,8 @@ void register_mount(CLI::App& app, const GlobalOptions& options, Action& chosen)
   command->add_option("MOUNTPOINT", arguments->mount.mountpoint, "An empty directory")->required();
   command->add_option("--session", arguments->mount.session, "Mount this detached session instead of a new one")
       ->type_name("ID");
-  arguments->given.add_to(*command, {RequestPart::commit, RequestPart::asker, RequestPart::view, RequestPart::mount,
-                                     RequestPart::entries});
+  arguments->given.add_to(*command, {RequestPart::commit, RequestPart::asker, RequestPart::view, RequestPart::mount});
+  add_mount_entries_option(*command, arguments->mounts);
   add_trace_option(*command, arguments->mount.trace);
   command->add_flag("--allow-other", arguments->mount.allow_other,
                     "Other users may use the mount (root's: also without,\n"

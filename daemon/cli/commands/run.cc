@@ -47,7 +47,7 @@ struct RunArguments {
   RequestArguments given;
   SessionRequest session;  // of what is given, when the command runs
   std::string trace, mountpoint, timeout, grace, result, message;
-  std::vector<std::string> environment;
+  std::vector<std::string> environment, mounts;
   bool keep_on_failure = false;
   std::optional<std::uint64_t> max_processes;
   bool confined = false;
@@ -106,6 +106,7 @@ SessionRun::Settings Run::settings() const {
   };
   settings.create_branch = session.branch.empty();
   settings.view = session;
+  settings.mounts = parse_mount_entries(arguments_.mounts);
   settings.trace = arguments_.trace;
   settings.mountpoint = arguments_.mountpoint;
   settings.command = arguments_.command;
@@ -235,12 +236,12 @@ int Run::execute() {
 void register_run(CLI::App& app, const GlobalOptions& options, Action& chosen) {
   auto arguments = std::make_shared<RunArguments>();
   CLI::App* command = app.add_subcommand("run", "Run a command over a session; commit or roll back by its exit status");
-  arguments->given.add_to(*command, {RequestPart::commit, RequestPart::asker, RequestPart::view, RequestPart::mount,
-                                     RequestPart::entries});
+  arguments->given.add_to(*command, {RequestPart::commit, RequestPart::asker, RequestPart::view, RequestPart::mount});
   // Else a script whose variable is empty would run its command here, outside of any container.
   CLI::Option* image = command->get_option("--image");
   image->description("Run the command in a container of this image; recorded by its digest")
       ->check([](const std::string& name) { return name.empty() ? "it is empty; name the image" : ""; });
+  add_mount_entries_option(*command, arguments->mounts);
   add_trace_option(*command, arguments->trace);
   command
       ->add_option("--mountpoint", arguments->mountpoint,

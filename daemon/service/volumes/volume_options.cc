@@ -17,21 +17,8 @@ namespace {
 
 std::string known_options() {
   std::string known = "repository and timeout";
-  for (const SessionRequestField& field : session_request_fields()) {
-    if (field.part != RequestPart::entries) known = std::string(field.name) + ", " + known;
-  }
+  for (const SessionRequestField& field : session_request_fields()) known = std::string(field.name) + ", " + known;
   return known;
-}
-
-}  // namespace
-
-namespace {
-
-// Who makes volumes names no directories of the machine.
-bool is_for_volumes(const std::string& name) {
-  for (const SessionRequestField& field : session_request_fields())
-    if (field.name == name) return field.part != RequestPart::entries;
-  return true;
 }
 
 }  // namespace
@@ -46,7 +33,7 @@ VolumeOptions read_volume_options(const std::map<std::string, std::string>& opti
         opening.repository = text;
       } else if (name == "timeout") {
         opening.timeout_ms = static_cast<std::uint64_t>(session::parse_duration(text, what).count());
-      } else if (!is_for_volumes(name) || !set_request_field(opening.session, name, text, "the volume's option")) {
+      } else if (!set_request_field(opening.session, name, text, "the volume's option")) {
         throw Problem(ProblemCode::unknown_field, "a volume has no option " + name + "; it has " + known_options(),
                       {{"field", name}});
       }
