@@ -1,17 +1,23 @@
 #include "daemon/host/mount_entries.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <optional>
 #include <utility>
 
 #include "daemon/host/config.h"
 #include "session/error.h"
+#include "session/single_file.h"
+#include "storage/copy_tree.h"
 #include "storage/durable_file.h"
 #include "storage/host_directory.h"
+#include "storage/remove_tree.h"
 
 namespace escrow::daemon {
 
@@ -21,9 +27,11 @@ using Source = MountEntrySpec::Source;
 
 namespace {
 
-constexpr char kForm[] = "an entry is path=P,source=host:DIR[,mode=read-write] or path=P,source=scratch";
-constexpr std::string_view kHost = "host:";
-constexpr char kNotedName[] = "/mounts";
+constexpr char kForm[] =
+    "an entry is path=P,source=host:DIR[,mode=read-write|overlay], path=P,source=inject:DIR or path=P,source=scratch";
+constexpr std::string_view kHost = "host:", kInject = "inject:";
+constexpr char kNotTheRoot[] = "has the root for its path, where the repository is; name a path below it";
+constexpr char kNotedName[] = "/mounts", kFileName[] = "file";
 
 [[noreturn]] void refuse(std::string_view what, const std::string& why) {
   throw Error(Errc::bad_request, std::string(what) + " " + why);
@@ -104,12 +112,33 @@ void set_source(MountEntrySpec& spec, const Words& words, std::string_view what)
     spec.source = Source::scratch;
     return;
   }
-  if (!is_bind && !source.starts_with(kHost))
-    refuse(what, "has the source '" + source + "', which is neither host:DIR nor scratch");
-  spec.directory = source.starts_with(kHost) ? source.substr(kHost.size()) : source;
-  if (spec.directory.empty()) refuse(what, std::string("names no directory after host:; ") + kForm);
+  const bool is_injected = !is_bind && source.starts_with(kInject);
+  if (!is_bind && !is_injected && !source.starts_with(kHost))
+    refuse(what, "has the source '" + source + "', which is none of host:DIR, inject:DIR and scratch");
+  if (is_injected) spec.source = Source::snapshot;
+  spec.directory = is_injected                 ? source.substr(kInject.size())
+                   : source.starts_with(kHost) ? source.substr(kHost.size())
+                                               : source;
+  if (spec.directory.empty()) refuse(what, "names no directory in '" + source + "'; " + kForm);
   if (spec.directory.find('\0') != std::string::npos) refuse(what, "has a NUL byte");
   spec.directory = absolute_path(spec.directory);
+}
+
+void set_mode(MountEntrySpec& spec, const std::string& mode, std::string_view what) {
+  if (mode == "overlay") {
+    if (spec.source == Source::scratch)
+      refuse(what, "has mode=overlay of a scratch directory, which has nothing below");
+    spec.source = Source::snapshot;
+    spec.read_only = false;
+  } else if (mode == "read-write") {
+    if (spec.source == Source::snapshot)
+      refuse(what, "has mode=read-write of what is injected; mode=overlay makes it writable for this session");
+    spec.read_only = false;
+  } else if (mode == "read-only") {
+    spec.read_only = true;
+  } else {
+    refuse(what, "has mode=" + mode + "; it is read-only, read-write or overlay");
+  }
 }
 
 bool is_at_or_below(const std::string& path, const std::string& directory) {
@@ -117,21 +146,68 @@ bool is_at_or_below(const std::string& path, const std::string& directory) {
   return path.size() == directory.size() || directory.ends_with('/') || path[directory.size()] == '/';
 }
 
-std::string scratch_path(const session::Session& session, std::size_t entry) {
-  return session.directory() + "/scratch." + std::to_string(entry);
+// A directory in that of the session, for an entry and whoever uses the session.
+std::string own_directory(const session::Session& session, std::size_t entry, const char* kind) {
+  const std::string path = session.directory() + "/" + kind + "." + std::to_string(entry);
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+    throw storage::system_error(errno, std::string("create a ") + kind + " directory of the session");
+  return path;
+}
+
+std::shared_ptr<session::EntryFileSystem> own_files(const std::string& path) {
+  return std::make_shared<storage::HostDirectory>(
+      path, storage::HostDirectory::Options{.is_volatile = false, .durable = false}, "--mount");
 }
 
 std::shared_ptr<session::EntryFileSystem> make_scratch(const session::Session& session, std::size_t entry) {
-  const std::string path = scratch_path(session, entry);
+  const std::string path = own_directory(session, entry, "scratch");
   const session::SessionOptions options = session.record().options;
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
-    throw storage::system_error(errno, "create a scratch directory of the session");
   if (::geteuid() == 0 && ::lchown(path.c_str(), options.uid, options.gid) != 0)
     throw storage::system_error(errno, "give a scratch directory to the session's user");
   if (::chmod(path.c_str(), 0777 & ~options.umask) != 0)
     throw storage::system_error(errno, "set the mode of a scratch directory");
-  return std::make_shared<storage::HostDirectory>(
-      path, storage::HostDirectory::Options{.is_volatile = false, .durable = false}, "--mount");
+  return own_files(path);
+}
+
+// As it is now. What an earlier mount of the session had is gone.
+std::shared_ptr<session::EntryFileSystem> make_snapshot(const session::Session& session, std::size_t entry,
+                                                        const FileDescriptor& source) {
+  const std::string path = own_directory(session, entry, "injected");
+  storage::remove_inside(path, {});
+  const FileDescriptor to(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  struct stat about {};
+  if (!to || ::fstat(source.get(), &about) != 0) throw storage::system_error(errno, "copy what is injected");
+  if (S_ISDIR(about.st_mode)) {
+    storage::copy_tree(source.get(), to.get());
+    return own_files(path);
+  }
+  storage::copy_file(source.get(), to.get(), kFileName);
+  return std::make_shared<session::SingleFile>(own_files(path), kFileName);
+}
+
+FileDescriptor open_source(const MountEntrySpec& spec, const std::string& what) {
+  FileDescriptor source(::open(spec.directory.c_str(), O_PATH | O_CLOEXEC));
+  struct stat about {};
+  if (!source || ::fstat(source.get(), &about) != 0)
+    refuse(what, "cannot show '" + session::quote_path(spec.directory) + "': " + std::strerror(errno));
+  if (!S_ISDIR(about.st_mode) && !S_ISREG(about.st_mode))
+    refuse(what, "cannot show '" + session::quote_path(spec.directory) + "': it is neither a directory nor a file");
+  return source;
+}
+
+std::string path_of(const FileDescriptor& source) {
+  std::array<char, PATH_MAX> path;
+  const ssize_t size = ::readlink(("/proc/self/fd/" + std::to_string(source.get())).c_str(), path.data(), path.size());
+  if (size < 0) throw storage::system_error(errno, "find the path of what is injected");
+  return {path.data(), static_cast<std::size_t>(size)};
+}
+
+void refuse_repository(const MountEntrySpec& spec, const std::string& real, const std::string& git_directory,
+                       const std::string& what) {
+  if (!is_at_or_below(real, git_directory) && !is_at_or_below(git_directory, real)) return;
+  refuse(what, "cannot show '" + session::quote_path(spec.directory) + "': the repository '" +
+                   session::quote_path(git_directory) +
+                   "' is there, and past its policies nobody is to reach it; choose a directory beside it");
 }
 
 }  // namespace
@@ -142,23 +218,39 @@ MountEntrySpec parse_mount_entry(std::string_view text, std::string_view what) {
   if (!words.path) refuse(what, std::string("has no path; ") + kForm);
   MountEntrySpec spec;
   spec.path = session::RepoPath::parse(*words.path, what);
-  if (spec.path.is_root()) refuse(what, "has the root for its path, where the repository is; name a path below it");
+  if (spec.path.is_root()) refuse(what, kNotTheRoot);
   set_source(spec, words, what);
-  spec.read_only = spec.source == Source::host_directory;
-  if (!words.mode) return spec;
-  if (*words.mode != "read-only" && *words.mode != "read-write")
-    refuse(what, "has mode=" + *words.mode + "; it is read-only or read-write");
-  spec.read_only = *words.mode == "read-only";
+  spec.read_only = spec.source != Source::scratch;
+  if (words.mode) set_mode(spec, *words.mode, what);
   return spec;
 }
 
-std::vector<MountEntrySpec> parse_mount_entries(const std::vector<std::string>& texts) {
+namespace {
+
+MountEntrySpec parse_injection(const std::string& text) {
+  constexpr std::string_view kWhat = "--inject", kOverlay = ",mode=overlay";
+  const std::size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
+    refuse(kWhat, "'" + text + "' is not of the form PATH=DIR or PATH=FILE");
+  MountEntrySpec spec;
+  spec.path = session::RepoPath::parse(text.substr(0, equals), kWhat);
+  if (spec.path.is_root()) refuse(kWhat, kNotTheRoot);
+  spec.source = Source::snapshot;
+  spec.directory = text.substr(equals + 1);
+  spec.read_only = !spec.directory.ends_with(kOverlay);
+  if (!spec.read_only) spec.directory.resize(spec.directory.size() - kOverlay.size());
+  spec.directory = absolute_path(spec.directory);
+  return spec;
+}
+
+}  // namespace
+
+std::vector<MountEntrySpec> parse_mount_entries(const MountEntryTexts& texts) {
   std::vector<MountEntrySpec> specs;
   std::vector<session::RepoPath> paths;
-  for (const std::string& text : texts) {
-    specs.push_back(parse_mount_entry(text, "--mount"));
-    paths.push_back(specs.back().path);
-  }
+  for (const std::string& text : texts.mounts) specs.push_back(parse_mount_entry(text, "--mount"));
+  for (const std::string& text : texts.injections) specs.push_back(parse_injection(text));
+  for (const MountEntrySpec& spec : specs) paths.push_back(spec.path);
   session::MountTable::check_paths(paths);
   return specs;
 }
@@ -166,17 +258,15 @@ std::vector<MountEntrySpec> parse_mount_entries(const std::vector<std::string>& 
 std::vector<MountEntry> open_mount_entries(const std::vector<MountEntrySpec>& specs, const std::string& git_directory) {
   std::vector<MountEntry> entries;
   for (const MountEntrySpec& spec : specs) {
-    MountEntry entry{spec, nullptr};
+    MountEntry entry{.spec = spec};
+    const std::string what = "--mount " + session::quote_path(spec.path.text());
     if (spec.source == Source::host_directory) {
-      const std::string what = "--mount " + session::quote_path(spec.path.text());
       auto files = std::make_shared<storage::HostDirectory>(spec.directory, storage::HostDirectory::Options{}, what);
-      const std::string real = files->host_path();
-      if (is_at_or_below(real, git_directory) || is_at_or_below(git_directory, real)) {
-        refuse(what, "cannot show '" + session::quote_path(spec.directory) + "': the repository '" +
-                         session::quote_path(git_directory) +
-                         "' is there, and past its policies nobody is to reach it; choose a directory beside it");
-      }
+      refuse_repository(spec, files->host_path(), git_directory, what);
       entry.files = std::move(files);
+    } else if (spec.source == Source::snapshot) {
+      entry.source = std::make_shared<const FileDescriptor>(open_source(spec, what));
+      refuse_repository(spec, path_of(*entry.source), git_directory, what);
     }
     entries.push_back(std::move(entry));
   }
@@ -189,8 +279,10 @@ std::unique_ptr<session::MountTable> make_mount_table(const std::vector<MountEnt
   std::vector<session::MountTable::Entry> table;
   for (std::size_t at = 0; at < entries.size(); ++at) {
     const MountEntrySpec& spec = entries[at].spec;
-    table.push_back({spec.path, entries[at].files ? entries[at].files : make_scratch(session, at), spec.read_only,
-                     spec.is_volatile()});
+    std::shared_ptr<session::EntryFileSystem> files = entries[at].files;
+    if (spec.source == Source::scratch) files = make_scratch(session, at);
+    if (spec.source == Source::snapshot) files = make_snapshot(session, at, *entries[at].source);
+    table.push_back({spec.path, std::move(files), spec.read_only, spec.is_volatile()});
   }
   const session::SessionRecord record = session.record();
   return std::make_unique<session::MountTable>(
@@ -237,10 +329,14 @@ std::vector<api::MountEntryView> views_of(const std::vector<MountEntry>& entries
   std::vector<api::MountEntryView> views;
   for (std::size_t at = 0; at < entries.size(); ++at) {
     const MountEntrySpec& spec = entries[at].spec;
-    const bool is_host = spec.source == Source::host_directory;
+    const bool is_host = spec.source == Source::host_directory, is_copy = spec.source == Source::snapshot;
     views.push_back({.path = spec.path.text(),
-                     .source = is_host ? "host:" + spec.directory : "scratch",
-                     .mode = spec.read_only ? "read-only" : "read-write",
+                     .source = is_host   ? "host:" + spec.directory
+                               : is_copy ? "inject:" + spec.directory
+                                         : "scratch",
+                     .mode = spec.read_only ? "read-only"
+                             : is_copy      ? "overlay"
+                                            : "read-write",
                      .hides = table != nullptr && table->hides(at),
                      .outside_transaction = is_host && !spec.read_only});
   }

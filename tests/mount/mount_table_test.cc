@@ -239,6 +239,68 @@ TEST_F(MountTableOnTheKernel, AConfinedCommandFindsNoPathOfTheHost) {
   EXPECT_EQ(result.out.find(file("host")), std::string::npos) << result.out;
 }
 
+// ---- what is injected ----
+
+TEST_F(MountTableOnTheKernel, WhatIsInjectedIsAsItWasWhenTheSessionWasMounted) {
+  shell("cd '" + file("host") +
+        "' && ln one.txt hard && chmod 640 one.txt && touch -d '2001-02-03 04:05:06.789' sub "
+        "one.txt && mkfifo fifo && chmod 555 sub");
+  const std::string before = shell("cd '" + file("host") + "' && stat -c '%n %a %s %y %h' one.txt sub/two.txt hard");
+  mount({"--inject", "tools=" + file("host"), "--inject", "dir/b.txt=" + host("one.txt")});
+  write(host("one.txt"), "changed");
+  ASSERT_EQ(0, ::unlink(host("sub/two.txt").c_str()));
+  EXPECT_EQ("one", read(in_mount("tools/one.txt")));
+  EXPECT_EQ("one", read(in_mount("dir/b.txt"))) << "a file over a file";
+  EXPECT_EQ("two", read(in_mount("tools/in")));
+  EXPECT_EQ("hard in one.txt sub ", listed(in_mount("tools")));
+  EXPECT_EQ(before, shell("cd '" + in_mount("tools") + "' && stat -c '%n %a %s %y %h' one.txt sub/two.txt hard"));
+  for (const char* name : {"tools/one.txt", "dir/b.txt"}) EXPECT_EQ(EACCES, error_of_open(in_mount(name), O_WRONLY));
+  EXPECT_EQ(EACCES, error_of_open(in_mount("tools/new"), O_WRONLY | O_CREAT));
+  EXPECT_EQ(EBUSY, error_of([&] { return ::unlink(in_mount("dir/b.txt").c_str()); }));
+  EXPECT_EQ(EBUSY, error_of([&] { return ::rename(in_mount("a.txt").c_str(), in_mount("dir/b.txt").c_str()); }));
+}
+
+TEST_F(MountTableOnTheKernel, AnOverlayCanBeWrittenToAndGoesWithTheSession) {
+  const ProcessResult result =
+      escrow({"run", "--inject", "tools=" + file("host") + ",mode=overlay", "--mount",
+              "path=ext,source=host:" + file("host") + ",mode=overlay", "--inject",
+              "one=" + host("one.txt") + ",mode=overlay", "--", "sh", "-ec",
+              "echo x > tools/one.txt; rm -r tools/sub; mkdir tools/new; echo y > ext/one.txt; echo z > one; "
+              "cat tools/one.txt ext/one.txt one > all"});
+  ASSERT_EQ(0, result.status) << result.err;
+  EXPECT_EQ("x\ny\nz\n", content("all"));
+  EXPECT_EQ("a.txt\nall\ndir/b.txt\ndir/sub/c.txt\n", git("ls-tree -r --name-only main"));
+  EXPECT_EQ("one", read(host("one.txt")));
+  EXPECT_EQ("two", read(host("sub/two.txt")));
+  EXPECT_EQ(result.err.find("outside of the session"), std::string::npos) << result.err;
+}
+
+TEST_F(MountTableOnTheKernel, AModuleIsImportedFromWhatWasInjected) {
+  shell("mkdir lib && echo 'def told(): return \"from the library\"' > lib/library.py",
+        {.directory = directory_.path(), .environment = {}, .input = {}});
+  const ProcessResult result = escrow({"run", "--inject", "libs=" + file("lib"), "--env", "PYTHONPATH=libs", "--",
+                                       "python3", "-c", "import library; open('told', 'w').write(library.told())"});
+  ASSERT_EQ(0, result.status) << result.err;
+  EXPECT_EQ("from the library", content("told"));
+}
+
+TEST_F(MountTableOnTheKernel, WhatIsWrongWithAnInjectionIsSaidInOneSentence) {
+  const std::pair<const char*, std::string> wrong[] = {
+      {"not of the form PATH=DIR", "x"},
+      {"not of the form PATH=DIR", "=" + file("host")},
+      {"the root for its path", "/=" + file("host")},
+      {"No such file or directory", "x=" + file("nowhere")},
+      {"neither a directory nor a file", "x=/dev/null"},
+      {"the repository '", "x=" + repository_ + "/HEAD"},
+  };
+  for (const auto& [words, entry] : wrong) {
+    refused(2, words, {"mount", mountpoint_, "--inject", entry});
+    EXPECT_EQ(125, escrow({"run", "--inject", entry, "--", "true"}).status) << entry;
+  }
+  refused(2, "mode=read-write of what is injected",
+          {"mount", mountpoint_, "--mount", "path=x,source=inject:" + file("host") + ",mode=read-write"});
+}
+
 // ---- in the other modes of opens and data, and without io_uring ----
 
 class MountTableInMode : public MountTableOnTheKernel, public testing::WithParamInterface<const char*> {
@@ -412,11 +474,11 @@ TEST_F(MountTableOnTheKernel, WhatIsWrongWithAnEntryIsSaidInOneSentence) {
   const std::pair<const char*, std::string> wrong[] = {
       {"has no source", "path=x"},
       {"has no path", "source=scratch"},
-      {"neither host:DIR nor scratch", "path=x,source=/tmp"},
+      {"none of host:DIR, inject:DIR and scratch", "path=x,source=/tmp"},
       {"the word 'what=1', which is unknown", "path=x,source=scratch,what=1"},
       {"says its path twice", "path=x,target=y,source=scratch"},
       {"has path without a value", "path=,source=scratch"},
-      {"has mode=overwrite; it is read-only or read-write", "path=x,source=scratch,mode=overwrite"},
+      {"has mode=overwrite; it is read-only, read-write or overlay", "path=x,source=scratch,mode=overwrite"},
       {"the root for its path", "path=/,source=scratch"},
       {"cannot be opened: No such file or directory", "path=x,source=host:" + file("nowhere")},
       {"cannot be opened: Not a directory", "path=x,source=host:" + host("one.txt")},

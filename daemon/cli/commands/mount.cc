@@ -37,7 +37,7 @@ struct Arguments {
   RequestArguments given;
   MountArguments mount;
   std::vector<std::string> option_lists;
-  std::vector<std::string> mounts;
+  MountEntryTexts mounts;
   std::vector<MountEntrySpec> entries;  // the same, with absolute paths
   bool foreground = false, git = false;
   bool json = false;
@@ -151,7 +151,7 @@ void check_arguments(const Arguments& arguments) {
 std::vector<std::string> of_this_machine(const Arguments& arguments) {
   std::vector<std::string> given;
   if (!arguments.mount.opened.issuer.empty()) given.emplace_back("--issuer");
-  if (!arguments.mounts.empty()) given.emplace_back("--mount");
+  if (!arguments.mounts.empty()) given.emplace_back("--mount or --inject");
   if (!arguments.mount.trace.empty()) given.emplace_back("--trace");
   if (arguments.foreground) given.emplace_back("--foreground");
   if (arguments.git) given.emplace_back("--git");
@@ -211,7 +211,7 @@ void register_mount(CLI::App& app, const GlobalOptions& options, Action& chosen)
   command->add_option("--session", arguments->mount.session, "Mount this detached session instead of a new one")
       ->type_name("ID");
   arguments->given.add_to(*command, {RequestPart::commit, RequestPart::asker, RequestPart::view, RequestPart::mount});
-  add_mount_entries_option(*command, arguments->mounts);
+  add_mount_entries_options(*command, arguments->mounts);
   add_trace_option(*command, arguments->mount.trace);
   command->add_flag("--allow-other", arguments->mount.allow_other,
                     "Other users may use the mount (root's: also without,\n"

@@ -50,7 +50,8 @@ struct RunArguments {
   RequestArguments given;
   SessionRequest session;  // of what is given, when the command runs
   std::string trace, mountpoint, timeout, grace, result, message;
-  std::vector<std::string> environment, mounts;
+  std::vector<std::string> environment;
+  MountEntryTexts mounts;
   bool keep_on_failure = false, git = false;
   std::uint64_t retries = 0;
   std::string retry_backoff;
@@ -261,7 +262,7 @@ void register_run(CLI::App& app, const GlobalOptions& options, Action& chosen) {
   CLI::Option* image = command->get_option("--image");
   image->description("Run the command in a container of this image; recorded by its digest")
       ->check([](const std::string& name) { return name.empty() ? "it is empty; name the image" : ""; });
-  add_mount_entries_option(*command, arguments->mounts);
+  add_mount_entries_options(*command, arguments->mounts);
   add_trace_option(*command, arguments->trace);
   command
       ->add_option("--mountpoint", arguments->mountpoint,
@@ -324,8 +325,8 @@ void register_run(CLI::App& app, const GlobalOptions& options, Action& chosen) {
   command->callback([&options, &chosen, command, arguments] {
     arguments->command = words_as_given(options.arguments, arguments->command);
     arguments->of_this_machine =
-        given_options(*command, {"--issuer", "--mount", "--inject", "--git", "--retry", "--retry-backoff", "--image", "--runtime", "--pull",
-                                 "--runtime-arg"});
+        given_options(*command, {"--issuer", "--mount", "--inject", "--git", "--retry", "--retry-backoff", "--image",
+                                 "--runtime", "--pull", "--runtime-arg"});
     chosen = [&options, arguments] { return Run(options, *arguments).execute(); };
   });
 }
