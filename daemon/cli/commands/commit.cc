@@ -3,7 +3,6 @@
 
 #include "api/protocol.h"
 #include "daemon/cli/commands/commands.h"
-#include "daemon/client/remote_sessions.h"
 #include "daemon/client/session_source.h"
 #include "daemon/console/text_output.h"
 #include "daemon/host/session_verbs.h"
@@ -17,19 +16,13 @@ struct CommitArguments {
   bool json = false;
 };
 
-// `resolve` settles what is on this machine.
-std::string way_out(const GlobalOptions& options, const std::string& id) {
-  if (!service_host(options).empty())
-    return "`escrow discard " + id + " PATH...` gives up the session's side of a path, then commit again.";
-  return "`escrow resolve " + id + " PATH... --mine|--theirs|--merged` settles each, then commit again.";
-}
-
-int report(const GlobalOptions& options, const api::CommitAnswer& answer, const std::string& id) {
+int report(const api::CommitAnswer& answer, const std::string& id) {
   if (!answer.omitted.empty()) print("Left out of the commit:\n" + omission_lines(answer.omitted));
   if (!answer.warning.empty()) tell("escrow: " + answer.warning);
   if (!answer.conflicts.empty()) {
     tell("Both the session and the branch changed:\n" + conflict_lines(answer.conflicts) + "Session " + id +
-         " was not committed and stays open: " + way_out(options, id));
+         " was not committed and stays open: `escrow resolve " + id +
+         " PATH... --mine|--theirs|--merged` settles each, then commit again.");
     return kExitConflict;
   }
   if (answer.result) {
@@ -53,7 +46,7 @@ int commit(const GlobalOptions& options, const CommitArguments& arguments) {
   const api::CommitAnswer answer = source->commit(session, arguments.message);
   const std::string& id = session.text();
   if (arguments.json) print_line(api::to_json(answer, id));
-  const int status = arguments.json ? exit_status_of(answer) : report(options, answer, id);
+  const int status = arguments.json ? exit_status_of(answer) : report(answer, id);
   source->tidy();
   return status;
 }
