@@ -166,7 +166,8 @@ class RemoteSessions final : public SessionSource {
  private:
   [[noreturn]] static void refuse_elsewhere(const char* command) {
     throw Error(Errc::bad_request, std::string("escrow ") + command +
-                                       " works on the machine of the repository only: run it there, without --host");
+                                       " works on the machine of the repository only: run it there, without --host "
+                                       "(from here `escrow discard` gives up a session's side of a path)");
   }
 
   // At most `most`, as the query has it.

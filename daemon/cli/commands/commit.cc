@@ -3,7 +3,6 @@
 
 #include "api/protocol.h"
 #include "daemon/cli/commands/commands.h"
-#include "daemon/client/remote_sessions.h"
 #include "daemon/client/session_source.h"
 #include "daemon/console/text_output.h"
 #include "daemon/host/session_verbs.h"
@@ -17,19 +16,13 @@ struct CommitArguments {
   bool include_ignored = false, json = false;
 };
 
-// `resolve` settles what is on this machine.
-std::string way_out(const GlobalOptions& options, const std::string& id) {
-  if (!service_host(options).empty())
-    return "`escrow discard " + id + " PATH...` gives up the session's side of a path, then commit again.";
-  return "`escrow resolve " + id + " PATH... --mine|--theirs|--merged` settles each, then commit again.";
-}
-
 int report(const GlobalOptions& options, const api::CommitAnswer& answer, const std::string& id) {
   if (!answer.omitted.empty()) print("Left out of the commit:\n" + omission_lines(answer.omitted, options.verbose));
   if (!answer.warning.empty()) tell("escrow: " + answer.warning);
   if (!answer.conflicts.empty()) {
     tell("Both the session and the branch changed:\n" + conflict_lines(answer.conflicts) + "Session " + id +
-         " was not committed and stays open: " + way_out(options, id));
+         " was not committed and stays open: `escrow resolve " + id +
+         " PATH... --mine|--theirs|--merged` settles each, then commit again.");
     return kExitConflict;
   }
   if (answer.result) {
