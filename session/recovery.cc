@@ -43,7 +43,7 @@ class Recovery {
 
   std::vector<std::string> run() {
     sweep_locks();
-    for (const SessionRecord& row : services_.catalog.list()) {
+    for (const SessionRecord& row : services_.catalog.unended()) {
       if (needs_decision(services_, row)) guarded(row.id, [&] { return decide(row.id); });
       guarded(row.id, [&] { return lost_its_pin(row) ? pin_again(row.id) : std::string(); });
     }

@@ -4,6 +4,8 @@
 // (synchronous=FULL) when it returns, but for note().
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,15 +15,20 @@
 
 namespace escrow::session {
 
+// So many sessions with a common prefix are enough to say that it is ambiguous.
+inline constexpr std::size_t kMostByPrefix = 11;
+
 class SessionCatalog {
  public:
   virtual ~SessionCatalog() = default;
 
   virtual void insert(const SessionRecord& record) = 0;
   virtual std::optional<SessionRecord> find(const SessionId& id) const = 0;
-  // The sessions whose ids begin with `prefix`; at most two are needed to know that it is ambiguous.
+  // The sessions whose ids begin with `prefix`, at most kMostByPrefix of them, by id.
   virtual std::vector<SessionId> find_by_prefix(const std::string& prefix) const = 0;
-  // Oldest first.
+  // Those whose state is not final, oldest first. Costs nothing for those that have ended.
+  virtual std::vector<SessionRecord> unended() const = 0;
+  // All, oldest first: for who checks everything. The cost grows with the repository's history.
   virtual std::vector<SessionRecord> list() const = 0;
 
   // Replaces the row of record.id, only while the stored state is `expected` (Error{wrong_state} naming the state it
@@ -43,8 +50,9 @@ class SessionCatalog {
   // In the order in which they first came.
   virtual std::vector<DenialCount> denials(const SessionId& id) const = 0;
 
-  // Forgets final sessions, their history and denials, older than `before`.
-  virtual void prune(Timestamp before) = 0;
+  // Forgets final sessions, their history and denials, older than `before`, in several transactions with room for
+  // others in between. Returns how many.
+  virtual std::uint64_t prune(Timestamp before) = 0;
 };
 
 }  // namespace escrow::session

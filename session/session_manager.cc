@@ -134,6 +134,8 @@ SessionManager::Listed SessionManager::status(const SessionId& id) const {
   return {std::move(*record), attachment};
 }
 
+Attachment SessionManager::attachment(const SessionRecord& record) const { return attachment_of(services_, record); }
+
 std::vector<SessionManager::Listed> SessionManager::list() const {
   std::vector<Listed> listed;
   for (SessionRecord& record : services_.catalog.list()) {

@@ -41,6 +41,9 @@ class SessionManager {
     Attachment attachment;
   };
   Listed status(const SessionId& id) const;
+  // Of a record as the catalog has it.
+  Attachment attachment(const SessionRecord& record) const;
+  // All, oldest first: the cost grows with the repository's history.
   std::vector<Listed> list() const;
 
   // Brings every unlocked session to a legal state (recovery.h): `committing` is decided, an orphaned run and a result

@@ -152,8 +152,8 @@ std::vector<NumberedDenial> Repository::denials_after(std::int64_t number, std::
 std::vector<Transition> Repository::history(const session::SessionId& id) const { return impl_->catalog.history(id); }
 
 CatalogNumbers Repository::numbers() const { return impl_->catalog.numbers(); }
-std::set<session::SessionId> Repository::session_ids() const { return impl_->catalog.ids(); }
-std::uint64_t Repository::denied_calls() const { return impl_->catalog.denied_calls(); }
+std::vector<SessionRecord> Repository::sessions(const SessionQuery& query) const { return impl_->catalog.page(query); }
+SessionCounts Repository::counts() const { return impl_->catalog.counts(); }
 CacheCounts Repository::cache_counts() const {
   const auto [hits, misses] = impl_->objects.cache_counts();
   return {hits, misses};
@@ -177,16 +177,11 @@ void Repository::log(const std::string& branch, const std::string& path,
   walk_history(repository.get(), impl_->objects, branch, path, visit);
 }
 
-std::vector<AuditEntry> Repository::audit(const std::function<bool(const SessionRecord&)>& wanted) const {
-  std::vector<AuditEntry> entries;
-  for (SessionRecord& record : impl_->catalog.list()) {
-    const bool is_over = session::is_final(record.state) || record.state == session::State::awaiting_approval;
-    if (!is_over || !wanted(record)) continue;
-    AuditEntry& entry = entries.emplace_back(AuditEntry{.record = std::move(record), .history = {}});
-    entry.history = impl_->catalog.history(entry.record.id);
-    entry.denied_calls = impl_->catalog.denied_calls(entry.record.id);
-  }
-  return entries;
+AuditEntry Repository::audit(SessionRecord record) const {
+  AuditEntry entry{.record = std::move(record), .history = {}};
+  entry.history = impl_->catalog.history(entry.record.id);
+  entry.denied_calls = impl_->catalog.denied_calls(entry.record.id);
+  return entry;
 }
 
 void Repository::forget(const session::SessionId& id) { impl_->catalog.forget(id); }
@@ -216,14 +211,15 @@ GcReport Repository::gc(const GitProgram& git) {
   if (const UniqueFd quiet = try_lock_file(impl_->gc_lock_path(), kPatience))
     clear_abandoned_packs(git_directory(), impl_->state + "/sessions");
   // With a result that no record asks for: the record was pruned, or a power loss brought the result back.
-  std::set<session::SessionId> forgotten;
-  for (const session::SessionId& id : impl_->references.results()) forgotten.insert(id);
-  for (const SessionRecord& record : impl_->catalog.list()) {
-    if (!session::is_final(record.state) || session::keeps_result(record)) forgotten.erase(record.id);
-    if (session::is_final(record.state) || !record.base || impl_->references.has_pin(record.id)) continue;
+  for (const session::SessionId& id : impl_->references.results()) {
+    const std::optional<SessionRecord> record = impl_->catalog.find(id);
+    const bool is_asked_for = record && (!session::is_final(record->state) || session::keeps_result(*record));
+    if (!is_asked_for) impl_->references.drop_result(id);
+  }
+  for (const SessionRecord& record : impl_->catalog.unended()) {
+    if (!record.base || impl_->references.has_pin(record.id)) continue;
     impl_->references.pin_base(record.id, *record.base);  // a power loss took the pin
   }
-  for (const session::SessionId& id : forgotten) impl_->references.drop_result(id);
   for (const session::SessionId& id : impl_->pinned_for_nobody()) impl_->references.unpin_base(id);
   sync_removed_references(git_directory());
   GcReport report = collect_objects(git_directory(), git);
@@ -239,8 +235,7 @@ std::vector<Problem> Repository::verify(const std::function<void(std::uint64_t, 
   };
   add(check_catalog(impl_->state + "/catalog.db"));
   try {
-    for (const SessionRecord& record : impl_->catalog.list()) {
-      if (session::is_final(record.state)) continue;
+    for (const SessionRecord& record : impl_->catalog.unended()) {
       const std::string where = "session " + record.id.text();
       if (record.base && !impl_->objects.contains(*record.base)) {
         problems.push_back({where, "its base commit " + record.base->hex() + " is missing"});

@@ -10,7 +10,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +20,7 @@
 #include "session/session_directory.h"
 #include "storage/audit_entry.h"
 #include "storage/git_program.h"
+#include "storage/session_query.h"
 
 namespace escrow::storage {
 
@@ -79,18 +79,16 @@ class Repository {
   void log(const std::string& branch, const std::string& path,
            const std::function<bool(const LogEntry&)>& visit) const;
 
-  // The sessions that have ended or await approval and that `wanted` takes, oldest first.
-  std::vector<AuditEntry> audit(const std::function<bool(const session::SessionRecord&)>& wanted) const;
+  std::vector<session::SessionRecord> sessions(const SessionQuery& query) const;
+  SessionCounts counts() const;
+  // What is kept of a session that has this record.
+  AuditEntry audit(session::SessionRecord record) const;
   // Of one session, oldest first.
   std::vector<Transition> history(const session::SessionId& id) const;
   // At most `limit` of what happened to sessions, of whatever process, behind a number (audit_entry.h).
   std::vector<NumberedTransition> transitions_after(std::int64_t number, std::size_t limit) const;
   std::vector<NumberedDenial> denials_after(std::int64_t number, std::size_t limit) const;
   CatalogNumbers numbers() const;
-  // Of every session that is not forgotten.
-  std::set<session::SessionId> session_ids() const;
-  // How many calls policies denied in all sessions that are not forgotten.
-  std::uint64_t denied_calls() const;
   CacheCounts cache_counts() const;  // since it was opened
   // As if a session that has ended, and of which nothing is kept, had never been.
   void forget(const session::SessionId& id);

@@ -15,7 +15,7 @@ using session::SessionId;
 namespace {
 
 // A command is its words, a NUL after each.
-constexpr std::array<const char*, 3> kMigrations = {R"(
+constexpr std::array<const char*, 4> kMigrations = {R"(
   CREATE TABLE run (
     id TEXT PRIMARY KEY NOT NULL,
     repository TEXT NOT NULL, owner TEXT NOT NULL,
@@ -36,6 +36,9 @@ constexpr std::array<const char*, 3> kMigrations = {R"(
   CREATE INDEX run_by_owner ON run (owner, created_s, created_ns, id);
   CREATE INDEX run_by_end ON run (owner, ended, created_s, created_ns, id);
   CREATE INDEX run_by_age ON run (created_s, created_ns, id);
+)",
+                                                      R"(
+  CREATE INDEX run_unended ON run (created_s, created_ns, id) WHERE ended = 0;
 )"};
 
 constexpr std::int32_t kRunStoreId = 0x65736372;  // "escr"
@@ -97,6 +100,10 @@ RunStore::Run run_of(const Database& database, const Statement::Run& row) {
 }  // namespace
 
 struct RunStore::Connection {
+  static std::string sql_after(const std::string& index, const std::string& condition) {
+    return std::string(kRun) + index + " WHERE (created_s, created_ns, id) > (?1, ?2, ?3) " + condition +
+           std::string(kOldestFirst) + " LIMIT ?4";
+  }
   explicit Connection(const std::string& path) : database(open_database(path)) {}
 
   std::vector<Run> read(Statement::Run row) const {
@@ -111,12 +118,12 @@ struct RunStore::Connection {
                 "memory_bytes, output_bytes, confined, network, created_s, created_ns, max_processes) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"};
   Statement find{database, std::string(kRun) + "WHERE id = ?"};
-  Statement list{database, std::string(kRun) + std::string(kOldestFirst)};
-  Statement list_after{database, std::string(kRun) + "WHERE (created_s, created_ns, id) > (?1, ?2, ?3) " +
-                                     std::string(kOldestFirst) + " LIMIT ?4"};
-  Statement list_after_of{database, std::string(kRun) +
-                                        "WHERE (created_s, created_ns, id) > (?1, ?2, ?3) AND owner = ?5 " +
-                                        std::string(kOldestFirst) + " LIMIT ?4"};
+  Statement unended{database, std::string(kRun) + "INDEXED BY run_unended WHERE ended = 0 " +
+                                  std::string(kOldestFirst)};
+  Statement list_after{database, sql_after("INDEXED BY run_by_age", "")};
+  Statement list_after_of{database, sql_after("INDEXED BY run_by_owner", "AND owner = ?5 ")};
+  Statement unended_after{database, sql_after("INDEXED BY run_unended", "AND ended = 0 ")};
+  Statement unended_after_of{database, sql_after("INDEXED BY run_by_end", "AND ended = 0 AND owner = ?5 ")};
   Statement unended_of{database, std::string(kRun) + "WHERE owner = ? AND ended = 0 " + std::string(kOldestFirst)};
   Statement note_ended{database, "UPDATE run SET ended = 1 WHERE id = ? AND ended = 0"};
   Statement ended_of{database, "SELECT id FROM run WHERE owner = ? AND ended = 1 "
@@ -141,18 +148,23 @@ std::optional<RunStore::Run> RunStore::find(const SessionId& id) const {
   return found.empty() ? std::nullopt : std::optional(std::move(found.front()));
 }
 
-std::vector<RunStore::Run> RunStore::list() const {
+std::vector<RunStore::Run> RunStore::unended() const {
   auto guard = connection_.lock();
-  return (*guard)->read((*guard)->list.run());
+  return (*guard)->read((*guard)->unended.run());
 }
 
 std::vector<RunStore::Run> RunStore::list_after(const Position& position, const std::optional<std::string>& owner,
-                                                std::size_t limit) const {
+                                                bool unended, std::size_t limit) const {
   auto guard = connection_.lock();
+  Connection& connection = **guard;
   const auto& [seconds, nanoseconds] = position.created;
   const auto most = static_cast<std::int64_t>(limit);
-  if (!owner) return (*guard)->read((*guard)->list_after.run(seconds, nanoseconds, position.id, most));
-  return (*guard)->read((*guard)->list_after_of.run(seconds, nanoseconds, position.id, most, *owner));
+  if (!owner) {
+    Statement& of_all = unended ? connection.unended_after : connection.list_after;
+    return connection.read(of_all.run(seconds, nanoseconds, position.id, most));
+  }
+  Statement& of_one = unended ? connection.unended_after_of : connection.list_after_of;
+  return connection.read(of_one.run(seconds, nanoseconds, position.id, most, *owner));
 }
 
 std::vector<RunStore::Run> RunStore::unended_of(const std::string& owner) const {

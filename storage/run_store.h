@@ -41,14 +41,15 @@ class RunStore {
   };
   void add(const Run& run);
   std::optional<Run> find(const session::SessionId& id) const;
-  // Oldest first.
-  std::vector<Run> list() const;
+  // Of everybody those of which nobody has noted that they have ended, oldest first.
+  std::vector<Run> unended() const;
   struct Position {
     session::Timestamp created;
     std::string id;
   };
-  // At most `limit` of those behind the position, oldest first; of one owner, or of all.
-  std::vector<Run> list_after(const Position& position, const std::optional<std::string>& owner,
+  // At most `limit` of those behind the position, oldest first; of one owner, or of all. `unended`: of which nobody has
+  // noted that they have ended.
+  std::vector<Run> list_after(const Position& position, const std::optional<std::string>& owner, bool unended,
                               std::size_t limit) const;
   // Those of which nobody has noted that they have ended, oldest first.
   std::vector<Run> unended_of(const std::string& owner) const;

@@ -13,7 +13,7 @@ using session::Errc;
 using session::Error;
 
 // Paths and other names of any bytes are BLOBs; lists of them are joined with a NUL after each.
-constexpr std::array<const char*, 4> kCatalogMigrations = {R"(
+constexpr std::array<const char*, 5> kCatalogMigrations = {R"(
   CREATE TABLE session (
     id TEXT PRIMARY KEY NOT NULL,
     state TEXT NOT NULL,
@@ -75,6 +75,42 @@ constexpr std::array<const char*, 4> kCatalogMigrations = {R"(
 )",
                                                               R"(
   ALTER TABLE session ADD COLUMN updating_to TEXT;
+)",
+                                                              // A host of an older Escrow may go on meanwhile: its
+                                                              // REPLACE is an INSERT that fires no DELETE trigger.
+                                                              R"(
+  CREATE INDEX session_unended ON session (created_s, created_ns, id)
+    WHERE state NOT IN ('committed', 'commit_failed', 'rolled_back');
+  CREATE INDEX session_by_age ON session (created_s, created_ns, id);
+  CREATE INDEX session_by_state ON session (state, created_s, created_ns, id);
+  CREATE INDEX session_by_issuer ON session (issuer, created_s, created_ns, id);
+  CREATE INDEX session_by_issuer_and_state ON session (issuer, state, created_s, created_ns, id);
+  CREATE INDEX session_by_change ON session (changed_s, changed_ns, created_s, created_ns, id);
+  CREATE TABLE tally (name TEXT PRIMARY KEY NOT NULL, value INTEGER NOT NULL) WITHOUT ROWID;
+  INSERT INTO tally SELECT state, count(*) FROM session GROUP BY state;
+  INSERT OR IGNORE INTO tally VALUES ('open', 0), ('awaiting_approval', 0), ('committing', 0), ('committed', 0),
+    ('commit_failed', 0), ('rolled_back', 0);
+  INSERT INTO tally SELECT 'denied calls', coalesce(sum(count), 0) FROM denial;
+  CREATE TRIGGER session_added BEFORE INSERT ON session BEGIN
+    UPDATE tally SET value = value - 1 WHERE name = (SELECT state FROM session WHERE id = NEW.id);
+    UPDATE tally SET value = value + 1 WHERE name = NEW.state;
+  END;
+  CREATE TRIGGER session_moved AFTER UPDATE OF state ON session WHEN OLD.state <> NEW.state BEGIN
+    UPDATE tally SET value = value - 1 WHERE name = OLD.state;
+    UPDATE tally SET value = value + 1 WHERE name = NEW.state;
+  END;
+  CREATE TRIGGER session_forgotten AFTER DELETE ON session BEGIN
+    UPDATE tally SET value = value - 1 WHERE name = OLD.state;
+  END;
+  CREATE TRIGGER denial_added AFTER INSERT ON denial BEGIN
+    UPDATE tally SET value = value + NEW.count WHERE name = 'denied calls';
+  END;
+  CREATE TRIGGER denial_counted AFTER UPDATE OF count ON denial BEGIN
+    UPDATE tally SET value = value + NEW.count - OLD.count WHERE name = 'denied calls';
+  END;
+  CREATE TRIGGER denial_forgotten AFTER DELETE ON denial BEGIN
+    UPDATE tally SET value = value - OLD.count WHERE name = 'denied calls';
+  END;
 )"};
 
 // A savepoint or a fork is a new row of `layer`; nothing is copied.

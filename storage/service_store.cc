@@ -20,7 +20,7 @@ using session::SessionId;
 namespace {
 
 // Lists of names and values are joined with a NUL after each.
-constexpr std::array<const char*, 5> kMigrations = {R"(
+constexpr std::array<const char*, 6> kMigrations = {R"(
   CREATE TABLE repository (
     name TEXT PRIMARY KEY NOT NULL, path BLOB NOT NULL UNIQUE, registered_by TEXT NOT NULL
   ) WITHOUT ROWID;
@@ -67,6 +67,11 @@ constexpr std::array<const char*, 5> kMigrations = {R"(
     number INTEGER PRIMARY KEY CHECK (number = 1),
     boot TEXT NOT NULL, since_boot_ms INTEGER NOT NULL, time_ms INTEGER NOT NULL
   );
+)",
+                                                     R"(
+  ALTER TABLE session ADD COLUMN settled INTEGER NOT NULL DEFAULT 0;
+  CREATE INDEX session_unsettled ON session (id) WHERE settled = 0;
+  CREATE INDEX session_by_external_id ON session (external_id) WHERE external_id IS NOT NULL;
 )"};
 
 constexpr std::int32_t kServiceId = 0x65736364;  // "escd"
@@ -161,7 +166,11 @@ struct ServiceStore::Connection {
   Statement read_by_external{database, std::string(kFacts) + "WHERE owner = ? AND external_id = ?"};
   Statement read_mounted{database, std::string(kFacts) +
                                        "INDEXED BY session_by_mountpoint WHERE mountpoint <> x'' ORDER BY id"};
-  Statement read_ids{database, "SELECT id FROM session WHERE repository = ?"};
+  Statement read_of_anybody{database, std::string(kFacts) + "INDEXED BY session_by_external_id WHERE external_id = ?"};
+  Statement read_unsettled{database, std::string(kFacts) + "INDEXED BY session_unsettled WHERE settled = 0 AND id > ? "
+                                                           "ORDER BY id LIMIT ?"};
+  Statement read_settled{database, std::string(kFacts) + "WHERE id > ? AND settled = 1 ORDER BY id LIMIT ?"};
+  Statement settle{database, "UPDATE session SET settled = 1 WHERE id = ?"};
   Statement set_mountpoint{database, "UPDATE session SET mountpoint = ?2 WHERE id = ?1 AND mountpoint IS NOT ?2"};
   Statement forget_session{database, "DELETE FROM session WHERE id = ?"};
   Statement set_terms{database,
@@ -270,14 +279,26 @@ std::vector<ServiceStore::SessionFacts> ServiceStore::mounted() const {
   return (*guard)->read((*guard)->read_mounted.run());
 }
 
-std::vector<SessionId> ServiceStore::sessions_of(const std::string& repository) const {
+std::vector<ServiceStore::SessionFacts> ServiceStore::sessions_by_external_id(const std::string& external_id) const {
   auto guard = connection_.lock();
-  auto run = (*guard)->read_ids.run(repository);
-  std::vector<SessionId> ids;
-  while (run.next()) {
-    if (const auto id = SessionId::parse(run.bytes(0))) ids.push_back(*id);
-  }
-  return ids;
+  return (*guard)->read((*guard)->read_of_anybody.run(external_id));
+}
+
+std::vector<ServiceStore::SessionFacts> ServiceStore::unsettled(const std::string& after, std::size_t most) const {
+  auto guard = connection_.lock();
+  return (*guard)->read((*guard)->read_unsettled.run(after, static_cast<std::int64_t>(most)));
+}
+
+std::vector<ServiceStore::SessionFacts> ServiceStore::settled(const std::string& after, std::size_t most) const {
+  auto guard = connection_.lock();
+  return (*guard)->read((*guard)->read_settled.run(after, static_cast<std::int64_t>(most)));
+}
+
+void ServiceStore::settle(const std::vector<SessionId>& ids) {
+  if (ids.empty()) return;
+  writes_.run(connection_, [&](Connection& connection) {
+    for (const SessionId& id : ids) connection.settle.execute(id.text());
+  });
 }
 
 void ServiceStore::set_mountpoint(const SessionId& id, const std::string& mountpoint) {

@@ -58,7 +58,14 @@ class ServiceStore {
   std::optional<SessionFacts> session_by_request(const std::string& owner, const std::string& request_key) const;
   // Those that are to be mounted.
   std::vector<SessionFacts> mounted() const;
-  std::vector<session::SessionId> sessions_of(const std::string& repository) const;
+  // Whoever opened them.
+  std::vector<SessionFacts> sessions_by_external_id(const std::string& external_id) const;
+  // At most `most` behind `after` (empty: from the beginning), by id: those of which nobody has noted yet that there is
+  // such a session, or those of which somebody has.
+  std::vector<SessionFacts> unsettled(const std::string& after, std::size_t most) const;
+  std::vector<SessionFacts> settled(const std::string& after, std::size_t most) const;
+  // There are these sessions, or they have been.
+  void settle(const std::vector<session::SessionId>& ids);
   void set_mountpoint(const session::SessionId& id, const std::string& mountpoint);
   // Of sessions that are not to be mounted again.
   void clear_mountpoints(const std::vector<session::SessionId>& ids);

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "storage/schema.h"
+#include "storage/session_query_sql.h"
 
 namespace escrow::storage {
 namespace {
@@ -197,11 +198,30 @@ Error no_session(const SessionId& id) {
   return Error(Errc::no_session, "there is no session " + id.text() + "; `escrow sessions` lists them");
 }
 
-std::string sql_put(const char* verb) {
-  std::string sql = std::string(verb) + " INTO session (" + std::string(kColumns) + ") VALUES (?";
+std::string sql_insert() {
+  std::string sql = "INSERT INTO session (" + std::string(kColumns) + ") VALUES (?";
   for (int i = 1; i < 47; ++i) sql += ", ?";
   return sql + ")";
 }
+
+// All but what never changes, so that the indexes of that stay as they are.
+std::string sql_update() {
+  std::string sql = "UPDATE session SET ";
+  int number = 0;
+  bool is_first = true;
+  for (std::size_t start = 0; start < kColumns.size();) {
+    const std::size_t end = std::min(kColumns.find(", ", start), kColumns.size());
+    const std::string_view column = kColumns.substr(start, end - start);
+    start = end + 2;
+    ++number;
+    if (column == "id" || column == "issuer" || column == "created_s" || column == "created_ns") continue;
+    sql += (is_first ? "" : ", ") + std::string(column) + " = ?" + std::to_string(number);
+    is_first = false;
+  }
+  return sql + " WHERE id = ?1";
+}
+
+constexpr int kPrunedAtOnce = 256;  // everybody else waits for the transaction
 
 }  // namespace
 
@@ -217,6 +237,11 @@ struct SqliteSessionCatalog::Connection {
       throw Error(Errc::damaged_repository, "the database " + database.path() + " is damaged: session '" + id.text() +
                                                 "' has an impossible state '" + name + "'");
     return state;
+  }
+  std::vector<SessionRecord> read(Statement::Run run) const {
+    std::vector<SessionRecord> records;
+    while (run.next()) records.push_back(decode(database, run));
+    return records;
   }
   void remember(const SessionRecord& record, const std::optional<std::string>& from, const std::string& who,
                 const std::string& why) {
@@ -244,11 +269,13 @@ struct SqliteSessionCatalog::Connection {
     run.next();
     return static_cast<std::uint64_t>(run.integer(0));
   }
-  // After sessions were deleted.
-  void drop_what_has_no_session() {
-    if (database.changes() == 0) return;
-    prune_history.execute();
-    prune_denials.execute();
+  // With its history and denials; false: there is none that has ended.
+  bool drop(const std::string& id) {
+    forget.execute(id);
+    if (database.changes() == 0) return false;
+    forget_history.execute(id);
+    forget_denials.execute(id);
+    return true;
   }
   // False: no such kind was denied before.
   bool counted(const SessionId& id, const DenialCount& denial) {
@@ -258,14 +285,15 @@ struct SqliteSessionCatalog::Connection {
   }
 
   Database database;
-  Statement insert{database, sql_put("INSERT")};
-  Statement replace{database, sql_put("REPLACE")};
+  Statement insert{database, sql_insert()};
+  Statement replace{database, sql_update()};
   Statement read_one{database, sql_select("WHERE id = ?1")};
-  Statement read_ids{database, "SELECT id FROM session"};
   Statement read_state{database, "SELECT state FROM session WHERE id = ?1"};
   Statement read_all{database, sql_select("ORDER BY created_s, created_ns, id")};
+  Statement read_unended{database, sql_select("INDEXED BY session_unended WHERE " + std::string(kIsUnended) +
+                                              " ORDER BY created_s, created_ns, id")};
   // 'g' sorts behind every hexadecimal digit.
-  Statement read_prefix{database, "SELECT id FROM session WHERE id >= ?1 AND id < ?1 || 'g' ORDER BY id"};
+  Statement read_prefix{database, "SELECT id FROM session WHERE id >= ?1 AND id < ?1 || 'g' ORDER BY id LIMIT ?2"};
   Statement add_history{database,
                         "INSERT INTO history (session, time_s, time_ns, from_state, to_state, who, why) "
                         "VALUES (?, ?, ?, ?, ?, ?, ?)"};
@@ -273,13 +301,14 @@ struct SqliteSessionCatalog::Connection {
                          "SELECT time_s, time_ns, from_state, to_state, who, why FROM history WHERE session = ?1 "
                          "ORDER BY number"};
   Statement sum_denials{database, "SELECT coalesce(sum(count), 0) FROM denial WHERE session = ?1"};
-  Statement sum_all_denials{database, "SELECT coalesce(sum(count), 0) FROM denial"};
-  Statement prune{database,
-                  "DELETE FROM session WHERE state IN ('committed', 'commit_failed', 'rolled_back') "
-                  "AND (changed_s < ?1 OR (changed_s = ?1 AND changed_ns < ?2))"};
+  Statement read_tally{database, "SELECT name, value FROM tally"};
+  Statement read_old{database,
+                     "SELECT id FROM session INDEXED BY session_by_change WHERE (changed_s, changed_ns) < (?1, ?2) "
+                     "AND NOT (" + std::string(kIsUnended) + ") LIMIT ?3"};
   Statement forget{database,
                    "DELETE FROM session WHERE id = ?1 AND state IN ('committed', 'commit_failed', 'rolled_back')"};
-  Statement prune_history{database, "DELETE FROM history WHERE session NOT IN (SELECT id FROM session)"};
+  Statement forget_history{database, "DELETE FROM history WHERE session = ?"};
+  Statement forget_denials{database, "DELETE FROM denial WHERE session = ?"};
   Statement count_denial{database,
                          "UPDATE denial SET count = count + ?5, last_s = ?6, last_ns = ?7, "
                          "number = (SELECT last FROM denial_counter) WHERE session = ?1 AND "
@@ -301,7 +330,6 @@ struct SqliteSessionCatalog::Connection {
   Statement read_denials{database,
                          "SELECT operation, path, rule, count, first_s, first_ns, last_s, last_ns FROM denial "
                          "WHERE session = ?1 ORDER BY first_s, first_ns, operation, path, rule"};
-  Statement prune_denials{database, "DELETE FROM denial WHERE session NOT IN (SELECT id FROM session)"};
 };
 
 SqliteSessionCatalog::SqliteSessionCatalog(const std::string& database_path)
@@ -327,28 +355,44 @@ std::optional<SessionRecord> SqliteSessionCatalog::find(const SessionId& id) con
 
 std::vector<SessionId> SqliteSessionCatalog::find_by_prefix(const std::string& prefix) const {
   auto guard = connection_.lock();
-  auto run = (*guard)->read_prefix.run(prefix);
+  auto run = (*guard)->read_prefix.run(prefix, static_cast<std::int64_t>(session::kMostByPrefix));
   std::vector<SessionId> ids;
   while (run.next())
     if (auto id = SessionId::parse(run.bytes(0)); id && id->text().starts_with(prefix)) ids.push_back(*id);
   return ids;
 }
 
-std::set<SessionId> SqliteSessionCatalog::ids() const {
+std::vector<SessionRecord> SqliteSessionCatalog::unended() const {
   auto guard = connection_.lock();
-  auto run = (*guard)->read_ids.run();
-  std::set<SessionId> ids;
-  while (run.next())
-    if (auto id = SessionId::parse(run.bytes(0))) ids.insert(*id);
-  return ids;
+  return (*guard)->read((*guard)->read_unended.run());
 }
 
 std::vector<SessionRecord> SqliteSessionCatalog::list() const {
   auto guard = connection_.lock();
-  auto run = (*guard)->read_all.run();
-  std::vector<SessionRecord> records;
-  while (run.next()) records.push_back(decode((*guard)->database, run));
-  return records;
+  return (*guard)->read((*guard)->read_all.run());
+}
+
+std::vector<SessionRecord> SqliteSessionCatalog::page(const SessionQuery& query) const {
+  const std::optional<std::string> sql = sql_of(query, kColumns);
+  if (!sql) return {};
+  auto guard = connection_.lock();
+  Statement statement((*guard)->database, *sql);
+  return (*guard)->read(query.issuer ? statement.run(*query.issuer) : statement.run());
+}
+
+SessionCounts SqliteSessionCatalog::counts() const {
+  SessionCounts counts;
+  auto guard = connection_.lock();
+  auto run = (*guard)->read_tally.run();
+  while (run.next()) {
+    const auto value = static_cast<std::uint64_t>(run.integer(1));
+    if (const auto state = session::state_from_name(run.bytes(0))) {
+      counts.by_state[*state] = value;
+    } else {
+      counts.denied_calls = value;
+    }
+  }
+  return counts;
 }
 
 void SqliteSessionCatalog::transition(State expected, const SessionRecord& record, const std::string& who,
@@ -417,31 +461,34 @@ std::vector<DenialCount> SqliteSessionCatalog::denials(const SessionId& id) cons
   return result;
 }
 
-void SqliteSessionCatalog::prune(Timestamp before) {
-  auto guard = connection_.lock();
-  Transaction transaction((*guard)->database);
-  (*guard)->prune.execute(before.seconds, before.nanoseconds);
-  (*guard)->drop_what_has_no_session();
-  transaction.commit();
+std::uint64_t SqliteSessionCatalog::prune(Timestamp before) {
+  std::uint64_t pruned = 0;
+  for (std::size_t found = kPrunedAtOnce; found == kPrunedAtOnce;) {
+    auto guard = connection_.lock();
+    Connection& connection = **guard;
+    Transaction transaction(connection.database);
+    std::vector<std::string> old;
+    {
+      auto run = connection.read_old.run(before.seconds, before.nanoseconds, kPrunedAtOnce);
+      while (run.next()) old.push_back(run.bytes(0));
+    }
+    for (const std::string& id : old) pruned += connection.drop(id);
+    transaction.commit();
+    found = old.size();
+  }
+  return pruned;
 }
 
 void SqliteSessionCatalog::forget(const SessionId& id) {
   auto guard = connection_.lock();
   Transaction transaction((*guard)->database);
-  (*guard)->forget.execute(id.text());
-  (*guard)->drop_what_has_no_session();
+  (*guard)->drop(id.text());
   transaction.commit();
 }
 
 std::uint64_t SqliteSessionCatalog::denied_calls(const SessionId& id) const {
   auto guard = connection_.lock();
   auto run = (*guard)->sum_denials.run(id.text());
-  return run.next() ? static_cast<std::uint64_t>(run.integer(0)) : 0;
-}
-
-std::uint64_t SqliteSessionCatalog::denied_calls() const {
-  auto guard = connection_.lock();
-  auto run = (*guard)->sum_all_denials.run();
   return run.next() ? static_cast<std::uint64_t>(run.integer(0)) : 0;
 }
 

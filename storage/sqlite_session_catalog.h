@@ -6,7 +6,6 @@
 #pragma once
 
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include "session/synchronized.h"
 #include "storage/audit_entry.h"
 #include "storage/group_commit.h"
+#include "storage/session_query.h"
 #include "storage/sqlite.h"
 
 namespace escrow::storage {
@@ -27,6 +27,7 @@ class SqliteSessionCatalog final : public session::SessionCatalog {
   void insert(const session::SessionRecord& record) override;
   std::optional<session::SessionRecord> find(const session::SessionId& id) const override;
   std::vector<session::SessionId> find_by_prefix(const std::string& prefix) const override;
+  std::vector<session::SessionRecord> unended() const override;
   std::vector<session::SessionRecord> list() const override;
   void note(const session::SessionRecord& record, const std::string& who, const std::string& why) override;
   void transition(session::State expected, const session::SessionRecord& record, const std::string& who,
@@ -35,18 +36,17 @@ class SqliteSessionCatalog final : public session::SessionCatalog {
               const std::string& what) override;
   void add_denials(const session::SessionId& id, const std::vector<session::DenialCount>& denials) override;
   std::vector<session::DenialCount> denials(const session::SessionId& id) const override;
-  void prune(session::Timestamp before) override;
+  std::uint64_t prune(session::Timestamp before) override;
   // Forgets one session, its history and denials; only a final one.
   void forget(const session::SessionId& id);
 
-  std::set<session::SessionId> ids() const;
+  std::vector<session::SessionRecord> page(const SessionQuery& query) const;
+  SessionCounts counts() const;
   // Oldest first.
   std::vector<Transition> history(const session::SessionId& id) const;
   std::vector<NumberedTransition> transitions_after(std::int64_t number, std::size_t limit) const;
   std::vector<NumberedDenial> denials_after(std::int64_t number, std::size_t limit) const;
   CatalogNumbers numbers() const;
-  // How many calls policies denied in all sessions that are not forgotten.
-  std::uint64_t denied_calls() const;
   // How many calls a policy denied in the session.
   std::uint64_t denied_calls(const session::SessionId& id) const;
 

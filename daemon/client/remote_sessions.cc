@@ -1,13 +1,16 @@
 #include "daemon/client/remote_sessions.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <iterator>
+#include <limits>
 #include <utility>
 
 #include "api/json_document.h"
 #include "api/remote_documents.h"
 #include "daemon/client/service_client.h"
 #include "session/error.h"
+#include "session/session_catalog.h"
 
 namespace escrow::daemon {
 
@@ -18,6 +21,8 @@ using session::Error;
 namespace {
 
 constexpr std::size_t kPage = 1000;
+constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
+
 const char* name_of(api::DiffFormat format) {
   switch (format) {
     case api::DiffFormat::name_status:
@@ -34,38 +39,22 @@ class RemoteSessions final : public SessionSource {
  public:
   RemoteSessions(const std::string& host, const GlobalOptions& options) : client_(host, options) {}
 
-  std::vector<api::SessionView> list() override {
-    std::vector<api::SessionView> views;
-    std::string cursor;
-    do {
-      std::string target = "/v1/sessions?limit=" + std::to_string(kPage);
-      if (const std::string& name = client_.named_repository(); !name.empty())
-        target += "&repository=" + api::percent_encoded(name);
-      if (!cursor.empty()) target += "&cursor=" + api::percent_encoded(cursor);
-      api::RemoteSessions page = api::sessions_from_json(client_.get(target));
-      for (api::RemoteSession& one : page.sessions) {
-        one.view.denials.reset();  // a list here does not count them, nor ask each host how its mount works
-        one.view.io.reset();
-        views.push_back(std::move(one.view));
-      }
-      cursor = std::move(page.next);
-    } while (!cursor.empty());
-    return views;
-  }
+  std::vector<api::SessionView> unended() override { return list("&ended=false", kNoLimit).views; }
+  Ended ended(std::size_t most) override { return list("&ended=true&order=newest", most); }
 
   Id resolve(const std::string& text) override {
     if (std::optional<Id> whole = Id::parse(text)) return *std::move(whole);
-    std::vector<Id> found;
-    for (const api::SessionView& view : list()) {
-      if (!text.empty() && view.record.id.text().starts_with(text)) found.push_back(view.record.id);
+    std::vector<api::SessionView> found;
+    if (!text.empty() && text.find_first_not_of("0123456789abcdef") == std::string::npos && text.size() < Id::kSize) {
+      found = list("&id_prefix=" + text, session::kMostByPrefix).views;
     }
-    if (found.size() == 1) return found.front();
+    if (found.size() == 1) return found.front().record.id;
     if (found.empty()) {
       throw Error(Errc::no_session, "there is no session '" + text + "' that you may see at " + client_.host() +
                                         "; escrow sessions lists those there are");
     }
     std::string names;
-    for (const Id& id : found) names += (names.empty() ? "" : ", ") + id.text();
+    for (const api::SessionView& view : found) names += (names.empty() ? "" : ", ") + view.record.id.text();
     throw Error(Errc::ambiguous_session, "'" + text + "' is the beginning of several sessions: " + names +
                                              "; give more of the id");
   }
@@ -169,6 +158,27 @@ class RemoteSessions final : public SessionSource {
   void tidy() noexcept override {}
 
  private:
+  // At most `most`, as the query has it.
+  Ended list(const std::string& query, std::size_t most) {
+    Ended listed;
+    std::string cursor;
+    do {
+      const std::size_t left = most - listed.views.size();
+      std::string target = "/v1/sessions?limit=" + std::to_string(std::min(kPage, left)) + query;
+      if (const std::string& name = client_.named_repository(); !name.empty())
+        target += "&repository=" + api::percent_encoded(name);
+      if (!cursor.empty()) target += "&cursor=" + api::percent_encoded(cursor);
+      api::RemoteSessions page = api::sessions_from_json(client_.get(target));
+      for (api::RemoteSession& one : page.sessions) {
+        one.view.denials.reset();  // a list here does not count them, nor ask each host how its mount works
+        one.view.io.reset();
+        listed.views.push_back(std::move(one.view));
+      }
+      cursor = std::move(page.next);
+    } while (!cursor.empty() && listed.views.size() < most);
+    listed.are_all = cursor.empty();
+    return listed;
+  }
   std::string repository_path() { return "/v1/repositories/" + api::percent_encoded(client_.repository()); }
   static std::string path_of(const Id& id) { return "/v1/sessions/" + id.text(); }
 

@@ -1,5 +1,7 @@
 #include "daemon/client/session_source.h"
 
+#include <algorithm>
+
 #include "daemon/client/remote_sessions.h"
 #include "daemon/host/config.h"
 #include "daemon/host/repository_context.h"
@@ -10,21 +12,31 @@
 namespace escrow::daemon {
 namespace {
 
+constexpr std::size_t kSessionsAtOnce = 1000;
+
 class LocalSessions final : public SessionSource {
  public:
   explicit LocalSessions(const GlobalOptions& options) : context_(options) {}
 
-  std::vector<api::SessionView> list() override {
+  std::vector<api::SessionView> unended() override {
     std::vector<api::SessionView> views;
-    for (const session::SessionManager::Listed& listed : recovered().sessions().list()) {
-      views.push_back({.record = listed.record,
-                       .attachment = listed.attachment,
-                       .head = context_.repository().references().head(listed.record.options.branch),
-                       .counts = listed.record.counts,
-                       .usage = std::nullopt,
-                       .omitted = {}});
-    }
+    visit({.has_ended = false, .limit = kSessionsAtOnce}, [&](session::SessionRecord& record) {
+      views.push_back(view(record));
+      return true;
+    });
     return views;
+  }
+  Ended ended(std::size_t most) override {
+    Ended ended;
+    const storage::SessionQuery newest{.order = storage::SessionOrder::newest_first,
+                                       .has_ended = true,
+                                       .limit = std::min(most, kSessionsAtOnce)};
+    visit(newest, [&](session::SessionRecord& record) {
+      ended.are_all = ended.views.size() < most;
+      if (ended.are_all) ended.views.push_back(view(record));
+      return ended.are_all;
+    });
+    return ended;
   }
   Id resolve(const std::string& text) override { return recovered().sessions().resolve(text); }
   api::SessionView status(const Id& id) override { return access(id).status(true); }
@@ -62,9 +74,16 @@ class LocalSessions final : public SessionSource {
   std::vector<api::AuditResource> audit(const AuditFilter& filter) override {
     std::vector<api::AuditResource> resources;
     const session::Timestamp now = context_.clock().now();
-    for (storage::AuditEntry& entry : recovered().repository().audit(
-             [&](const session::SessionRecord& record) { return filter.accepts(record, now); })) {
-      resources.push_back(audit_resource(std::move(entry)));
+    const auto add = [&](session::SessionRecord& record) {
+      if (filter.accepts(record, now)) {
+        resources.push_back(audit_resource(context_.repository().audit(std::move(record))));
+      }
+      return true;
+    };
+    if (!filter.session) {
+      visit(filter.query(now), add);
+    } else if (auto record = recovered().repository().catalog().find(*filter.session)) {
+      add(*record);
     }
     return resources;
   }
@@ -77,6 +96,25 @@ class LocalSessions final : public SessionSource {
   void tidy() noexcept override { context_.tidy(); }
 
  private:
+  // Page by page, until `take` returns false.
+  void visit(storage::SessionQuery query, const std::function<bool(session::SessionRecord&)>& take) {
+    for (std::size_t found = query.limit; found == query.limit;) {
+      std::vector<session::SessionRecord> page = recovered().repository().sessions(query);
+      found = page.size();
+      if (found > 0) query.after = {page.back().created, page.back().id.text()};
+      for (session::SessionRecord& record : page) {
+        if (!take(record)) return;
+      }
+    }
+  }
+  api::SessionView view(const session::SessionRecord& record) {
+    return {.record = record,
+            .attachment = context_.sessions().attachment(record),
+            .head = context_.repository().references().head(record.options.branch),
+            .counts = record.counts,
+            .usage = std::nullopt,
+            .omitted = {}};
+  }
   RepositoryContext& recovered() {
     if (!is_recovered_) context_.recover();
     is_recovered_ = true;

@@ -4,6 +4,7 @@
 // One per command; not thread-safe. Throws what the session, its host or the service answers.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -23,8 +24,14 @@ class SessionSource {
   using Id = session::SessionId;
   virtual ~SessionSource() = default;
 
-  // Oldest first.
-  virtual std::vector<api::SessionView> list() = 0;
+  // Those that have not ended, oldest first.
+  virtual std::vector<api::SessionView> unended() = 0;
+  struct Ended {
+    std::vector<api::SessionView> views;
+    bool are_all = true;
+  };
+  // The newest of those that have ended, at most `most`, newest first.
+  virtual Ended ended(std::size_t most) = 0;
   // Of an id or a unique prefix of one. Throws Error{no_session}, Error{ambiguous_session}.
   virtual Id resolve(const std::string& text) = 0;
   // With what a commit would do.

@@ -10,15 +10,13 @@ namespace escrow::daemon {
 
 namespace {
 
+constexpr std::size_t kAuditedAtOnce = 1000;
+
 // Whose records are older than escrow.auditRetention.
 std::uint64_t forget_old_sessions(RepositoryContext& context) {
-  session::SessionCatalog& catalog = context.repository().catalog();
-  const std::size_t before = catalog.list().size();
   session::Timestamp oldest = context.clock().now();
   oldest.seconds -= context.repository().audit_retention().count();
-  catalog.prune(oldest);
-  const std::size_t after = catalog.list().size();
-  return before > after ? before - after : 0;
+  return context.repository().catalog().prune(oldest);
 }
 
 std::int64_t milliseconds_between(const session::Timestamp& earlier, const session::Timestamp& later) {
@@ -70,10 +68,22 @@ std::vector<api::Finding> verify(const storage::Repository& repository,
 }
 
 bool AuditFilter::accepts(const session::SessionRecord& record, const session::Timestamp& now) const {
+  if (!session::is_final(record.state) && record.state != session::State::awaiting_approval) return false;
   if (session && record.id != *session) return false;
   if (!branch.empty() && record.options.branch != branch) return false;
   if (since && milliseconds_between(record.changed, now) > since->count()) return false;
   return states.empty() || states.contains(record.state);
+}
+
+storage::SessionQuery AuditFilter::query(const session::Timestamp& now) const {
+  storage::SessionQuery query{.limit = kAuditedAtOnce};
+  if (states.size() == 1) query.state = *states.begin();
+  if (since) {
+    // A second more, so that accepts() decides about the last one.
+    const auto whole = std::chrono::duration_cast<std::chrono::seconds>(*since).count();
+    query.changed_since = session::Timestamp{now.seconds - whole - 1, 0};
+  }
+  return query;
 }
 
 api::AuditResource audit_resource(storage::AuditEntry entry) {

@@ -13,6 +13,7 @@
 #include "api/resources.h"
 #include "daemon/host/repository_context.h"
 #include "storage/audit_entry.h"
+#include "storage/session_query.h"
 
 namespace escrow::daemon {
 
@@ -31,6 +32,8 @@ struct AuditFilter {
   std::optional<std::chrono::milliseconds> since;  // only what happened in this time
 
   bool accepts(const session::SessionRecord& record, const session::Timestamp& now) const;
+  // Of the sessions among which those are that it accepts.
+  storage::SessionQuery query(const session::Timestamp& now) const;
 };
 api::AuditResource audit_resource(storage::AuditEntry entry);
 

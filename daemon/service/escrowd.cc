@@ -157,8 +157,18 @@ void Escrowd::run() {
     if (volumes_) volumes_->reap();
     if (turn % kTidiesToRecovery != 0) continue;
     repositories_.recover();
+    keep_house();
     save_time();
     forget_old_requests();
+  }
+}
+
+void Escrowd::keep_house() noexcept {
+  try {
+    sessions_.keep_house();
+  } catch (const std::exception& failure) {
+    log_->write(session::LogLevel::warning,
+                std::string("what is known of sessions that are forgotten is kept: ") + failure.what());
   }
 }
 

@@ -43,6 +43,7 @@ class Escrowd {
   bool is_told_to_stop(std::chrono::milliseconds within);
   void forget_old_requests() noexcept;
   void save_time() noexcept;
+  void keep_house() noexcept;
 
   const EscrowdConfig config_;
   const int given_socket_;  // on which the service manager listens for it; -1: none

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Statuses of the API that belong to no other test."""
 import os
+import re
 
 from authorization_test import refused
+from description import DESCRIPTION
 from service import NOBODY_NAME, expect, expect_equal, main, write
 
 
@@ -21,6 +23,14 @@ def TheServiceSaysWhetherItsRepositoriesCanBeUsed(start):
         # Found again when it is asked for.
         service.open()
         service.get('/v1/ready').expect(200)
+
+
+def EveryOperationHasANameOfItsOwn(_start):
+    names = [operation.get('operationId') for _, _, operation in DESCRIPTION.operations()]
+    expect(len(names) > 30, f'{len(names)} operations')
+    for name in names:
+        expect(re.fullmatch('[a-z][A-Za-z]+', name or ''), f'an operation is called {name}')
+        expect_equal(f'operations that are called {name}', names.count(name), 1)
 
 
 def AReviewerNeitherRenewsNorMounts(start):

@@ -214,6 +214,25 @@ def SessionsAreListedFilteredAndPaged(start):
         expect_equal('by external id', found('external_id=pod-2'), {'pod-2'})
         expect_equal('by principal', found('principal=user:nobody'), set())
         expect_equal('by repository', found('repository=other'), set())
+        expect_equal('those that are over', found('ended=true&label=n:0'), {'pod-0'})
+        expect_equal('those that are not', found('ended=false'), {'pod-1', 'pod-2', 'pod-3', 'pod-4'})
+        newest = [one['session'] for one in service.get('/v1/sessions?order=newest&limit=1000').json['sessions']]
+        expect_equal('newest first', newest, seen[::-1])
+        page = service.get('/v1/sessions?order=newest&limit=4').expect(200)
+        rest = service.get(f'/v1/sessions?order=newest&cursor={page["next"]}').expect(200)
+        expect_equal('newest first, in pages', [one['session'] for one in page['sessions'] + rest['sessions']], newest)
+        for id_prefix in (made[3], made[3][:12], made[3][:1]):
+            listed, cursor = [], ''
+            while cursor is not None:
+                behind = f'&cursor={cursor}' if cursor else ''
+                page = service.get(f'/v1/sessions?id_prefix={id_prefix}&limit=1{behind}')
+                listed += [one['session'] for one in page.expect(200)['sessions']]
+                cursor = page.json['next']
+            expect_equal('by prefix', listed, sorted(one for one in seen if one.startswith(id_prefix)))
+        expect_equal('both', found('external_id=pod-2&state=committed'), set())
+        for wrong in ('ended=maybe', 'order=random', 'id_prefix=', 'id_prefix=XY', 'id_prefix=ab&order=newest',
+                      'cursor=' + 'YWJj', 'order=newest&cursor=' + 'YWJj', 'id_prefix=ab&cursor=YWJj'):
+            service.get(f'/v1/sessions?{wrong}').expect(400, 'invalid_value')
         service.get('/v1/sessions?colour=red').expect(400, 'unknown_field')
         service.get('/v1/sessions?state=asleep').expect(400, 'invalid_value')
         service.post('/v1/sessions', {'repository': 'data', 'external_id': 'pod-2'}).expect(409, 'exists')

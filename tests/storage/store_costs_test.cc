@@ -147,7 +147,13 @@ TEST_F(StoreCosts, NoCallOfTheServiceStoreLooksAtAllItsRows) {
     costs_little("end_terms", [&] { store.end_terms(id_of(3)); });
     costs_little("set_mount_options", [&] { store.set_mount_options(id_of(4), "io=cached"); });
     costs_little("forget_session", [&] { store.forget_session(id_of(rows)); });
-    costs_little("sessions_of", [&] { EXPECT_TRUE(store.sessions_of("other").empty()); });
+    costs_little("sessions_by_external_id", [&] {
+      EXPECT_EQ(store.sessions_by_external_id("external-7").size(), 1u);
+    });
+    costs_little("unsettled", [&] { EXPECT_EQ(store.unsettled("", 5).size(), 5u); });
+    costs_little("settle", [&] { store.settle({id_of(0), id_of(1), id_of(2)}); });
+    costs_little("unsettled after some", [&] { EXPECT_EQ(store.unsettled("", 1).front().id, id_of(3)); });
+    costs_little("settled", [&] { EXPECT_EQ(store.settled("", 2).size(), 2u); });
   }
 }
 
@@ -184,8 +190,12 @@ TEST_F(StoreCosts, TheRunsOfAnOwnerAreReadWithoutTheOthersAndThoseThatHaveEnded)
     }
     RunStore store(file);
     EXPECT_LT(steps_of([&] { EXPECT_EQ(store.unended_of("user:alice").size(), 3u); }), 1'000);
-    EXPECT_LT(steps_of([&] { EXPECT_EQ(store.list_after({}, "user:alice", 10).size(), 10u); }), 1'000);
-    EXPECT_LT(steps_of([&] { EXPECT_EQ(store.list_after({{rows / 2, 0}, ""}, std::nullopt, 10).size(), 10u); }), 1'000);
+    EXPECT_LT(steps_of([&] { EXPECT_EQ(store.list_after({}, "user:alice", false, 10).size(), 10u); }), 1'000);
+    const RunStore::Position middle{{rows / 2, 0}, ""};
+    EXPECT_LT(steps_of([&] { EXPECT_EQ(store.list_after(middle, std::nullopt, false, 10).size(), 10u); }), 1'000);
+    EXPECT_LT(steps_of([&] { EXPECT_EQ(store.list_after({}, "user:alice", true, 10).size(), 3u); }), 1'000);
+    EXPECT_LT(steps_of([&] { EXPECT_EQ(store.list_after({}, std::nullopt, true, 10).size(), 10u); }), 1'000);
+    EXPECT_LT(steps_of([&] { EXPECT_EQ(store.unended().size(), 30u); }), 2'000);
     EXPECT_LT(steps_of([&] { store.note_ended(id_of(rows - 10)); }), 1'000);
     EXPECT_LT(steps_of([&] { EXPECT_TRUE(store.ended_of("user:carol", 10).empty()); }), 1'000);
     EXPECT_LT(steps_of([&] { EXPECT_TRUE(store.find(id_of(rows - 10))->has_ended); }), 1'000);

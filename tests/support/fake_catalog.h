@@ -33,8 +33,13 @@ class FakeCatalog final : public session::SessionCatalog {
     const auto state = state_.lock_shared();
     std::vector<Id> ids;
     for (const auto& [id, row] : state->rows)
-      if (id.text().starts_with(prefix)) ids.push_back(id);
+      if (id.text().starts_with(prefix) && ids.size() < session::kMostByPrefix) ids.push_back(id);
     return ids;
+  }
+  std::vector<Record> unended() const override {
+    std::vector<Record> records = list();
+    std::erase_if(records, [](const Record& record) { return is_final(record.state); });
+    return records;
   }
   std::vector<Record> list() const override {
     const auto state = state_.lock_shared();
@@ -100,11 +105,12 @@ class FakeCatalog final : public session::SessionCatalog {
     });
     return rows;
   }
-  void prune(session::Timestamp before) override {
+  std::uint64_t prune(session::Timestamp before) override {
     auto state = state_.lock();
-    std::erase_if(state->rows,
-                  [&](const auto& row) { return is_final(row.second.state) && row.second.changed < before; });
+    const auto pruned = std::erase_if(
+        state->rows, [&](const auto& row) { return is_final(row.second.state) && row.second.changed < before; });
     std::erase_if(state->denials, [&](const auto& row) { return !state->rows.contains(row.first); });
+    return pruned;
   }
 
   // "who: from -> to: why", oldest first.

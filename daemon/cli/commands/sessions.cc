@@ -1,5 +1,10 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <iterator>
+#include <limits>
 #include <memory>
+#include <tuple>
 
 #include "api/protocol.h"
 #include "daemon/cli/commands/commands.h"
@@ -11,8 +16,12 @@
 namespace escrow::daemon {
 namespace {
 
+constexpr std::size_t kUsualEnded = 100;
+
 struct SessionsArguments {
   bool open_only = false;
+  bool all = false;
+  std::size_t limit = kUsualEnded;
   bool json = false;
 };
 
@@ -32,11 +41,27 @@ std::string attachment_of(session::Attachment attachment, const session::Session
   return name_of(attachment) + (record.mountpoint.empty() ? "" : " " + session::quote_path(record.mountpoint));
 }
 
-int sessions(const GlobalOptions& options, const SessionsArguments& arguments) {
-  std::vector<api::SessionView> views = session_source(options)->list();
-  if (arguments.open_only) {
-    std::erase_if(views, [](const api::SessionView& view) { return session::is_final(view.record.state); });
+// Oldest first.
+std::vector<api::SessionView> views_of(SessionSource& source, const SessionsArguments& arguments) {
+  std::vector<api::SessionView> views = source.unended();
+  if (arguments.open_only || arguments.limit == 0) return views;
+  SessionSource::Ended ended =
+      source.ended(arguments.all ? std::numeric_limits<std::size_t>::max() : arguments.limit);
+  if (!ended.are_all) {
+    std::fprintf(stderr, "escrow: sessions that ended before the newest %zu are not listed; --all lists them\n",
+                 arguments.limit);
   }
+  views.insert(views.end(), std::make_move_iterator(ended.views.begin()), std::make_move_iterator(ended.views.end()));
+  // One that ended in between is there twice.
+  const auto key = [](const api::SessionView& view) { return std::tie(view.record.created, view.record.id); };
+  std::ranges::stable_sort(views, {}, key);
+  const auto twice = std::ranges::unique(views, {}, key);
+  views.erase(twice.begin(), twice.end());
+  return views;
+}
+
+int sessions(const GlobalOptions& options, const SessionsArguments& arguments) {
+  const std::vector<api::SessionView> views = views_of(*session_source(options), arguments);
   if (arguments.json) {
     print_line(api::to_json(views));
     return kExitSuccess;
@@ -63,7 +88,11 @@ int sessions(const GlobalOptions& options, const SessionsArguments& arguments) {
 void register_sessions(CLI::App& app, const GlobalOptions& options, Action& chosen) {
   auto arguments = std::make_shared<SessionsArguments>();
   CLI::App* command = app.add_subcommand("sessions", "List the sessions: open, waiting, failed and done");
-  command->add_flag("--open", arguments->open_only, "Only those that are not done");
+  CLI::Option* open_only = command->add_flag("--open", arguments->open_only, "Only those that are not done");
+  CLI::Option* limit = command->add_option("--limit", arguments->limit, "Of those that are done the newest N (100)")
+                           ->type_name("N")
+                           ->excludes(open_only);
+  command->add_flag("--all", arguments->all, "All that are done")->excludes(limit)->excludes(open_only);
   command->add_flag("--json", arguments->json, "Print a JSON array");
   command->footer(
       "ATTACHED is where a session is mounted; `lost` means that its host process died: the session is whole,\n"

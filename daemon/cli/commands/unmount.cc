@@ -21,7 +21,7 @@ struct UnmountArguments {
 // A mountpoint names its session too.
 session::SessionId session_named(SessionSource& source, const std::string& what) {
   const std::string path = absolute_path(what);
-  for (const api::SessionView& view : source.list()) {
+  for (const api::SessionView& view : source.unended()) {
     if (view.attachment == session::Attachment::mounted && view.record.mountpoint == path) return view.record.id;
   }
   if (what.find('/') != std::string::npos) {

@@ -189,8 +189,23 @@ ServiceSessions::Filter read_filter(api::Query& query) {
   if (name && !state) {
     throw Problem(ProblemCode::invalid_value, "there is no state '" + *name + "'", {{"field", "state"}});
   }
+  const std::optional<std::string> ended = query.take("ended"), order = query.take("order");
+  const std::optional<std::string> prefix = query.take("id_prefix");
+  const auto refuse = [](const std::string& why, const char* field) {
+    throw Problem(ProblemCode::invalid_value, why, {{"field", field}});
+  };
+  if (ended && *ended != "true" && *ended != "false") refuse("\"ended\" is true or false", "ended");
+  if (order && *order != "oldest" && *order != "newest") refuse("\"order\" is oldest or newest", "order");
+  const bool is_hexadecimal = prefix && prefix->find_first_not_of("0123456789abcdef") == std::string::npos;
+  if (prefix && (prefix->empty() || prefix->size() > session::SessionId::kSize || !is_hexadecimal)) {
+    refuse("\"id_prefix\" is the beginning of an id, in lower-case hexadecimal digits", "id_prefix");
+  }
+  if (prefix && order) refuse("\"order\" is not for \"id_prefix\": those come by id", "order");
   ServiceSessions::Filter filter = common_filter(query);
   filter.state = state;
+  if (ended) filter.has_ended = *ended == "true";
+  filter.newest_first = order == "newest";
+  filter.id_prefix = prefix.value_or("");
   return filter;
 }
 

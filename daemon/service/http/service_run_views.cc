@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
-#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -15,6 +13,7 @@
 #include "daemon/process/file_descriptor.h"
 #include "daemon/process/output_capture.h"
 #include "daemon/service/runs/service_runs.h"
+#include "daemon/service/sessions/session_walk.h"
 
 namespace escrow::daemon {
 
@@ -22,36 +21,11 @@ using api::Problem;
 using api::ProblemCode;
 using session::Errc;
 using session::Error;
+using session::SessionId;
 
 namespace {
 
 constexpr std::size_t kRunsAtOnce = 256;  // read from the store
-
-// A position in the list of runs: fixed-width, so that it sorts as text.
-std::string position_of(const storage::RunStore::Run& run) {
-  char text[48];
-  std::snprintf(text, sizeof text, "%020lld.%09u.", static_cast<long long>(run.created.seconds),
-                static_cast<unsigned>(run.created.nanoseconds));
-  return text + run.id.text();
-}
-
-// The position of text that position_of() gave.
-storage::RunStore::Position position_from(const std::string& text) {
-  static constexpr std::size_t kSeconds = 20, kNanoseconds = 9, kId = kSeconds + 1 + kNanoseconds + 1;
-  if (text.empty()) return {};
-  storage::RunStore::Position position;
-  const auto read = [&](std::size_t begin, std::size_t length, auto& value) {
-    const char* const end = text.data() + begin + length;
-    const auto [stopped, wrong] = std::from_chars(text.data() + begin, end, value);
-    return wrong == std::errc() && stopped == end;
-  };
-  if (text.size() <= kId || !read(0, kSeconds, position.created.seconds) ||
-      !read(kSeconds + 1, kNanoseconds, position.created.nanoseconds)) {
-    throw Problem(ProblemCode::invalid_value, "this is no cursor of this API", {{"field", "cursor"}});
-  }
-  position.id = text.substr(kId);
-  return position;
-}
 
 api::RunResource::Stream stream_at(const std::string& path) {
   struct stat about {};
@@ -126,10 +100,18 @@ ServiceRuns::Page ServiceRuns::list(const Caller& caller, const Filter& filter) 
   const std::optional<std::string> owner = sees_all ? common.principal : caller.principal;
   Page page;
   if (common.principal && common.principal != owner) return page;
-  storage::RunStore::Position at = position_from(common.after);
+  storage::RunStore::Position at;
+  if (!common.after.empty()) {
+    const storage::SessionPosition position = list_position_from(common.after);
+    at = {.created = position.created, .id = position.id};
+  }
   std::string last;
-  while (true) {
-    const std::vector<Run> some = store_.list_after(at, owner, kRunsAtOnce);
+  for (std::size_t looked_at = 0;; looked_at += kRunsAtOnce) {
+    if (looked_at >= ServiceSessions::kMostLookedAt) {
+      page.next = list_position(at.created, *SessionId::parse(at.id));
+      return page;
+    }
+    const std::vector<Run> some = store_.list_after(at, owner, filter.has_ended == false, kRunsAtOnce);
     for (const Run& run : some) {
       if (!is_wanted(caller, filter, run)) continue;
       const Found found = find(run);
@@ -139,7 +121,7 @@ ServiceRuns::Page ServiceRuns::list(const Caller& caller, const Filter& filter) 
         return page;
       }
       page.runs.push_back(resource(caller, found));
-      last = position_of(run);
+      last = list_position(run.created, run.id);
     }
     if (some.size() < kRunsAtOnce) return page;
     at = {.created = some.back().created, .id = some.back().id.text()};

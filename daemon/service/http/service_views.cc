@@ -1,13 +1,13 @@
 // The part of ServiceSessions that looks and changes nothing: lists, changes, diffs, counts.
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <optional>
 #include <utility>
 
 #include "daemon/host/file_verbs.h"
 #include "daemon/host/session_access.h"
 #include "daemon/service/sessions/service_sessions.h"
+#include "daemon/service/sessions/session_walk.h"
 #include "session/commit.h"
 
 namespace escrow::daemon {
@@ -21,13 +21,32 @@ using session::State;
 namespace {
 
 constexpr std::size_t kMaxDiffBytes = std::size_t{64} << 20;
+constexpr std::size_t kMostAtOnce = 256;  // of a repository's sessions in memory
 
-// A position in the list of sessions: fixed-width, so that it sorts as text.
-std::string position_of(const SessionRecord& record) {
-  char text[48];
-  std::snprintf(text, sizeof text, "%020lld.%09u.", static_cast<long long>(record.created.seconds),
-                static_cast<unsigned>(record.created.nanoseconds));
-  return text + record.id.text();
+// Those with the name; without one all.
+std::vector<ServiceRepositories::Entry> chosen(std::vector<ServiceRepositories::Entry> repositories,
+                                               const std::optional<std::string>& name) {
+  if (name) std::erase_if(repositories, [&](const auto& repository) { return repository.name != *name; });
+  return repositories;
+}
+
+storage::SessionQuery query_of(const Caller& caller, const ServiceSessions::Filter& filter) {
+  storage::SessionQuery query{.issuer = filter.principal, .state = filter.state, .has_ended = filter.has_ended,
+                              .id_prefix = filter.id_prefix};
+  if (!filter.id_prefix.empty()) {
+    query.order = storage::SessionOrder::by_id;
+  } else if (filter.newest_first) {
+    query.order = storage::SessionOrder::newest_first;
+  }
+  if (!filter.after.empty()) query.after = list_position_from(filter.after, !filter.id_prefix.empty());
+  if (!caller.is_operator && !caller.is_reviewer) query.issuer = caller.principal;
+  // One more shows whether there is another page; what labels leave out comes in addition.
+  query.limit = filter.labels.empty() ? std::min(filter.limit + 1, kMostAtOnce) : kMostAtOnce;
+  return query;
+}
+
+std::string position_of(const ServiceSessions::Filter& filter, const SessionRecord& record) {
+  return filter.id_prefix.empty() ? list_position(record.created, record.id) : record.id.text();
 }
 
 }  // namespace
@@ -43,61 +62,103 @@ SessionResource ServiceSessions::status(const Caller& caller, const std::string&
   return made;
 }
 
-ServiceSessions::Page ServiceSessions::list(const Caller& caller, const Filter& filter) {
-  std::map<std::string, Found> found;  // by position
-  for (const ServiceRepositories::Entry& repository : repositories_.list()) {
-    if (!repository.context || (filter.repository && *filter.repository != repository.name)) continue;
-    for (SessionRecord& record : repository.context->repository().catalog().list()) {
-      const std::string position = position_of(record);
-      const std::string& issuer = record.options.audit.issuer;
-      if (position <= filter.after || !caller.may_see(record) || (filter.state && record.state != *filter.state) ||
-          (filter.principal && issuer != *filter.principal)) {
-        continue;
-      }
-      found.emplace(position, Found{.repository = repository, .record = std::move(record)});
-    }
+bool ServiceSessions::is_wanted(const Filter& filter, const SessionRecord& record) const {
+  if (filter.labels.empty()) return true;
+  const auto facts = store_.session(record.id);
+  return facts &&
+         std::includes(facts->labels.begin(), facts->labels.end(), filter.labels.begin(), filter.labels.end());
+}
+
+// An owner has at most one, so these are few.
+std::vector<ServiceSessions::Found> ServiceSessions::with_external_id(const Caller& caller, const Filter& filter) {
+  std::vector<Found> found;
+  for (const storage::ServiceStore::SessionFacts& facts : store_.sessions_by_external_id(*filter.external_id)) {
+    std::optional<Found> one = repositories_.find_session(facts.id.text());
+    if (!one || !caller.may_see(one->record)) continue;
+    const SessionRecord& record = one->record;
+    const bool is_chosen = (!filter.repository || *filter.repository == one->repository.name) &&
+                           (!filter.state || record.state == *filter.state) &&
+                           (!filter.has_ended || session::is_final(record.state) == *filter.has_ended) &&
+                           (!filter.principal || record.options.audit.issuer == *filter.principal) &&
+                           record.id.text().starts_with(filter.id_prefix) && is_wanted(filter, record);
+    if (is_chosen) found.push_back(*std::move(one));
   }
+  std::ranges::sort(found, {}, [&](const Found& one) { return position_of(filter, one.record); });
+  if (filter.newest_first) std::ranges::reverse(found);
+  std::erase_if(found, [&](const Found& one) {
+    const std::string position = position_of(filter, one.record);
+    return !filter.after.empty() && (filter.newest_first ? position >= filter.after : position <= filter.after);
+  });
+  return found;
+}
+
+ServiceSessions::Page ServiceSessions::list(const Caller& caller, const Filter& filter) {
+  const storage::SessionQuery query = query_of(caller, filter);
   Page page;
+  if (filter.principal && query.issuer != filter.principal) return page;  // others' sessions are not theirs to see
   std::string last;
-  for (const auto& [position, session] : found) {
-    if (filter.external_id || !filter.labels.empty()) {
-      const auto facts = store_.session(session.record.id);
-      if (!facts || (filter.external_id && facts->external_id != *filter.external_id)) continue;
-      if (!std::includes(facts->labels.begin(), facts->labels.end(), filter.labels.begin(), filter.labels.end())) {
-        continue;
-      }
-    }
+  // False: the page is full.
+  const auto add = [&](const Found& found) {
     if (page.sessions.size() == filter.limit) {
+      page.next = last;
+      return false;
+    }
+    last = position_of(filter, found.record);
+    page.sessions.push_back(resource(found));
+    return true;
+  };
+  if (filter.external_id) {
+    for (const Found& found : with_external_id(caller, filter)) {
+      if (!add(found)) break;
+    }
+    return page;
+  }
+  SessionWalk walk(chosen(repositories_.list(), filter.repository), query);
+  for (std::size_t looked_at = 0; const std::optional<Found> found = walk.next(); ++looked_at) {
+    if (looked_at == kMostLookedAt) {
       page.next = last;
       break;
     }
-    page.sessions.push_back(resource(session));
-    last = position;
+    if (!is_wanted(filter, found->record)) {
+      last = position_of(filter, found->record);
+    } else if (!add(*found)) {
+      break;
+    }
   }
   return page;
 }
 
 ServiceSessions::AuditPage ServiceSessions::audit(const Caller& caller, const std::string& name,
                                                   const AuditWanted& wanted) {
-  const ServiceRepositories::Entry found = repositories_.find(name);
+  const ServiceRepositories::Entry repository = repositories_.find(name);
+  const storage::Repository& stored = repository.context->repository();
   const session::Timestamp now = clock_.now();
   AuditPage page;
-  std::string last;
-  std::size_t taken = 0;
-  // Sees them oldest first, as the positions are.
-  const auto is_on_page = [&](const SessionRecord& record) {
-    const std::string position = position_of(record);
-    if (position <= wanted.after || !caller.may_see(record) || !wanted.filter.accepts(record, now)) return false;
-    if (taken == wanted.limit) {
-      page.next = last;
-      return false;
-    }
-    ++taken;
-    last = position;
-    return true;
+  const auto is_wanted = [&](const SessionRecord& record) {
+    return caller.may_see(record) && wanted.filter.accepts(record, now);
   };
-  for (storage::AuditEntry& entry : found.context->repository().audit(is_on_page)) {
-    page.entries.push_back(audit_resource(std::move(entry)));
+  const auto add = [&](SessionRecord record) {
+    page.entries.push_back(audit_resource(stored.audit(std::move(record))));
+  };
+  if (wanted.filter.session) {
+    auto record = repository.context->repository().catalog().find(*wanted.filter.session);
+    if (record && wanted.after.empty() && is_wanted(*record)) add(*std::move(record));
+    return page;
+  }
+  storage::SessionQuery query = wanted.filter.query(now);
+  query.limit = kMostAtOnce;
+  if (!wanted.after.empty()) query.after = list_position_from(wanted.after);
+  if (!caller.is_operator && !caller.is_reviewer) query.issuer = caller.principal;
+  std::string last;
+  SessionWalk walk({repository}, query);
+  for (std::size_t looked_at = 0; std::optional<Found> found = walk.next(); ++looked_at) {
+    const bool is_on_page = is_wanted(found->record);
+    if (looked_at == kMostLookedAt || (is_on_page && page.entries.size() == wanted.limit)) {
+      page.next = last;
+      break;
+    }
+    last = list_position(found->record.created, found->record.id);
+    if (is_on_page) add(std::move(found->record));
   }
   return page;
 }
@@ -139,10 +200,9 @@ api::HttpResponse ServiceSessions::metrics() {
   }
   for (const ServiceRepositories::Entry& repository : repositories_.list()) {
     if (!repository.context) continue;
-    for (const SessionRecord& record : repository.context->repository().catalog().list()) {
-      ++now.sessions_by_state[name_of(record.state)];
-    }
-    now.denied_calls += repository.context->repository().denied_calls();
+    const storage::SessionCounts counts = repository.context->repository().counts();
+    for (const auto& [state, count] : counts.by_state) now.sessions_by_state[name_of(state)] += count;
+    now.denied_calls += counts.denied_calls;
     const storage::CacheCounts cache = repository.context->repository().cache_counts();
     now.cache_hits += cache.hits;
     now.cache_misses += cache.misses;

@@ -337,18 +337,14 @@ void ServiceRuns::forget(const Run& run) {
 }
 
 void ServiceRuns::forget_unborn() {
-  std::vector<std::string> known;
-  for (const Run& run : store_.list()) {
-    if (is_unborn(find(run))) {
-      forget(run);
-    } else {
-      known.push_back(run.id.text());
-    }
+  for (const Run& run : store_.unended()) {
+    if (is_unborn(find(run))) forget(run);
   }
   std::error_code failed;
   for (std::filesystem::directory_iterator at(directory_, failed), end; !failed && at != end; at.increment(failed)) {
+    const std::optional<SessionId> id = SessionId::parse(at->path().filename().string());
     std::error_code ignored;
-    if (!has(known, at->path().filename().string())) std::filesystem::remove_all(at->path(), ignored);
+    if (!id || !store_.find(*id)) std::filesystem::remove_all(at->path(), ignored);
   }
 }
 

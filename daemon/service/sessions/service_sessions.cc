@@ -25,6 +25,7 @@ namespace {
 
 constexpr auto kHostPatience = std::chrono::seconds(10);
 constexpr auto kPause = std::chrono::milliseconds(5);
+constexpr std::size_t kSettledAtOnce = 256, kSweptAtOnce = 1000;
 
 // Whether the session has the outcome that this ending asks for.
 bool has_outcome(const SessionRecord& record, const ServiceSessions::FinishRequest& ending) {
@@ -380,14 +381,57 @@ SessionResource ServiceSessions::rollback(const Caller& caller, const std::strin
   return resource(found, std::move(answer.warning));
 }
 
-void ServiceSessions::forget_unborn() {
+// ---- Keeping house.
+
+std::optional<bool> ServiceSessions::has_record(const storage::ServiceStore::SessionFacts& facts) {
+  // Not by find(), which tries to open what cannot be used, once for each session.
   for (const ServiceRepositories::Entry& repository : repositories_.list()) {
-    if (!repository.context) continue;
-    std::vector<SessionId> unborn = store_.sessions_of(repository.name);
-    const std::set<SessionId> known = repository.context->repository().session_ids();
-    std::erase_if(unborn, [&](const SessionId& id) { return known.contains(id); });
+    if (repository.name != facts.repository || !repository.context) continue;
+    try {
+      return repository.context->repository().catalog().find(facts.id).has_value();
+    } catch (const session::Error&) {
+      return std::nullopt;
+    }
+  }
+  return std::nullopt;
+}
+
+void ServiceSessions::forget_unborn() {
+  std::string after;
+  for (std::size_t found = kSettledAtOnce; found == kSettledAtOnce;) {
+    const auto page = store_.unsettled(after, kSettledAtOnce);
+    std::vector<SessionId> born, unborn;
+    for (const storage::ServiceStore::SessionFacts& facts : page) {
+      const std::optional<bool> is_there = has_record(facts);
+      if (is_there) (*is_there ? born : unborn).push_back(facts.id);
+    }
+    found = page.size();
+    if (found > 0) after = page.back().id.text();
+    store_.settle(born);
     store_.forget_sessions(unborn);
   }
+}
+
+void ServiceSessions::keep_house() {
+  std::string after;
+  for (std::size_t found = kSettledAtOnce; found == kSettledAtOnce;) {
+    const auto page = store_.unsettled(after, kSettledAtOnce);
+    std::vector<SessionId> born;
+    for (const storage::ServiceStore::SessionFacts& facts : page) {
+      if (has_record(facts).value_or(false)) born.push_back(facts.id);
+    }
+    store_.settle(born);
+    found = page.size();
+    if (found > 0) after = page.back().id.text();
+  }
+  auto swept = swept_.lock();
+  const auto page = store_.settled(*swept, kSweptAtOnce);
+  std::vector<SessionId> forgotten;
+  for (const storage::ServiceStore::SessionFacts& facts : page) {
+    if (!has_record(facts).value_or(true)) forgotten.push_back(facts.id);
+  }
+  store_.forget_sessions(forgotten);
+  *swept = page.size() == kSweptAtOnce ? page.back().id.text() : "";
 }
 
 }  // namespace escrow::daemon

@@ -51,8 +51,11 @@ class ServiceSessions {
 
   struct Filter {
     std::optional<session::State> state;
+    std::optional<bool> has_ended;
     std::optional<std::string> repository, principal, external_id;
     std::map<std::string, std::string> labels;  // all of them
+    std::string id_prefix;                      // then they come by id
+    bool newest_first = false;
     std::string after;                          // a position that page() gave
     std::size_t limit = 100;
   };
@@ -60,7 +63,8 @@ class ServiceSessions {
     std::vector<api::SessionResource> sessions;
     std::string next;  // empty: this is the last
   };
-  // Oldest first.
+  // At most kMostLookedAt sessions are looked at: a page may have fewer than the limit, and another behind it.
+  static constexpr std::size_t kMostLookedAt = 2000;
   Page list(const Caller& caller, const Filter& filter);
   api::SessionResource get(const Caller& caller, const std::string& id);
   // With what a commit would do and leave out, which builds the session's tree.
@@ -140,8 +144,11 @@ class ServiceSessions {
   api::SessionResource approve(const Caller& caller, const std::string& id, session::Approval approval);
   api::SessionResource reject(const Caller& caller, const std::string& id, const std::string& comment);
 
-  // What a service that was killed had noted of sessions that then were never opened. Before the first request.
+  // What a service that was killed had noted of sessions that then were never opened. Before the first request. Looks
+  // at those that are new since keep_house().
   void forget_unborn();
+  // Every minute: notes which new sessions there are, and forgets some of those whose records gc has forgotten.
+  void keep_house();
 
   // What a session of the caller's is opened with, with who that is. Throws Problem for what they have no grant to.
   SessionRequest granted(const Caller& caller, const OpenRequest& opening) const;
@@ -183,6 +190,10 @@ class ServiceSessions {
   // Without it: Problem{busy} while another request commits the session.
   session::SessionRecord settled(const Found& found);
   api::SessionResource resource(const Found& found, std::string warning = {});
+  bool is_wanted(const Filter& filter, const session::SessionRecord& record) const;
+  std::vector<Found> with_external_id(const Caller& caller, const Filter& filter);
+  // Of its record; nullopt: the repository cannot be read at the moment.
+  std::optional<bool> has_record(const storage::ServiceStore::SessionFacts& facts);
   api::SessionResource open_new(const Caller& caller, const ServiceRepositories::Entry& repository,
                                 const OpenRequest& opening);
   api::SessionResource commit_now(const Found& found, const Caller& caller, const std::string& message);
@@ -205,6 +216,7 @@ class ServiceSessions {
   ServiceTime& time_;
   session::Synchronized<std::set<session::SessionId>> busy_;
   session::Synchronized<std::set<std::string>> writers_;  // session and principal, once it is in the history
+  session::Synchronized<std::string> swept_;              // the last of the settled sessions that keep_house() saw
 };
 
 }  // namespace escrow::daemon
