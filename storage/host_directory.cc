@@ -64,7 +64,9 @@ Errc call_errc(int error) noexcept {
   }
 }
 
-session::Timestamp stamp_of(const timespec& time) { return {time.tv_sec, static_cast<std::uint32_t>(time.tv_nsec)}; }
+session::Timestamp timestamp_of_host(const timespec& time) {
+  return {time.tv_sec, static_cast<std::uint32_t>(time.tv_nsec)};
+}
 
 timespec time_to_set(const std::optional<session::Timestamp>& time, bool now) {
   timespec result{};
@@ -135,9 +137,9 @@ HostDirectory::Found HostDirectory::look_at(UniqueFd descriptor) const {
   attributes.rdev = static_cast<std::uint32_t>(status.st_rdev);
   attributes.size_bytes = static_cast<std::uint64_t>(status.st_size);
   attributes.blocks = static_cast<std::uint64_t>(status.st_blocks);
-  attributes.accessed = stamp_of(status.st_atim);
-  attributes.modified = stamp_of(status.st_mtim);
-  attributes.changed = stamp_of(status.st_ctim);
+  attributes.accessed = timestamp_of_host(status.st_atim);
+  attributes.modified = timestamp_of_host(status.st_mtim);
+  attributes.changed = timestamp_of_host(status.st_ctim);
   attributes.volatile_bytes = options_.is_volatile;
   return found;
 }

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -33,7 +34,7 @@ constexpr std::string_view kHost = "host:", kInject = "inject:";
 constexpr char kNotTheRoot[] = "has the root for its path, where the repository is; name a path below it";
 constexpr char kNotedName[] = "/mounts", kFileName[] = "file";
 
-[[noreturn]] void refuse(std::string_view what, const std::string& why) {
+[[noreturn]] void refuse_entry(std::string_view what, const std::string& why) {
   throw Error(Errc::bad_request, std::string(what) + " " + why);
 }
 
@@ -53,7 +54,7 @@ std::vector<std::string> split_fields(std::string_view text, std::string_view wh
       fields.back() += one;
     }
   }
-  if (is_quoted) refuse(what, "'" + std::string(text) + "' has a quotation mark that nothing closes");
+  if (is_quoted) refuse_entry(what, "'" + std::string(text) + "' has a quotation mark that nothing closes");
   return fields;
 }
 
@@ -77,11 +78,11 @@ class Words {
       set(mode, "mode", key, value);
     } else if (key == "readonly" || key == "ro" || key == "rw") {
       if (value && *value != "true" && *value != "1" && *value != "false" && *value != "0")
-        refuse(what_, "has " + field + "; " + key + " is true or false");
+        refuse_entry(what_, "has " + field + "; " + key + " is true or false");
       const bool is_set = !value || *value == "true" || *value == "1";
       set(mode, "mode", key, std::string((key == "rw") == is_set ? "read-write" : "read-only"));
     } else {
-      refuse(what_, "has the word '" + field + "', which is unknown; " + kForm);
+      refuse_entry(what_, "has the word '" + field + "', which is unknown; " + kForm);
     }
   }
 
@@ -90,8 +91,8 @@ class Words {
  private:
   void set(std::optional<std::string>& word, const char* meaning, const std::string& key,
            const std::optional<std::string>& value) {
-    if (!value || value->empty()) refuse(what_, "has " + key + " without a value; " + kForm);
-    if (word) refuse(what_, std::string("says its ") + meaning + " twice");
+    if (!value || value->empty()) refuse_entry(what_, "has " + key + " without a value; " + kForm);
+    if (word) refuse_entry(what_, std::string("says its ") + meaning + " twice");
     word = *value;
   }
 
@@ -101,12 +102,12 @@ class Words {
 void set_source(MountEntrySpec& spec, const Words& words, std::string_view what) {
   const std::string type = words.type.value_or("");
   if (!type.empty() && type != "bind" && type != "tmpfs" && type != "scratch")
-    refuse(what, "has type=" + type + "; it is bind for a host directory or scratch");
+    refuse_entry(what, "has type=" + type + "; it is bind for a host directory or scratch");
   const bool is_bind = type == "bind";
   if (!is_bind && !type.empty() && words.source && *words.source != "scratch")
-    refuse(what, "has a source beside type=" + type + ", which needs none");
-  if (is_bind && !words.source) refuse(what, std::string("has no source; ") + kForm);
-  if (type.empty() && !words.source) refuse(what, std::string("has no source; ") + kForm);
+    refuse_entry(what, "has a source beside type=" + type + ", which needs none");
+  if (is_bind && !words.source) refuse_entry(what, std::string("has no source; ") + kForm);
+  if (type.empty() && !words.source) refuse_entry(what, std::string("has no source; ") + kForm);
   const std::string source = words.source.value_or("scratch");
   if (!is_bind && source == "scratch") {
     spec.source = Source::scratch;
@@ -114,30 +115,30 @@ void set_source(MountEntrySpec& spec, const Words& words, std::string_view what)
   }
   const bool is_injected = !is_bind && source.starts_with(kInject);
   if (!is_bind && !is_injected && !source.starts_with(kHost))
-    refuse(what, "has the source '" + source + "', which is none of host:DIR, inject:DIR and scratch");
+    refuse_entry(what, "has the source '" + source + "', which is none of host:DIR, inject:DIR and scratch");
   if (is_injected) spec.source = Source::snapshot;
   spec.directory = is_injected                 ? source.substr(kInject.size())
                    : source.starts_with(kHost) ? source.substr(kHost.size())
                                                : source;
-  if (spec.directory.empty()) refuse(what, "names no directory in '" + source + "'; " + kForm);
-  if (spec.directory.find('\0') != std::string::npos) refuse(what, "has a NUL byte");
+  if (spec.directory.empty()) refuse_entry(what, "names no directory in '" + source + "'; " + kForm);
+  if (spec.directory.find('\0') != std::string::npos) refuse_entry(what, "has a NUL byte");
   spec.directory = absolute_path(spec.directory);
 }
 
 void set_mode(MountEntrySpec& spec, const std::string& mode, std::string_view what) {
   if (mode == "overlay") {
     if (spec.source == Source::scratch)
-      refuse(what, "has mode=overlay of a scratch directory, which has nothing below");
+      refuse_entry(what, "has mode=overlay of a scratch directory, which has nothing below");
     spec.source = Source::snapshot;
     spec.read_only = false;
   } else if (mode == "read-write") {
     if (spec.source == Source::snapshot)
-      refuse(what, "has mode=read-write of what is injected; mode=overlay makes it writable for this session");
+      refuse_entry(what, "has mode=read-write of what is injected; mode=overlay makes it writable for this session");
     spec.read_only = false;
   } else if (mode == "read-only") {
     spec.read_only = true;
   } else {
-    refuse(what, "has mode=" + mode + "; it is read-only, read-write or overlay");
+    refuse_entry(what, "has mode=" + mode + "; it is read-only, read-write or overlay");
   }
 }
 
@@ -147,8 +148,8 @@ bool is_at_or_below(const std::string& path, const std::string& directory) {
 }
 
 // A directory in that of the session, for an entry and whoever uses the session.
-std::string own_directory(const session::Session& session, std::size_t entry, const char* kind) {
-  const std::string path = session.directory() + "/" + kind + "." + std::to_string(entry);
+std::string own_directory(const session::Session& session, const session::RepoPath& at, const char* kind) {
+  const std::string path = session.directory() + "/" + kind + "." + std::to_string(std::hash<std::string>{}(at.text()));
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
     throw storage::system_error(errno, std::string("create a ") + kind + " directory of the session");
   return path;
@@ -159,8 +160,8 @@ std::shared_ptr<session::EntryFileSystem> own_files(const std::string& path) {
       path, storage::HostDirectory::Options{.is_volatile = false, .durable = false}, "--mount");
 }
 
-std::shared_ptr<session::EntryFileSystem> make_scratch(const session::Session& session, std::size_t entry) {
-  const std::string path = own_directory(session, entry, "scratch");
+std::shared_ptr<session::EntryFileSystem> make_scratch(const session::Session& session, const session::RepoPath& at) {
+  const std::string path = own_directory(session, at, "scratch");
   const session::SessionOptions options = session.record().options;
   if (::geteuid() == 0 && ::lchown(path.c_str(), options.uid, options.gid) != 0)
     throw storage::system_error(errno, "give a scratch directory to the session's user");
@@ -170,9 +171,9 @@ std::shared_ptr<session::EntryFileSystem> make_scratch(const session::Session& s
 }
 
 // As it is now. What an earlier mount of the session had is gone.
-std::shared_ptr<session::EntryFileSystem> make_snapshot(const session::Session& session, std::size_t entry,
+std::shared_ptr<session::EntryFileSystem> make_snapshot(const session::Session& session, const session::RepoPath& at,
                                                         const FileDescriptor& source) {
-  const std::string path = own_directory(session, entry, "injected");
+  const std::string path = own_directory(session, at, "injected");
   storage::remove_inside(path, {});
   const FileDescriptor to(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   struct stat about {};
@@ -189,9 +190,10 @@ FileDescriptor open_source(const MountEntrySpec& spec, const std::string& what) 
   FileDescriptor source(::open(spec.directory.c_str(), O_PATH | O_CLOEXEC));
   struct stat about {};
   if (!source || ::fstat(source.get(), &about) != 0)
-    refuse(what, "cannot show '" + session::quote_path(spec.directory) + "': " + std::strerror(errno));
+    refuse_entry(what, "cannot show '" + session::quote_path(spec.directory) + "': " + std::strerror(errno));
   if (!S_ISDIR(about.st_mode) && !S_ISREG(about.st_mode))
-    refuse(what, "cannot show '" + session::quote_path(spec.directory) + "': it is neither a directory nor a file");
+    refuse_entry(what,
+                 "cannot show '" + session::quote_path(spec.directory) + "': it is neither a directory nor a file");
   return source;
 }
 
@@ -205,9 +207,9 @@ std::string path_of(const FileDescriptor& source) {
 void refuse_repository(const MountEntrySpec& spec, const std::string& real, const std::string& git_directory,
                        const std::string& what) {
   if (!is_at_or_below(real, git_directory) && !is_at_or_below(git_directory, real)) return;
-  refuse(what, "cannot show '" + session::quote_path(spec.directory) + "': the repository '" +
-                   session::quote_path(git_directory) +
-                   "' is there, and past its policies nobody is to reach it; choose a directory beside it");
+  refuse_entry(what, "cannot show '" + session::quote_path(spec.directory) + "': the repository '" +
+                         session::quote_path(git_directory) +
+                         "' is there, and past its policies nobody is to reach it; choose a directory beside it");
 }
 
 }  // namespace
@@ -215,10 +217,10 @@ void refuse_repository(const MountEntrySpec& spec, const std::string& real, cons
 MountEntrySpec parse_mount_entry(std::string_view text, std::string_view what) {
   Words words(what);
   for (const std::string& field : split_fields(text, what)) words.add(field);
-  if (!words.path) refuse(what, std::string("has no path; ") + kForm);
+  if (!words.path) refuse_entry(what, std::string("has no path; ") + kForm);
   MountEntrySpec spec;
   spec.path = session::RepoPath::parse(*words.path, what);
-  if (spec.path.is_root()) refuse(what, kNotTheRoot);
+  if (spec.path.is_root()) refuse_entry(what, kNotTheRoot);
   set_source(spec, words, what);
   spec.read_only = spec.source != Source::scratch;
   if (words.mode) set_mode(spec, *words.mode, what);
@@ -231,10 +233,10 @@ MountEntrySpec parse_injection(const std::string& text) {
   constexpr std::string_view kWhat = "--inject", kOverlay = ",mode=overlay";
   const std::size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
-    refuse(kWhat, "'" + text + "' is not of the form PATH=DIR or PATH=FILE");
+    refuse_entry(kWhat, "'" + text + "' is not of the form PATH=DIR or PATH=FILE");
   MountEntrySpec spec;
   spec.path = session::RepoPath::parse(text.substr(0, equals), kWhat);
-  if (spec.path.is_root()) refuse(kWhat, kNotTheRoot);
+  if (spec.path.is_root()) refuse_entry(kWhat, kNotTheRoot);
   spec.source = Source::snapshot;
   spec.directory = text.substr(equals + 1);
   spec.read_only = !spec.directory.ends_with(kOverlay);
@@ -280,8 +282,8 @@ std::unique_ptr<session::MountTable> make_mount_table(const std::vector<MountEnt
   for (std::size_t at = 0; at < entries.size(); ++at) {
     const MountEntrySpec& spec = entries[at].spec;
     std::shared_ptr<session::EntryFileSystem> files = entries[at].files;
-    if (spec.source == Source::scratch) files = make_scratch(session, at);
-    if (spec.source == Source::snapshot) files = make_snapshot(session, at, *entries[at].source);
+    if (spec.source == Source::scratch) files = make_scratch(session, spec.path);
+    if (spec.source == Source::snapshot) files = make_snapshot(session, spec.path, *entries[at].source);
     table.push_back({spec.path, std::move(files), spec.read_only, spec.is_volatile()});
   }
   const session::SessionRecord record = session.record();

@@ -4,6 +4,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -133,10 +134,9 @@ TEST_F(MountTableOnTheKernel, EveryChangingCallOnAReadOnlyEntryIsEacces) {
   for (const int flags : {O_WRONLY, O_RDWR, O_RDONLY | O_TRUNC, O_WRONLY | O_APPEND})
     EXPECT_EQ(EACCES, error_of_open(one, flags)) << flags;
   EXPECT_EQ(EACCES, error_of_open(fresh, O_WRONLY | O_CREAT));
-  EXPECT_EQ("python: EACCES\n",
-            shell("python3 -c \"\nimport os,errno\ntry:\n  os.setxattr('" + one +
-                  "','user.a',b'1')\nexcept OSError as e:\n  print('python:',errno.errorcode[e.errno"
-                  "])\""));
+  EXPECT_EQ("python: EACCES", shell("python3 -c \"\nimport os,errno\ntry:\n  os.setxattr('" + one +
+                                    "','user.a',b'1')\nexcept OSError as e:\n  print('python:',errno.errorcode[e.errno"
+                                    "])\""));
   EXPECT_EQ("one", read(one));
   EXPECT_EQ(before, shell("cd '" + file("host") + "' && find . -printf '%p %s %m %T@ %l\\n' | sort"));
   done({"commit", session});
@@ -169,9 +169,9 @@ TEST_F(MountTableOnTheKernel, ARunSaysWhatItWroteForGood) {
       << result.err;
   EXPECT_EQ("kept\n", read(host("kept")));
   const std::string json = read(file("result.json"));
-  EXPECT_NE(json.find("\"mounts\":[{\"hides\":false,\"mode\":\"read-write\",\"outside_transaction\":true,\"path\":\"ext"
-                      "\",\"source\":\"host:"),
-            std::string::npos)
+  EXPECT_NE(
+      json.find("\"mounts\":[{\"mode\":\"read-write\",\"hides\":false,\"outside_transaction\":true,\"path\":\"ext\""),
+      std::string::npos)
       << json;
   const ProcessResult read_only = escrow({"run", "--mount", entry("ext"), "--", "true"});
   EXPECT_EQ(read_only.err.find("outside of the session"), std::string::npos) << read_only.err;
@@ -193,8 +193,8 @@ TEST_F(MountTableOnTheKernel, ACommitHasNothingOfAnEntryAndAllThatItHides) {
   write(in_mount("new.txt"), "new");
   EXPECT_EQ("A\tnew.txt", done({"diff", session, "--name-status"}));
   done({"commit", session});
-  EXPECT_EQ("a.txt\ndir/b.txt\ndir/sub/c.txt\nnew.txt\n", git("ls-tree -r --name-only main"));
-  EXPECT_EQ("b\n", content("dir/b.txt"));
+  EXPECT_EQ("a.txt\ndir/b.txt\ndir/sub/c.txt\nnew.txt", git("ls-tree -r --name-only main"));
+  EXPECT_EQ("b", content("dir/b.txt"));
 }
 
 TEST_F(MountTableOnTheKernel, AnEntryIsNotCountedAgainstTheLimitsOfTheSession) {
@@ -202,7 +202,7 @@ TEST_F(MountTableOnTheKernel, AnEntryIsNotCountedAgainstTheLimitsOfTheSession) {
       escrow({"run", "--limit-files", "1", "--limit-staged-bytes", "100000", "--mount", "path=tmp,source=scratch", "--",
               "sh", "-c", "for i in 1 2 3 4; do head -c 200000 /dev/zero > tmp/$i || exit 9; done; echo 1 > one"});
   EXPECT_EQ(0, result.status) << result.err;
-  EXPECT_EQ("1\n", content("one"));
+  EXPECT_EQ("1", content("one"));
 }
 
 TEST_F(MountTableOnTheKernel, PoliciesJudgeEntriesByTheirPaths) {
@@ -268,8 +268,8 @@ TEST_F(MountTableOnTheKernel, AnOverlayCanBeWrittenToAndGoesWithTheSession) {
               "echo x > tools/one.txt; rm -r tools/sub; mkdir tools/new; echo y > ext/one.txt; echo z > one; "
               "cat tools/one.txt ext/one.txt one > all"});
   ASSERT_EQ(0, result.status) << result.err;
-  EXPECT_EQ("x\ny\nz\n", content("all"));
-  EXPECT_EQ("a.txt\nall\ndir/b.txt\ndir/sub/c.txt\n", git("ls-tree -r --name-only main"));
+  EXPECT_EQ("x\ny\nz", content("all"));
+  EXPECT_EQ("a.txt\nall\ndir/b.txt\ndir/sub/c.txt", git("ls-tree -r --name-only main"));
   EXPECT_EQ("one", read(host("one.txt")));
   EXPECT_EQ("two", read(host("sub/two.txt")));
   EXPECT_EQ(result.err.find("outside of the session"), std::string::npos) << result.err;
@@ -324,7 +324,7 @@ class MountTableInMode : public MountTableOnTheKernel, public testing::WithParam
 };
 INSTANTIATE_TEST_SUITE_P(Modes, MountTableInMode,
                          testing::Values("auto", "plain", "daemon", "passthrough", "writeback"),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& tested) { return std::string(tested.param); });
 
 TEST_P(MountTableInMode, WhatOthersChangeIsSeenAtTheNextOpenOrStat) {
   if (!is_possible()) GTEST_SKIP() << "this machine has no such mode";
@@ -392,9 +392,8 @@ TEST_P(MountTableInMode, ABuildInAScratchDirectoryLeavesNothing) {
                   "mkdir -p build/out/deep/er && echo x > build/out/deep/er/file && chmod 0 build/out/deep"});
   const ProcessResult result = escrow(options);
   ASSERT_EQ(0, result.status) << result.err << result.out;
-  EXPECT_EQ("1\n2\n", content("result"));
-  EXPECT_EQ("Makefile\na.txt\ndir/b.txt\ndir/sub/c.txt\none.src\nresult\ntwo.src\n",
-            git("ls-tree -r --name-only main"));
+  EXPECT_EQ("1\n2", content("result"));
+  EXPECT_EQ("Makefile\na.txt\ndir/b.txt\ndir/sub/c.txt\none.src\nresult\ntwo.src", git("ls-tree -r --name-only main"));
   EXPECT_EQ("", shell("find '" + repository_ + "/escrow/sessions' -mindepth 1"));
 }
 
@@ -499,7 +498,9 @@ TEST_F(MountTableOnTheKernel, WhatIsWrongWithAnEntryIsSaidInOneSentence) {
           {"mount", mountpoint_, "--mount", "path=x/y,source=scratch", "--mount", "path=x,source=scratch"});
   refused(2, "--opens none cannot be had with --mount",
           {"mount", mountpoint_, "--opens", "none", "--mount", entry("x")});
-  EXPECT_EQ("", done({"sessions", "--json"}));
+  EXPECT_EQ("1", shell("escrow_sessions='" + done({"sessions", "--json"}) +
+                       "'; echo \"$escrow_sessions\" | grep -o '\"session\":' | wc -l"))
+      << "only the import's";
 }
 
 TEST_F(MountTableOnTheKernel, TheWordsOfDockerAreUnderstood) {

@@ -79,7 +79,7 @@ std::vector<api::MountEntryView> mounts_of(const GlobalOptions& options, const a
   return noted_mounts(context.repository().directories().path_of(view.record.id));
 }
 
-std::vector<api::JsonObject> json_of(const std::vector<api::MountEntryView>& mounts) {
+std::vector<api::JsonObject> mounts_as_json(const std::vector<api::MountEntryView>& mounts) {
   std::vector<api::JsonObject> objects;
   for (const api::MountEntryView& mount : mounts) {
     api::JsonObject object;
@@ -98,7 +98,7 @@ int status(const GlobalOptions& options, const StatusArguments& arguments) {
     if (mounts.empty()) {
       print_line(api::to_json(view));
     } else {
-      print_line(api::JsonObject().session(view).objects("mounts", json_of(mounts)).text());
+      print_line(api::JsonObject().session(view).objects("mounts", mounts_as_json(mounts)).text());
     }
     return kExitSuccess;
   }
