@@ -137,7 +137,8 @@ TEST(RunResult, WhatIsLeftOutIsNamedByKind) {
   EXPECT_EQ(omissions_sentence({}, false), "");
   EXPECT_EQ(omissions_sentence({{"a.sock", session::OmissionKind::socket},
                                 {"b\n", session::OmissionKind::socket},
-                                {"e", session::OmissionKind::empty_directory}}),
+                                {"e", session::OmissionKind::empty_directory}},
+                               false),
             "left out of the commit: 2 socket (a.sock, \"b\\n\"); 1 empty directory (e)");
 }
 
