@@ -17,7 +17,7 @@ def content(name):
     if name == '.gitignore': return '\n'.join(random.choices(patterns, k=random.randint(1, 4))) + '\n'
     return str(random.random())
 for _ in range(60):
-    directories = [root for root, below, _ in os.walk('.') if '.git' not in root.split('/')]
+    directories = sorted(root for root, below, _ in os.walk('.') if '.git' not in root.split('/'))
     where = random.choice(directories)
     name = random.choice(names)
     path = where + '/' + name
