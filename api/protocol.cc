@@ -43,7 +43,7 @@ Json request_json(const Request& request) {
                           return Json{{"request", "status"}, {"with_changes", it.with_changes}};
                         },
                         [](const CommitRequest& it) {
-                          Json json{{"request", "commit"}};
+                          Json json{{"request", "commit"}, {"include_ignored", it.include_ignored}};
                           set_bytes(json, "message", it.message);
                           return json;
                         },
@@ -99,6 +99,12 @@ Json request_json(const Request& request) {
                           return Json{{"request", "resolve"},
                                       {"paths", strings_json(it.paths, "path")},
                                       {"how", session::name_of(it.how)}};
+                        },
+                        [](const ListFilesRequest& it) {
+                          Json json{{"request", "list_files"}, {"most_entries", it.most_entries}};
+                          set_bytes(json, "path", it.path);
+                          set_bytes(json, "after", it.after);
+                          return json;
                         },
                     },
                     request);
@@ -181,6 +187,27 @@ TrafficAnswer traffic_from(const Json& json) {
   return answer;
 }
 
+Json listing_json(const ListingAnswer& it) {
+  Json json{{"answer", "listing"}, {"whole", it.is_whole}, {"entries", Json::array()}};
+  for (const ListingAnswer::Entry& entry : it.entries) {
+    Json one{{"mode", entry.mode}, {"size", entry.size_bytes}};
+    set_bytes(one, "name", entry.name);
+    json["entries"].push_back(std::move(one));
+  }
+  return json;
+}
+
+ListingAnswer listing_from(const Json& json) {
+  ListingAnswer answer{.entries = {}, .is_whole = get_bool(json, "whole")};
+  for (const Json& entry : get_array(json, "entries")) {
+    if (!entry.is_object()) throw Error(Errc::bad_request, "the answer's \"entries\" holds something else");
+    answer.entries.push_back({.name = get_bytes(entry, "name"),
+                              .mode = static_cast<std::uint32_t>(get_count(entry, "mode")),
+                              .size_bytes = get_count(entry, "size")});
+  }
+  return answer;
+}
+
 Json error_json(const ErrorAnswer& it) {
   Json json{{"answer", "error"}, {"code", name_of(it.code)}};
   set_bytes(json, "message", it.message);
@@ -249,6 +276,7 @@ Json answer_json(const Answer& answer) {
                           return Json{{"answer", "resolve"}, {"result", resolve_json(it)}};
                         },
                         [](const ErrorAnswer& it) { return error_json(it); },
+                        [](const ListingAnswer& it) { return listing_json(it); },
                     },
                     answer);
 }
@@ -297,7 +325,9 @@ std::vector<std::string> paths_from(const Json& json) {
 Request request_from(const Json& json) {
   const std::string kind = get_bytes(json, "request");
   if (kind == "status") return StatusRequest{.with_changes = get_bool(json, "with_changes")};
-  if (kind == "commit") return CommitRequest{.message = get_bytes(json, "message")};
+  if (kind == "commit") {
+    return CommitRequest{.message = get_bytes(json, "message"), .include_ignored = get_bool(json, "include_ignored")};
+  }
   if (kind == "rollback") return RollbackRequest{.keep_result = get_bool(json, "keep_result")};
   if (kind == "update") return UpdateRequest{};
   if (kind == "diff") {
@@ -318,6 +348,11 @@ Request request_from(const Json& json) {
     return ReadFileRequest{.path = get_bytes(json, "path"),
                            .offset = get_count(json, "offset"),
                            .most_bytes = get_count(json, "most_bytes")};
+  }
+  if (kind == "list_files") {
+    return ListFilesRequest{.path = get_bytes(json, "path"),
+                            .after = get_bytes(json, "after"),
+                            .most_entries = get_count(json, "most_entries")};
   }
   if (kind == "write_file") {
     WriteFileRequest request{.path = get_bytes(json, "path"), .executable = {}};
@@ -363,6 +398,7 @@ Answer decode_answer(std::string_view text) {
                       .is_new = get_bool(json, "new")};
   }
   if (kind == "error") return error_from(json);
+  if (kind == "listing") return listing_from(json);
   throw Error(Errc::bad_request, "the host process answered with something unknown, \"" + kind + "\"");
 }
 

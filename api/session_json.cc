@@ -47,6 +47,8 @@ void set_audit(Json& json, const session::Audit& audit) {
   set_bytes(json, "image", audit.image);
   set_bytes(json, "trigger", audit.trigger);
   set_bytes(json, "trigger_id", audit.trigger_id);
+  if (!audit.author_name.empty()) set_bytes(json, "author_name", audit.author_name);
+  if (!audit.author_email.empty()) set_bytes(json, "author_email", audit.author_email);
 }
 
 session::Audit audit_from(const Json& json) {
@@ -55,7 +57,9 @@ session::Audit audit_from(const Json& json) {
           .source = get_bytes(json, "source"),
           .image = get_bytes(json, "image"),
           .trigger = get_bytes(json, "trigger"),
-          .trigger_id = get_bytes(json, "trigger_id")};
+          .trigger_id = get_bytes(json, "trigger_id"),
+          .author_name = get_bytes(json, "author_name"),
+          .author_email = get_bytes(json, "author_email")};
 }
 
 void set_options(Json& json, const session::SessionOptions& options) {
@@ -69,6 +73,7 @@ void set_options(Json& json, const session::SessionOptions& options) {
   json["run"] = options.ephemeral;
   json["keep_on_failure"] = options.keep_on_failure;
   json["excludes"] = strings_json(options.excludes, "pattern");
+  json["include_ignored"] = options.include_ignored;
   json["policies"] = strings_json(options.policies, "policy");
   json["contained_symlinks"] = options.contained_symlinks;
   json["require_approval"] = options.require_approval;
@@ -89,6 +94,7 @@ session::SessionOptions options_from(const Json& json) {
   options.ephemeral = get_bool(json, "run");
   options.keep_on_failure = get_bool(json, "keep_on_failure");
   options.excludes = strings_from(get_array(json, "excludes"), "pattern");
+  options.include_ignored = get_bool(json, "include_ignored");
   options.policies = strings_from(get_array(json, "policies"), "policy");
   options.contained_symlinks = get_bool(json, "contained_symlinks");
   options.require_approval = get_bool(json, "require_approval");

@@ -130,10 +130,23 @@ struct Session::Impl {
   }
 
   SessionResult result(const SessionRecord& of) {
+    return result(of, services.references.rule_of(of.options.branch).ignore);
+  }
+  SessionResult result(const SessionRecord& of, const IgnoreRule& ignore) {
     std::vector<Omission> left_out;
-    SessionResult now = session_result(overlay, of, held->quarantine(), left_out);
+    SessionResult now = session_result(overlay, of, ignore, held->quarantine(), left_out);
     *omitted.lock() = std::move(left_out);
     return now;
+  }
+
+  // A rollback is not held up by rules that cannot be read.
+  SessionResult result_to_keep(const SessionRecord& of) {
+    try {
+      return result(of);
+    } catch (const Error& error) {
+      if (error.code() != Errc::bad_request) throw;
+      return result(of, {.is_on = false});
+    }
   }
 
   // The gate holds calls back; a process that writes a staging file itself it cannot.
@@ -201,6 +214,7 @@ CommitOutcome Session::Impl::commit(const CommitRequest& request, const std::opt
       } else {
         require_cut(row);
         require_whole("commit", row);
+        row.options.include_ignored = row.options.include_ignored || request.include_ignored;
         what = result(row);
       }
       // A rule that came while the session was open counts too.
@@ -289,7 +303,8 @@ UpdateOutcome Session::Impl::update(const ObjectId& head, bool keeps_conflicts) 
 void Session::Impl::finish_update() {
   const SessionRecord row = copy_of_record();
   Quarantine& quarantine = held->quarantine();
-  const SessionResult now = result(row);
+  // Between two bases there is no telling what is tracked.
+  const SessionResult now = result(row, {.is_on = false});
   const TreeRoot head_tree = tree_of_commit(quarantine, row.updating_to);
   const MergeKeepingOurs merged = merge_keeping_ours(quarantine, now.base_tree, now.tree, head_tree);
   const bool fits = row.updating_keeps || merged.conflicts.empty();
@@ -377,7 +392,7 @@ void Session::rollback(Reason reason, std::optional<int> exit_code, const std::s
     how.reason = reason;
     how.exit_code = exit_code;
     how.who = who;
-    if (keep_result) how.keep = impl_->result(row);
+    if (keep_result) how.keep = impl_->result_to_keep(row);
     roll_back(impl_->services, row, impl_->hosted, how);
   });
 }
@@ -399,7 +414,8 @@ std::optional<Conflicts> Session::foreseen_conflicts() {
   const std::optional<ObjectId> head = impl_->services.references.head(row.options.branch);
   if (!head || head == row.base) return std::nullopt;
   const SessionResult now = impl_->result(row);
-  auto merged = reconcile(quarantine(), now.base_tree, now.tree, tree_of_commit(quarantine(), head));
+  const TreeRoot head_tree = tree_of_commit(quarantine(), head);
+  auto merged = merge_onto(head_tree, now, row.options.branch, impl_->services, quarantine());
   auto* const conflicts = std::get_if<Conflicts>(&merged);
   return conflicts != nullptr ? std::optional<Conflicts>(std::move(*conflicts)) : std::nullopt;
 }

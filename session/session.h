@@ -60,6 +60,7 @@ struct CommitRequest {
   Reason reason = Reason::success;
   bool by_hand = false;           // a conflict leaves the session open instead of commit_failed
   std::string who;                // for the history
+  bool include_ignored = false;   // as if the session had been opened so
 };
 
 struct Committed {

@@ -154,8 +154,9 @@ std::vector<std::string> SessionManager::recover() {
   return recover_sessions(services_, [this](const SessionRecord& record, SessionDirectory& directory) {
     Overlay overlay(overlay_options(services_.objects, record), services_.objects,
                     directory.staging(), directory.journal(), services_.clock, services_.log);
+    const IgnoreRule ignore = services_.references.rule_of(record.options.branch).ignore;
     std::vector<Omission> omitted;
-    SessionResult result = session_result(overlay, record, directory.quarantine(), omitted);
+    SessionResult result = session_result(overlay, record, ignore, directory.quarantine(), omitted);
     overlay.abandon();
     return result;
   });

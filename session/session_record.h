@@ -57,6 +57,8 @@ struct Audit {
   std::string image;
   std::string trigger;
   std::string trigger_id;
+  // Author and committer of the commit, as git has them; both empty: the principal in `committer`.
+  std::string author_name{}, author_email{};
 };
 
 // Throws Error{bad_request} naming `what` when `value` has a control character or a newline or is over 1,024 bytes.
@@ -82,6 +84,7 @@ struct SessionOptions {
   bool ephemeral = false;        // belongs to a run: when its host dies, recovery rolls it back
   bool keep_on_failure = false;  // a failed run keeps its result under refs/sessions/<id>
   std::vector<std::string> excludes;  // gitignore-style patterns of --exclude
+  bool include_ignored = false;  // what git would not add is committed, too
   std::vector<std::string> policies;  // JSON documents, as given; each can only narrow what the others allow
   bool contained_symlinks = false;    // a link that leads out of the mount cannot be read
   // Success leads to awaiting_approval, not to a commit. A rule of the branch can turn it on, nothing off.

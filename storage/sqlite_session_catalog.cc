@@ -25,8 +25,8 @@ constexpr std::string_view kColumns =
     "read_only, ephemeral, keep_on_failure, excludes, base, \"commit\", swap_from, swap_to, exit_code, message, "
     "mountpoint, last_error, conflicts, created_s, created_ns, changed_s, changed_ns, policies, contained_symlinks, "
     "require_approval, approval_expires_s, command, result, expires_s, expires_ns, reviewer, review_comment, "
-    "counts_added, counts_modified, counts_deleted, limit_bytes, limit_files, updating_to, updating_keeps, "
-    "unresolved, resumes";
+    "counts_added, counts_modified, counts_deleted, limit_bytes, limit_files, updating_to, include_ignored, "
+    "author_name, author_email, updating_keeps, unresolved, resumes";
 
 std::string sql_select(std::string_view rest) {
   return "SELECT " + std::string(kColumns) + " FROM session " + std::string(rest);
@@ -172,6 +172,8 @@ SessionRecord decode(const Database& database, const Statement::Run& row) {
   for (std::uint64_t* value : {&options.limits.staged_bytes, &options.limits.files})
     *value = static_cast<std::uint64_t>(reader.integer());
   record.updating_to = reader.optional_id();
+  options.include_ignored = reader.flag();
+  for (std::string* value : {&audit.author_name, &audit.author_email}) *value = reader.bytes();
   record.updating_keeps = reader.flag();
   record.unresolved = named([](const std::string& text) { return session::unresolved_from(split(text)); }, "conflict");
   if (const std::string resumed = reader.optional_text(); !resumed.empty())
@@ -201,6 +203,7 @@ void put_row(Statement& statement, const SessionRecord& record) {
                     record.reviewer, record.review_comment, count(&session::ChangeCounts::added),
                     count(&session::ChangeCounts::modified), count(&session::ChangeCounts::deleted),
                     options.limits.staged_bytes, options.limits.files, hex_of(record.updating_to),
+                    options.include_ignored, Bytes{audit.author_name}, Bytes{audit.author_email},
                     record.updating_keeps, Bytes{join(session::texts_of(record.unresolved))},
                     record.resumes ? std::optional(record.resumes->text()) : std::nullopt);
 }
@@ -211,7 +214,7 @@ Error no_session(const SessionId& id) {
 
 std::string sql_insert() {
   std::string sql = "INSERT INTO session (" + std::string(kColumns) + ") VALUES (?";
-  for (int i = 1; i < 50; ++i) sql += ", ?";
+  for (const char c : kColumns) sql += c == ',' ? ", ?" : "";
   return sql + ")";
 }
 

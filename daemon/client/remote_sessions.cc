@@ -63,9 +63,10 @@ class RemoteSessions final : public SessionSource {
     return api::session_from_json(client_.get(path_of(id) + "?with_changes=true")).view;
   }
 
-  api::CommitAnswer commit(const Id& id, const std::string& message) override {
+  api::CommitAnswer commit(const Id& id, const api::CommitRequest& request) override {
     api::JsonObject body;
-    if (!message.empty()) body.text("message", message);
+    if (!request.message.empty()) body.text("message", request.message);
+    if (request.include_ignored) body.flag("include_ignored", true);
     const HttpClient::Answer answer = client_.ask("POST", path_of(id) + "/commit", body.text());
     if (ServiceClient::is_refused(answer)) return refused_commit(answer, session::State::open);
     return committed(answer.body);

@@ -41,7 +41,9 @@ class LocalSessions final : public SessionSource {
   }
   Id resolve(const std::string& text) override { return recovered().sessions().resolve(text); }
   api::SessionView status(const Id& id) override { return access(id).status(true); }
-  api::CommitAnswer commit(const Id& id, const std::string& message) override { return access(id).commit(message); }
+  api::CommitAnswer commit(const Id& id, const api::CommitRequest& request) override {
+    return access(id).commit(request);
+  }
   api::RollbackAnswer rollback(const Id& id, bool keep_result) override { return access(id).rollback(keep_result); }
   api::CommitAnswer approve(const Id& id, const session::Approval& approval) override {
     session::Approval own = approval;

@@ -36,7 +36,7 @@ class SessionSource {
   virtual Id resolve(const std::string& text) = 0;
   // With what a commit would do.
   virtual api::SessionView status(const Id& id) = 0;
-  virtual api::CommitAnswer commit(const Id& id, const std::string& message) = 0;
+  virtual api::CommitAnswer commit(const Id& id, const api::CommitRequest& request) = 0;
   virtual api::RollbackAnswer rollback(const Id& id, bool keep_result) = 0;
   // By the user of this process, or whom the service takes them for.
   virtual api::CommitAnswer approve(const Id& id, const session::Approval& approval) = 0;

@@ -88,8 +88,9 @@ std::optional<session::SessionId> newest_of(const std::vector<session::SessionId
 // The files of a session that is mounted nowhere, as its mount would show them.
 struct DetachedFiles {
   DetachedFiles(session::Session& session, RepositoryContext& context)
-      : stack(session, context.repository().catalog(), context.log(), std::nullopt, {}),
+      : stack(session, context.repository().catalog(), context.log(), std::nullopt, entries, {}),
         files(stack.files(), nullptr) {}
+  const std::vector<MountEntry> entries;  // none
   SessionStack stack;
   SessionFiles files;
 };
@@ -207,7 +208,8 @@ api::Answer SessionAccess::act(session::Session& session, session::Attachment at
                                                                    .exit_code = {},
                                                                    .reason = session::Reason::success,
                                                                    .by_hand = true,
-                                                                   .who = who});
+                                                                   .who = who,
+                                                                   .include_ignored = it.include_ignored});
             return commit_answer(session, outcome);
           },
           [&](const api::RollbackRequest& it) -> api::Answer {
@@ -241,14 +243,8 @@ api::Answer SessionAccess::act(session::Session& session, session::Attachment at
             return finish_session(session, it, who, {});
           },
           [&](const api::ChangesRequest&) -> api::Answer { return changes_of(session); },
-          [&](const api::ReadFileRequest& it) -> api::Answer {
-            return read_file(DetachedFiles(session, context_).files, session, it);
-          },
-          [&](const api::WriteFileRequest& it) -> api::Answer {
-            return write_file(DetachedFiles(session, context_).files, session, it);
-          },
-          [&](const api::RemoveFileRequest& it) -> api::Answer {
-            return remove_file(DetachedFiles(session, context_).files, session, it);
+          [&](const auto& it) -> api::Answer {
+            return ask_files(DetachedFiles(session, context_).files, session, it);
           },
           [&](const api::TrafficRequest&) -> api::Answer { return api::TrafficAnswer{}; },
           [&](const api::UnmountRequest&) -> api::Answer {
@@ -297,6 +293,7 @@ api::Answer SessionAccess::answer_ended(const session::SessionManager::Listed& l
                         [&](const api::UnmountRequest&) -> api::Answer { refuse_ended(record, "unmount"); },
                         [&](const api::ChangesRequest&) -> api::Answer { refuse_ended(record, "look into"); },
                         [&](const api::ReadFileRequest&) -> api::Answer { refuse_ended(record, "look into"); },
+                        [&](const api::ListFilesRequest&) -> api::Answer { refuse_ended(record, "look into"); },
                         [&](const api::WriteFileRequest&) -> api::Answer { refuse_ended(record, "write into"); },
                         [&](const api::RemoveFileRequest&) -> api::Answer { refuse_ended(record, "write into"); },
                         [&](const api::TrafficRequest&) -> api::Answer { return api::TrafficAnswer{}; },
@@ -308,8 +305,8 @@ api::SessionView SessionAccess::status(bool with_changes) {
   return std::get<api::SessionView>(ask(api::StatusRequest{.with_changes = with_changes}));
 }
 
-api::CommitAnswer SessionAccess::commit(const std::string& message) {
-  return std::get<api::CommitAnswer>(ask(api::CommitRequest{.message = message}));
+api::CommitAnswer SessionAccess::commit(const api::CommitRequest& request) {
+  return std::get<api::CommitAnswer>(ask(request));
 }
 
 api::RollbackAnswer SessionAccess::rollback(bool keep_result) {
@@ -325,6 +322,10 @@ std::string SessionAccess::finish(const api::FinishRequest& request) {
 api::ChangesAnswer SessionAccess::changes() { return std::get<api::ChangesAnswer>(ask(api::ChangesRequest{})); }
 
 api::FileAnswer SessionAccess::file(const api::Request& request) { return std::get<api::FileAnswer>(ask(request)); }
+
+api::ListingAnswer SessionAccess::files(const api::ListFilesRequest& request) {
+  return std::get<api::ListingAnswer>(ask(request));
+}
 
 api::DiscardAnswer SessionAccess::discard(const std::vector<std::string>& paths) {
   return std::get<api::DiscardAnswer>(ask(api::DiscardRequest{.paths = paths}));

@@ -35,7 +35,7 @@ class SessionAccess {
   const session::SessionId& id() const { return id_; }
 
   api::SessionView status(bool with_changes);
-  api::CommitAnswer commit(const std::string& message);
+  api::CommitAnswer commit(const api::CommitRequest& request);
   api::RollbackAnswer rollback(bool keep_result);
   // Of a session that no run owns. What ended it before decides: then Error{wrong_state} unless that is the same.
   // Returns a warning, or nothing.
@@ -53,6 +53,7 @@ class SessionAccess {
   api::ChangesAnswer changes();
   // To read, write or remove one.
   api::FileAnswer file(const api::Request& request);
+  api::ListingAnswer files(const api::ListFilesRequest& request);
   // Returns where it was mounted; the session is detached on return. Throws Error{wrong_state} when it is not mounted.
   std::string unmount();
 

@@ -3,7 +3,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
@@ -31,10 +30,8 @@ using session::WriteGate;
 using std::chrono::milliseconds;
 
 namespace {
-
 // How long a mount that was unmounted may take to end.
-constexpr std::chrono::milliseconds kPatience{1000};
-constexpr std::chrono::milliseconds kSettleEvery{1000};
+constexpr std::chrono::milliseconds kPatience{1000}, kSettleEvery{1000};
 // For a mount that is in use, though no process seems to use it.
 constexpr std::chrono::milliseconds kPatienceForNobody{3000}, kPause{10};
 // How long calls may wait for the pages of a cut, and how often it is tried.
@@ -71,7 +68,7 @@ struct SessionHost::Impl {
         log(to),
         cache_before(repository.cache_counts()),
         event(make_event()),
-        stack(*session, repository.catalog(), log, roots(),
+        stack(*session, repository.catalog(), log, roots(), options.entries,
               options.trace ? [this](const auto& lines) { options.trace->write(session->record(), lines); }
                             : std::function<void(const std::vector<session::TracedDenial>&)>()),
         mount(std::make_unique<fuse::Mount>(stack.files(), mount_options(), log, [this] { announce(); })) {
@@ -83,6 +80,7 @@ struct SessionHost::Impl {
           return handle(request, peer.speaks_for.empty() ? principal_of(peer.uid) : peer.speaks_for, send_part);
         },
         log);
+    note_mounts(session->directory(), stack.mounts());
     session->set_mountpoint(options.mount.mountpoint);
   }
 
@@ -98,6 +96,7 @@ struct SessionHost::Impl {
     mount.reset();
     if (ended) return;
     try {
+      note_mounts(session->directory(), {});
       session->set_mountpoint("");
     } catch (const Error& error) {
       log.write(LogLevel::warning, std::string("the session stays marked as mounted: ") + error.what());
@@ -110,10 +109,11 @@ struct SessionHost::Impl {
     return {options.visible_root.empty() ? host : options.visible_root, host, session->record().options.prefix.text()};
   }
 
-  fuse::MountOptions mount_options() const {
+  fuse::MountOptions mount_options() {
     fuse::MountOptions result = options.mount;
     result.source = "escrow:" + session->id().text();
-    result.paths_of = [&overlay = session->overlay()](session::NodeId node) { return overlay.names(node).paths; };
+    result.paths_of = [this](session::NodeId node) { return stack.names(node).paths; };
+    result.is_volatile = stack.volatile_nodes();
     if (const session::AccessPolicy* policy = stack.policy()) {
       result.cache_listings = !policy->can_deny(session::Action::list);
       result.cache_links = !policy->can_deny(session::Action::read);
@@ -130,7 +130,7 @@ struct SessionHost::Impl {
 
   // The kernel's dirty pages reach the session, if there is a way to the mount. False: not all of them in time.
   bool bring_in_pages(milliseconds patience = fuse::HelperProcess::kForEver) {
-    return !mount->is_mounted() || mount->flush(session->overlay().held_files(), patience) != fuse::Flushed::late;
+    return !mount->is_mounted() || mount->flush(stack.held_files(), patience) != fuse::Flushed::late;
   }
 
   bool writes_back() const { return options.mount.io.data == fuse::Data::writeback && mount->is_mounted(); }
@@ -350,8 +350,8 @@ struct SessionHost::Impl {
       const session::CommitOutcome outcome = session->commit({.message = message_of(*session, request.message),
                                                               .exit_code = {},
                                                               .reason = session::Reason::success,
-                                                              .by_hand = true,
-                                                              .who = who});
+                                                              .by_hand = true, .who = who,
+                                                              .include_ignored = request.include_ignored});
       api::CommitAnswer answer = commit_answer(*session, outcome);
       if (std::holds_alternative<session::Conflicts>(outcome)) {
         session->gate().move_to(before);
@@ -492,9 +492,8 @@ struct SessionHost::Impl {
   }
 
   api::IoView io() const {
-    return {.opens = fuse::name_of(options.mount.io.opens),
-            .data = fuse::name_of(options.mount.io.data),
-            .reason = options.io_reason};
+    const fuse::IoMode mode = options.mount.io;
+    return {.opens = fuse::name_of(mode.opens), .data = fuse::name_of(mode.data), .reason = options.io_reason};
   }
 
   api::Answer status(const api::StatusRequest& request) {
@@ -518,9 +517,7 @@ struct SessionHost::Impl {
             [&](const api::UnmountRequest&) { return unmount(); },
             [&](const api::FinishRequest& it) { return finish(it, who); },
             [&](const api::ChangesRequest&) { return changes(); },
-            [&](const api::ReadFileRequest& it) -> api::Answer { return read_file(session_files(), *session, it); },
-            [&](const api::WriteFileRequest& it) -> api::Answer { return write_file(session_files(), *session, it); },
-            [&](const api::RemoveFileRequest& it) -> api::Answer { return remove_file(session_files(), *session, it); },
+            [&](const auto& it) -> api::Answer { return ask_files(session_files(), *session, it); },
             [&](const api::TrafficRequest&) -> api::Answer { return traffic(); },
         },
         request);
@@ -552,6 +549,7 @@ fuse::Mount& SessionHost::mount() { return *impl_->mount; }
 session::FileSystem& SessionHost::files() { return impl_->stack.files(); }
 api::IoView SessionHost::io() const { return impl_->io(); }
 api::TrafficAnswer SessionHost::traffic() const { return impl_->traffic(); }
+std::vector<api::MountEntryView> SessionHost::mounts() { return impl_->stack.mounts(); }
 int SessionHost::event_fd() const { return impl_->event.get(); }
 bool SessionHost::has_ended() const { return impl_->verbs.lock()->ended; }
 bool SessionHost::is_mounted() const { return impl_->mount->is_mounted(); }

@@ -222,6 +222,7 @@ const char* changing_verb_of(const api::Request& request) {
                         [](const api::UnmountRequest&) -> const char* { return nullptr; },
                         [](const api::ChangesRequest&) -> const char* { return nullptr; },
                         [](const api::ReadFileRequest&) -> const char* { return nullptr; },
+                        [](const api::ListFilesRequest&) -> const char* { return nullptr; },
                         // The caller notes a series of these once.
                         [](const api::WriteFileRequest&) -> const char* { return nullptr; },
                         [](const api::RemoveFileRequest&) -> const char* { return nullptr; },

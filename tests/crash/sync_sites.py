@@ -59,6 +59,8 @@ SITES = {
     'session/session.cc: overlay.flush(true)': (['update'], [LIST]),
     'session/session.cc: impl_->overlay.flush(true)': (['discard'], [LIST]),
     'session/session.cc: impl_->overlay.flush(true) (2)': (['resolve'], [LIST]),
+    'session/single_file.cc: files_->sync_file(file_)': (
+        Exempt('a copy that goes with the session'), Exempt('as its error')),
     'storage/blob_cache.cc: ::fdatasync(fd.get())': ([REPOSITORY], [REPOSITORY]),
     'storage/durable_file.cc: ::fsync(fd.get())': (['init'], [LIST]),
     'storage/durable_file.cc: sync_directory(parent_of(path))': (['init'], [LIST]),
@@ -72,6 +74,12 @@ SITES = {
     'storage/file_staging_area.cc: names_.sync() (2)': ([STAGING], [STAGING]),
     'storage/file_staging_area.cc: names_.sync() (3)': ([STAGING], [STAGING, 'order of fsync']),
     'storage/file_staging_area.cc: ::syncfs(directory)': ([STAGING], [STAGING]),
+    'storage/host_directory_bytes.cc: ::fsync(file(node, false)->descriptor.get())': (
+        Open('of a host directory in a mount table'), Open('as its error')),
+    'storage/host_directory_bytes.cc: sync_directory(*named_in)': (
+        Open('of a host directory in a mount table'), Open('as its error')),
+    'storage/host_directory_bytes.cc: ::fsync(opened.get())': (
+        Open('of a host directory in a mount table'), Open('as its error')),
     'storage/fold_packs.cc: sync_directory(path_ + "/pack")': ([REPOSITORY], [REPOSITORY]),
     'storage/git_references.cc: sync_directory(git_directory + "/" + parent_of(name))': (['commit'], [LIST]),
     'storage/git_references.cc: sync_names_above(parent_of(name))': ([REPOSITORY], [REPOSITORY]),

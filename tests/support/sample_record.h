@@ -29,7 +29,10 @@ inline session::SessionRecord sample_record(const session::SessionId& id) {
   record.options.read_only = true;
   record.options.ephemeral = true;
   record.options.keep_on_failure = true;
+  record.options.audit.author_name = "Alice \xff";
+  record.options.audit.author_email = "alice@example.org";
   record.options.excludes = {"*.tmp", "!keep.tmp"};
+  record.options.include_ignored = true;
   record.options.policies = {R"({"default": "allow"})", R"({"default": "deny"})"};
   record.options.contained_symlinks = true;
   record.options.require_approval = true;
@@ -54,7 +57,9 @@ inline std::string describe(const session::SessionRecord& record) {
   for (const std::string& pattern : options.excludes) out << " '" << pattern << "'";
   for (const std::string& policy : options.policies) out << " policy '" << policy << "'";
   for (const std::string& argument : options.command) out << " argument '" << argument << "'";
-  out << ' ' << options.contained_symlinks << options.require_approval << " for " << options.approval_expires_s;
+  out << " by " << audit.author_name << " <" << audit.author_email << ">";
+  out << ' ' << options.include_ignored << options.contained_symlinks << options.require_approval << " for "
+      << options.approval_expires_s;
   if (record.expires) out << " expires " << record.expires->seconds << '.' << record.expires->nanoseconds;
   if (record.counts)
     out << " counts " << record.counts->added << ',' << record.counts->modified << ',' << record.counts->deleted;

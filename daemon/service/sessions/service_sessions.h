@@ -18,6 +18,7 @@
 #include "api/resources.h"
 #include "daemon/host/repository_upkeep.h"
 #include "daemon/host/session_request.h"
+#include "daemon/import/import_filter.h"
 #include "daemon/service/caller.h"
 #include "daemon/service/service_repositories.h"
 #include "daemon/service/service_time.h"
@@ -92,6 +93,8 @@ class ServiceSessions {
   // At most `most_bytes` from `offset`. Of a session that awaits approval: its sealed result.
   FilePart read_file(const Caller& caller, const std::string& id, const std::string& path, Side side,
                      std::uint64_t offset, std::size_t most_bytes);
+  // A directory's names in their order; an empty path is the session's root.
+  api::ListingAnswer list_files(const Caller& caller, const std::string& id, const api::ListFilesRequest& request);
   struct Written {
     api::FileResource file;
     bool is_new = false;
@@ -115,8 +118,8 @@ class ServiceSessions {
 
   // Puts what is to be imported into the quarantine: of a directory of the machine not the repository, should it be
   // inside.
-  using ReadTree =
-      std::function<session::BuiltTree(session::Quarantine& quarantine, const std::string& repository_directory)>;
+  using ReadTree = std::function<session::BuiltTree(
+      session::Quarantine& quarantine, const std::string& repository_directory, ImportFilter filter)>;
   // One commit that makes the branch (or the opening's prefix of it) what is read (service_imports.cc). A branch that
   // does not exist is created. Throws Problem{conflict} with the paths and the session, whose result is kept. When
   // reading throws there is no session. With a request key that a committed import had: that one.
@@ -135,7 +138,7 @@ class ServiceSessions {
   };
   api::SessionResource finish(const Caller& caller, const std::string& id, const FinishRequest& ending);
   // Throws Problem{conflict} with the paths; the session stays open.
-  api::SessionResource commit(const Caller& caller, const std::string& id, const std::string& message);
+  api::SessionResource commit(const Caller& caller, const std::string& id, const api::CommitRequest& wanted);
   api::SessionResource rollback(const Caller& caller, const std::string& id, bool keep_result);
 
   // By a reviewer, of a session that awaits approval; `approval.review.reviewer` is filled in. Throws
@@ -196,15 +199,17 @@ class ServiceSessions {
   std::optional<bool> has_record(const storage::ServiceStore::SessionFacts& facts);
   api::SessionResource open_new(const Caller& caller, const ServiceRepositories::Entry& repository,
                                 const OpenRequest& opening);
-  api::SessionResource commit_now(const Found& found, const Caller& caller, const std::string& message);
+  api::SessionResource commit_now(const Found& found, const Caller& caller, const api::CommitRequest& wanted);
   void end(const Found& found, const Caller& caller, const FinishRequest& ending, std::string& warning);
   // In the session's history: who changes it does that first.
   void remark(const Found& found, const Caller& caller, const std::string& what);
   session::RepoPath inside(const Found& found, const std::string& path) const;
   FilePart read_committed(const Found& found, const session::RepoPath& path, Side side, std::uint64_t offset,
                           std::size_t most_bytes);
+  api::ListingAnswer list_committed(const Found& found, const api::ListFilesRequest& request);
   // As its host has them, or of a detached session.
-  api::FileAnswer ask_for_file(const Found& found, const Caller& caller, const api::Request& request);
+  template <typename Ask>
+  auto ask_for_file(const Found& found, const Caller& caller, Ask ask);
   api::FileAnswer change_file(const Found& found, const Caller& caller, const api::Request& change);
 
   const EscrowdConfig& config_;  // constant references; self-locking, as what follows
