@@ -17,7 +17,7 @@ constexpr std::uint64_t kSpotRange = 1, kFirstEntryRange = 2;
 constexpr std::uint64_t kSpotCookies = std::uint64_t{1} << 62;
 constexpr std::uint32_t kTypeBits = 0170000, kDirectoryBits = 0040000;
 
-bool is_a_directory(const Attributes& attributes) { return (attributes.mode & kTypeBits) == kDirectoryBits; }
+bool is_directory_node(const Attributes& attributes) { return (attributes.mode & kTypeBits) == kDirectoryBits; }
 
 [[noreturn]] void refuse_busy(const std::string& path) {
   throw Error(Errc::busy, "'" + path + "' is in the mount table: it can be neither removed nor renamed nor replaced");
@@ -122,7 +122,7 @@ std::optional<std::size_t> MountTable::spot_at(NodeId directory, std::string_vie
 std::optional<Attributes> MountTable::in_repository(std::size_t spot) {
   if (spot == 0) return Inner::attributes(kRootNode);
   const std::optional<Attributes> parent = in_repository(spots_[spot].parent);
-  if (!parent || !is_a_directory(*parent)) return std::nullopt;
+  if (!parent || !is_directory_node(*parent)) return std::nullopt;
   return Inner::own_lookup(parent->node, spots_[spot].name);
 }
 
@@ -133,7 +133,7 @@ Attributes MountTable::spot_attributes(std::size_t spot) {
     return shown(at, files_of(at).attributes(kRootNode));
   }
   const std::optional<Attributes> found = in_repository(spot);
-  if (found && is_a_directory(*found)) {
+  if (found && is_directory_node(*found)) {
     if (spot != 0) known_.lock()->insert_or_assign(found->node, spot);
     return *found;
   }

@@ -24,7 +24,6 @@ namespace escrow::daemon {
 
 using session::Errc;
 using session::Error;
-using Source = MountEntrySpec::Source;
 
 namespace {
 
@@ -110,13 +109,13 @@ void set_source(MountEntrySpec& spec, const Words& words, std::string_view what)
   if (type.empty() && !words.source) refuse_entry(what, std::string("has no source; ") + kForm);
   const std::string source = words.source.value_or("scratch");
   if (!is_bind && source == "scratch") {
-    spec.source = Source::scratch;
+    spec.source = MountEntrySpec::Source::scratch;
     return;
   }
   const bool is_injected = !is_bind && source.starts_with(kInject);
   if (!is_bind && !is_injected && !source.starts_with(kHost))
     refuse_entry(what, "has the source '" + source + "', which is none of host:DIR, inject:DIR and scratch");
-  if (is_injected) spec.source = Source::snapshot;
+  if (is_injected) spec.source = MountEntrySpec::Source::snapshot;
   spec.directory = is_injected                 ? source.substr(kInject.size())
                    : source.starts_with(kHost) ? source.substr(kHost.size())
                                                : source;
@@ -127,12 +126,12 @@ void set_source(MountEntrySpec& spec, const Words& words, std::string_view what)
 
 void set_mode(MountEntrySpec& spec, const std::string& mode, std::string_view what) {
   if (mode == "overlay") {
-    if (spec.source == Source::scratch)
+    if (spec.source == MountEntrySpec::Source::scratch)
       refuse_entry(what, "has mode=overlay of a scratch directory, which has nothing below");
-    spec.source = Source::snapshot;
+    spec.source = MountEntrySpec::Source::snapshot;
     spec.read_only = false;
   } else if (mode == "read-write") {
-    if (spec.source == Source::snapshot)
+    if (spec.source == MountEntrySpec::Source::snapshot)
       refuse_entry(what, "has mode=read-write of what is injected; mode=overlay makes it writable for this session");
     spec.read_only = false;
   } else if (mode == "read-only") {
@@ -197,7 +196,7 @@ FileDescriptor open_source(const MountEntrySpec& spec, const std::string& what) 
   return source;
 }
 
-std::string path_of(const FileDescriptor& source) {
+std::string path_of_source(const FileDescriptor& source) {
   std::array<char, PATH_MAX> path;
   const ssize_t size = ::readlink(("/proc/self/fd/" + std::to_string(source.get())).c_str(), path.data(), path.size());
   if (size < 0) throw storage::system_error(errno, "find the path of what is injected");
@@ -222,7 +221,7 @@ MountEntrySpec parse_mount_entry(std::string_view text, std::string_view what) {
   spec.path = session::RepoPath::parse(*words.path, what);
   if (spec.path.is_root()) refuse_entry(what, kNotTheRoot);
   set_source(spec, words, what);
-  spec.read_only = spec.source != Source::scratch;
+  spec.read_only = spec.source != MountEntrySpec::Source::scratch;
   if (words.mode) set_mode(spec, *words.mode, what);
   return spec;
 }
@@ -237,7 +236,7 @@ MountEntrySpec parse_injection(const std::string& text) {
   MountEntrySpec spec;
   spec.path = session::RepoPath::parse(text.substr(0, equals), kWhat);
   if (spec.path.is_root()) refuse_entry(kWhat, kNotTheRoot);
-  spec.source = Source::snapshot;
+  spec.source = MountEntrySpec::Source::snapshot;
   spec.directory = text.substr(equals + 1);
   spec.read_only = !spec.directory.ends_with(kOverlay);
   if (!spec.read_only) spec.directory.resize(spec.directory.size() - kOverlay.size());
@@ -262,13 +261,13 @@ std::vector<MountEntry> open_mount_entries(const std::vector<MountEntrySpec>& sp
   for (const MountEntrySpec& spec : specs) {
     MountEntry entry{.spec = spec};
     const std::string what = "--mount " + session::quote_path(spec.path.text());
-    if (spec.source == Source::host_directory) {
+    if (spec.source == MountEntrySpec::Source::host_directory) {
       auto files = std::make_shared<storage::HostDirectory>(spec.directory, storage::HostDirectory::Options{}, what);
       refuse_repository(spec, files->host_path(), git_directory, what);
       entry.files = std::move(files);
-    } else if (spec.source == Source::snapshot) {
+    } else if (spec.source == MountEntrySpec::Source::snapshot) {
       entry.source = std::make_shared<const FileDescriptor>(open_source(spec, what));
-      refuse_repository(spec, path_of(*entry.source), git_directory, what);
+      refuse_repository(spec, path_of_source(*entry.source), git_directory, what);
     }
     entries.push_back(std::move(entry));
   }
@@ -282,8 +281,8 @@ std::unique_ptr<session::MountTable> make_mount_table(const std::vector<MountEnt
   for (std::size_t at = 0; at < entries.size(); ++at) {
     const MountEntrySpec& spec = entries[at].spec;
     std::shared_ptr<session::EntryFileSystem> files = entries[at].files;
-    if (spec.source == Source::scratch) files = make_scratch(session, spec.path);
-    if (spec.source == Source::snapshot) files = make_snapshot(session, spec.path, *entries[at].source);
+    if (spec.source == MountEntrySpec::Source::scratch) files = make_scratch(session, spec.path);
+    if (spec.source == MountEntrySpec::Source::snapshot) files = make_snapshot(session, spec.path, *entries[at].source);
     table.push_back({spec.path, std::move(files), spec.read_only, spec.is_volatile()});
   }
   const session::SessionRecord record = session.record();
@@ -331,7 +330,8 @@ std::vector<api::MountEntryView> views_of(const std::vector<MountEntry>& entries
   std::vector<api::MountEntryView> views;
   for (std::size_t at = 0; at < entries.size(); ++at) {
     const MountEntrySpec& spec = entries[at].spec;
-    const bool is_host = spec.source == Source::host_directory, is_copy = spec.source == Source::snapshot;
+    const bool is_host = spec.source == MountEntrySpec::Source::host_directory,
+               is_copy = spec.source == MountEntrySpec::Source::snapshot;
     views.push_back({.path = spec.path.text(),
                      .source = is_host   ? "host:" + spec.directory
                                : is_copy ? "inject:" + spec.directory
