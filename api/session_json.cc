@@ -40,25 +40,6 @@ session::ChangeCounts counts_from(const Json& json) {
           .deleted = get_count(json, "deleted")};
 }
 
-Json strings_json(const std::vector<std::string>& values, const std::string& name) {
-  Json array = Json::array();
-  for (const std::string& value : values) {
-    Json entry = Json::object();
-    set_bytes(entry, name, value);
-    array.push_back(std::move(entry));
-  }
-  return array;
-}
-
-std::vector<std::string> strings_from(const Json& array, const std::string& name) {
-  std::vector<std::string> values;
-  for (const Json& entry : array) {
-    if (!entry.is_object()) throw Error(Errc::bad_request, "the answer's list of \"" + name + "\" is malformed");
-    values.push_back(get_bytes(entry, name));
-  }
-  return values;
-}
-
 void set_audit(Json& json, const session::Audit& audit) {
   set_bytes(json, "committer", audit.committer);
   set_bytes(json, "issuer", audit.issuer);
@@ -125,6 +106,52 @@ session::SessionOptions options_from(const Json& json) {
   return options;
 }
 
+Json version_json(const session::Version& version) {
+  if (version.mode == 0) return nullptr;
+  return Json{{"mode", version.mode}, {"id", version.id.hex()}};
+}
+
+session::Version version_from(const Json& json, const std::string& name) {
+  const auto found = json.find(name);
+  if (found == json.end() || found->is_null()) return {};
+  if (!found->is_object()) throw Error(Errc::bad_request, "the answer's \"" + name + "\" is no version of a path");
+  return {.mode = static_cast<std::uint32_t>(get_count(*found, "mode")),
+          .id = get_id(*found, "id").value_or(session::ObjectId())};
+}
+
+Json unresolved_json(const std::vector<session::Unresolved>& paths) {
+  Json array = Json::array();
+  for (const session::Unresolved& one : paths) {
+    Json entry = Json::object();
+    set_bytes(entry, "path", one.path);
+    entry["base"] = version_json(one.base);
+    entry["mine"] = version_json(one.mine);
+    entry["theirs"] = version_json(one.theirs);
+    array.push_back(std::move(entry));
+  }
+  return array;
+}
+
+std::vector<session::Unresolved> unresolved_from(const Json& array) {
+  std::vector<session::Unresolved> paths;
+  for (const Json& entry : array) {
+    if (!entry.is_object()) throw Error(Errc::bad_request, "the answer's list of unresolved paths is malformed");
+    paths.push_back({.path = get_bytes(entry, "path"),
+                     .base = version_from(entry, "base"),
+                     .mine = version_from(entry, "mine"),
+                     .theirs = version_from(entry, "theirs")});
+  }
+  return paths;
+}
+
+std::optional<session::SessionId> session_from(const Json& json, const std::string& name) {
+  const std::string text = get_bytes(json, name);
+  if (text.empty()) return std::nullopt;
+  std::optional<session::SessionId> id = session::SessionId::parse(text);
+  if (!id) throw Error(Errc::bad_request, "the answer's \"" + name + "\" is not a session id");
+  return id;
+}
+
 session::SessionRecord record_from(const Json& json) {
   std::optional<session::SessionId> id = session::SessionId::parse(get_bytes(json, "session"));
   if (!id) throw Error(Errc::bad_request, "the answer's \"session\" is not a session id");
@@ -141,6 +168,8 @@ session::SessionRecord record_from(const Json& json) {
                                 .mountpoint = get_bytes(json, "mountpoint"),
                                 .last_error = get_bytes(json, "last_error"),
                                 .conflicts = strings_from(get_array(json, "conflicts"), "path"),
+                                .unresolved = unresolved_from(get_array(json, "unresolved")),
+                                .resumes = session_from(json, "resumes"),
                                 .result = get_id(json, "result"),
                                 .expires = std::nullopt,
                                 .reviewer = get_bytes(json, "reviewer"),
@@ -158,6 +187,25 @@ session::SessionRecord record_from(const Json& json) {
 }
 
 }  // namespace
+
+Json strings_json(const std::vector<std::string>& values, const std::string& name) {
+  Json array = Json::array();
+  for (const std::string& value : values) {
+    Json entry = Json::object();
+    set_bytes(entry, name, value);
+    array.push_back(std::move(entry));
+  }
+  return array;
+}
+
+std::vector<std::string> strings_from(const Json& array, const std::string& name) {
+  std::vector<std::string> values;
+  for (const Json& entry : array) {
+    if (!entry.is_object()) throw Error(Errc::bad_request, "the answer's list of \"" + name + "\" is malformed");
+    values.push_back(get_bytes(entry, name));
+  }
+  return values;
+}
 
 Json conflicts_json(const std::vector<session::Conflict>& conflicts) {
   Json array = Json::array();
@@ -218,6 +266,9 @@ Json view_json(const SessionView& view) {
   set_bytes(json, "mountpoint", record.mountpoint);
   set_bytes(json, "last_error", record.last_error);
   json["conflicts"] = strings_json(record.conflicts, "path");
+  json["unresolved"] = unresolved_json(record.unresolved);
+  json["resumes"] = record.resumes ? Json(record.resumes->text()) : Json(nullptr);
+  if (view.resumed_as) json["resumed_as"] = view.resumed_as->text();
   set_id(json, "result", record.result);
   json["expires"] = record.expires ? Json(to_text(*record.expires)) : Json(nullptr);
   set_bytes(json, "reviewer", record.reviewer);
@@ -243,7 +294,8 @@ SessionView view_from(const Json& json) {
                    .usage = std::nullopt,
                    .omitted = omissions_from(get_array(json, "omitted")),
                    .io = std::nullopt,
-                   .denials = std::nullopt};
+                   .denials = std::nullopt,
+                   .resumed_as = session_from(json, "resumed_as")};
   if (const auto io = json.find("io"); io != json.end() && io->is_object()) {
     view.io = {.opens = get_bytes(*io, "opens"), .data = get_bytes(*io, "data"), .reason = get_bytes(*io, "reason")};
   }
@@ -313,6 +365,18 @@ UpdateAnswer update_from(const Json& json) {
   return {.base = get_id(json, "base"),
           .merged = get_count(json, "merged"),
           .conflicts = conflicts_from(get_array(json, "conflicts"))};
+}
+
+Json resolve_json(const ResolveAnswer& answer) {
+  return Json{{"settled", strings_json(answer.settled, "path")},
+              {"unresolved", unresolved_json(answer.left)},
+              {"merged", answer.merged}};
+}
+
+ResolveAnswer resolve_from(const Json& json) {
+  return {.settled = strings_from(get_array(json, "settled"), "path"),
+          .left = unresolved_from(get_array(json, "unresolved")),
+          .merged = get_count(json, "merged")};
 }
 
 }  // namespace escrow::api

@@ -50,8 +50,8 @@ std::size_t character_at(std::string_view text, std::size_t at) {
   const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
   const unsigned first = byte(at);
   if (first < 0x80) return is_control(text[at]) ? 0 : 1;
-  const std::size_t size = first >= 0xc2 && first < 0xe0 ? 2 : first >= 0xe0 && first < 0xf0 ? 3 : first >= 0xf0 ? 4 : 0;
-  if (size == 0 || first > 0xf4) return 0;
+  if (first < 0xc2 || first > 0xf4) return 0;
+  const std::size_t size = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
   for (std::size_t i = 1; i < size; ++i)
     if ((byte(at + i) & 0xc0) != 0x80) return 0;
   const unsigned second = byte(at + 1);

@@ -3,6 +3,7 @@
 #include "session/commit.h"
 #include "session/error.h"
 #include "session/recovery.h"
+#include "session/resume.h"
 #include "session/session_tree.h"
 
 namespace escrow::session {
@@ -55,6 +56,10 @@ std::unique_ptr<Session> SessionManager::open(SessionOptions options, bool creat
     throw;
   }
   return std::make_unique<Session>(services_, std::move(record), std::move(held));
+}
+
+std::unique_ptr<Session> SessionManager::resume(const SessionId& older, const std::string& who) {
+  return resume_session(services_, older, who);
 }
 
 SessionManager::Taken SessionManager::take(const SessionId& id, const char* verb) {

@@ -1,5 +1,6 @@
 #include "storage/branch_rules.h"
 
+#include <array>
 #include <fstream>
 #include <optional>
 
@@ -43,6 +44,16 @@ class Configuration {
     int parsed = 0;
     if (value && git_config_parse_bool(&parsed, value->c_str()) != 0) refuse(name, *value, "it must be true or false");
     return value && parsed != 0;
+  }
+
+  // The first of the choices where none was made.
+  std::string choice(const std::string& branch, const std::string& key,
+                     const std::array<const char*, 2>& choices) const {
+    std::string name;
+    const std::string value = text(branch, key, name).value_or(choices[0]);
+    for (const char* one : choices)
+      if (value == one) return value;
+    refuse(name, value, std::string("it must be ") + choices[0] + " or " + choices[1]);
   }
 
   std::optional<std::chrono::seconds> duration(const std::string& branch, const std::string& key) const {
@@ -96,6 +107,7 @@ session::BranchRule read_branch_rule(const std::string& git_directory, const std
   if (expires) rule.approval_expires_s = expires->count();
   rule.ignore.is_on = configuration.ignores(branch);
   if (rule.ignore.is_on) rule.ignore.exclude_file = exclude_file(git_directory + "/info/exclude");
+  rule.merges_text = configuration.choice(branch, "merge", {"path", "text"}) == "text";
   return rule;
 }
 

@@ -3,6 +3,7 @@
 //
 //   [escrow]            requireApproval = true, approvalExpires = 7d: for every branch; auditRetention = 90d
 //                       ignore = git (the default): commits leave out what git would not add; none: they do not
+//                       merge = path, or text: whether files that both sides changed are merged line by line
 //   [escrow "BRANCH"]   the same but auditRetention for one branch, before what [escrow] says
 //
 // info/exclude (gitignore(5)) is read with it. Only the repository's files are read, not a user's. Thread-safe. Throws

@@ -45,6 +45,16 @@ class SessionSource {
   virtual api::UpdateAnswer update(const Id& id) = 0;
   // Back to what the base has. Throws Error{not_found} for a path that neither has, before anything is changed.
   virtual api::DiscardAnswer discard(const Id& id, const std::vector<std::string>& paths) = 0;
+  // Settles paths that both the session and others changed; without paths it lists them. Throws Error{not_found} for a
+  // path where nothing conflicts, before anything is changed.
+  virtual api::ResolveAnswer settle(const Id& id, const std::vector<std::string>& paths, session::Settle how) = 0;
+  // A new session, mounted nowhere, with the result of one that failed or waits.
+  struct Resumed {
+    session::SessionRecord record;
+    session::ChangeCounts counts;
+    std::vector<Id> earlier;  // sessions that were opened with the same result before
+  };
+  virtual Resumed resume(const Id& id) = 0;
   // Returns what the commit would leave out.
   virtual std::vector<session::Omission> diff(const Id& id, api::DiffFormat format,
                                               const std::function<void(std::string_view)>& out) = 0;

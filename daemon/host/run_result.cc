@@ -183,11 +183,12 @@ std::string summary_of(const RunSummary& run) {
   const session::SessionRecord& record = *run.result.record;
   const std::string name = "session " + record.id.text();
   const std::string kept = "; its result is kept as refs/sessions/" + record.id.text();
+  const std::string resumed_with = "; `escrow resume " + record.id.text() + "` opens a session with it on the new head";
   switch (record.state) {
     case State::committed:
       return name + committed_sentence(record, run);
     case State::commit_failed:
-      return name + " was not committed: " + conflicts_sentence(run) + kept;
+      return name + " was not committed: " + conflicts_sentence(run) + kept + resumed_with;
     case State::awaiting_approval:
       return name + " (" + human_counts(run.result.counts) + ") " +
              awaiting_words(record.id, *record.result, record.expires);

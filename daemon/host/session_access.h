@@ -42,6 +42,8 @@ class SessionAccess {
   std::string finish(const api::FinishRequest& request);
   api::DiscardAnswer discard(const std::vector<std::string>& paths);
   api::UpdateAnswer update();
+  // Without paths it lists what there is to settle.
+  api::ResolveAnswer settle(const std::vector<std::string>& paths, session::Settle how);
   // Of a session that awaits approval. Waits, as everything here, for another process to let go of it.
   api::CommitAnswer approve(const session::Approval& approval);
   api::RollbackAnswer reject(const session::Review& review, session::Reason reason);

@@ -38,6 +38,10 @@ inline session::SessionRecord sample_record(const session::SessionId& id) {
   record.options.require_approval = true;
   record.options.approval_expires_s = 3600;
   record.options.command = {"sh", "-c", "echo \xff"};
+  const session::Version there{0100644, session::ObjectId(bytes)};
+  record.unresolved = {{"a/b\nc", there, {}, {0100755, session::ObjectId(bytes)}}, {"\xfe", {}, there, there}};
+  record.updating_keeps = true;
+  record.resumes = session::SessionId::parse("0123456789abcdef");
   return record;
 }
 
@@ -65,6 +69,8 @@ inline std::string describe(const session::SessionRecord& record) {
   out << " exit " << (record.exit_code ? std::to_string(*record.exit_code) : "-") << " message '" << record.message
       << "' at '" << record.mountpoint << "' error '" << record.last_error << "' conflicts";
   for (const std::string& path : record.conflicts) out << " '" << path << "'";
+  for (const std::string& text : session::texts_of(record.unresolved)) out << " unresolved '" << text << "'";
+  out << " resumes " << (record.resumes ? record.resumes->text() : "-");
   out << " created " << record.created.seconds << '.' << record.created.nanoseconds << " changed "
       << record.changed.seconds << '.' << record.changed.nanoseconds;
   return out.str();

@@ -21,8 +21,8 @@ int report(const GlobalOptions& options, const api::CommitAnswer& answer, const 
   if (!answer.warning.empty()) tell("escrow: " + answer.warning);
   if (!answer.conflicts.empty()) {
     tell("Both the session and the branch changed:\n" + conflict_lines(answer.conflicts) + "Session " + id +
-         " was not committed and stays open: `escrow discard " + id +
-         " PATH...` gives up the session's side of a path, then commit again.");
+         " was not committed and stays open: `escrow resolve " + id +
+         " PATH... --mine|--theirs|--merged` settles each, then commit again.");
     return kExitConflict;
   }
   if (answer.result) {

@@ -76,7 +76,7 @@ int report(const GlobalOptions& options, const ImportArguments& arguments, const
 Imported import_here(const GlobalOptions& options, const ImportArguments& arguments) {
   RepositoryContext context(options);
   context.recover();
-  session::SessionOptions opened = session_options(arguments.session, context.repository().references(), "import");
+  session::SessionOptions opened = session_options(arguments.session, context.references(), "import");
   set_local_author(opened, arguments.session, context.repository().git_directory());
   opened.ephemeral = true;
   const std::unique_ptr<session::Session> session = context.sessions().open(opened, true);

@@ -52,6 +52,7 @@ struct RunArguments {
   SessionRequest session;  // of what is given, when the command runs
   std::string trace, mountpoint, timeout, grace, result, message;
   std::vector<std::string> environment;
+  MountEntryTexts mounts;
   bool keep_on_failure = false, git = false;
   std::uint64_t retries = 0;
   std::string retry_backoff;
@@ -115,6 +116,7 @@ SessionRun::Settings Run::settings() const {
   };
   settings.create_branch = session.branch.empty();
   settings.view = session;
+  settings.mounts = parse_mount_entries(arguments_.mounts);
   settings.trace = arguments_.trace;
   settings.mountpoint = arguments_.mountpoint;
   settings.command = arguments_.command;
@@ -195,6 +197,7 @@ int Run::report(api::RunResult& result) const {
   if (const std::string omitted = omissions_sentence(result.omitted, options_.verbose); !omitted.empty()) {
     say(omitted);
   }
+  if (const std::string outside = outside_sentence(result.mounts); !outside.empty()) say(outside);
   if (!arguments_.result.empty()) {
     try {
       write_result(arguments_.result, result);
@@ -264,6 +267,7 @@ void register_run(CLI::App& app, const GlobalOptions& options, Action& chosen) {
   CLI::Option* image = command->get_option("--image");
   image->description("Run the command in a container of this image; recorded by its digest")
       ->check([](const std::string& name) { return name.empty() ? "it is empty; name the image" : ""; });
+  add_mount_entries_options(*command, arguments->mounts);
   add_trace_option(*command, arguments->trace);
   command
       ->add_option("--mountpoint", arguments->mountpoint,
@@ -326,8 +330,8 @@ void register_run(CLI::App& app, const GlobalOptions& options, Action& chosen) {
   command->callback([&options, &chosen, command, arguments] {
     arguments->command = words_as_given(options.arguments, arguments->command);
     arguments->of_this_machine =
-        given_options(*command, {"--issuer", "--git", "--retry", "--retry-backoff", "--image", "--runtime", "--pull",
-                                 "--runtime-arg"});
+        given_options(*command, {"--issuer", "--mount", "--inject", "--git", "--retry", "--retry-backoff", "--image",
+                                 "--runtime", "--pull", "--runtime-arg"});
     chosen = [&options, arguments] { return Run(options, *arguments).execute(); };
   });
 }
