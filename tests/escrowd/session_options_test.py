@@ -248,7 +248,7 @@ def WhatGitIgnoresIsLeftOutUnlessAskedFor(start):
         expect_equal('of the session', (view['omitted'], view['include_ignored'], 'b.o' in tree()), ([], True, True))
         view = commit({}, {'include_ignored': True, 'message': 'all'}, 'c.o')
         expect_equal('of the commit', (view['omitted'], 'c.o' in tree()), ([], True))
-        view = commit({}, None, 'b.o')
+        view = commit({}, None, 'b.o', 'd.c')
         expect_equal('what is tracked', (view['omitted'], service.git('show', 'main:b.o')), ([], 'new'))
         service.post('/v1/sessions', {'repository': 'data', 'include_ignored': 'yes'}).expect(400, 'invalid_value')
         name = run(service, shell('touch r.o r.c'))
