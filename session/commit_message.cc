@@ -45,12 +45,34 @@ constexpr std::size_t kLongestSubject_bytes = 72;
 
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
+// Of the character that begins there; 0: no UTF-8 does.
+std::size_t utf8_length_at(const std::string& text, std::size_t at) {
+  const auto first = static_cast<unsigned char>(text[at]);
+  if (first < 0x80) return 1;
+  const std::size_t length = first >= 0xf0 && first < 0xf5 ? 4 : first >= 0xe0 && first < 0xf0 ? 3
+                             : first >= 0xc2 && first < 0xe0 ? 2 : 0;
+  if (length == 0 || at + length > text.size()) return 0;
+  for (std::size_t next = at + 1; next < at + length; ++next)
+    if ((static_cast<unsigned char>(text[next]) & 0xc0) != 0x80) return 0;
+  return length;
+}
+
+// Names of files are bytes, messages are text.
+void replace_what_is_no_text(std::string& word) {
+  std::replace_if(word.begin(), word.end(), is_control, ' ');
+  for (std::size_t at = 0; at < word.size();) {
+    const std::size_t length = utf8_length_at(word, at);
+    if (length == 0) word[at] = '?';
+    at += length == 0 ? 1 : length;
+  }
+}
+
 // "run: make -j4", in one line.
 std::string subject_of(const std::vector<std::string>& command) {
   std::string subject = "run:";
   for (std::string word : command) {
     const bool is_plain = !word.empty() && word.find_first_of(" \t\n\r'\"") == std::string::npos;
-    std::replace_if(word.begin(), word.end(), is_control, ' ');
+    replace_what_is_no_text(word);
     subject += is_plain ? ' ' + word : " '" + word + '\'';
     if (subject.size() > kLongestSubject_bytes) break;
   }
