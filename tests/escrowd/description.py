@@ -159,7 +159,9 @@ class Description:
                       self.paths[path].get('parameters', []) + operation.get('parameters', []) if one['in'] == 'query'}
         for name, text in given:
             expect(name in parameters, f'{target}: "{name}" of the query is not described')
-            self.validate(value_of(text, parameters[name]), parameters[name])
+            # Of an array each member is a parameter of that name.
+            schema = parameters[name].get('items', parameters[name])
+            self.validate(value_of(text, schema), schema)
         if body is not None:
             expect('requestBody' in operation, f'{target}: a body is not described')
             self.validate(body, operation['requestBody']['content']['application/json']['schema'])
