@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "api/http_server_impl.h"
+#include "api/refusal.h"
 
 namespace escrow::api {
 
@@ -42,6 +43,16 @@ struct Connection::Sending {
   bool has_failed = false;
 };
 
+std::string Connection::who() const {
+  if (!principal_.empty()) return principal_;
+  return door_.is_remote ? "a stranger at " + peer_name_ : "uid " + peer_name_;
+}
+
+// On a worker: nothing of the request changes before it is answered.
+void Connection::note(HttpResponse& response) const {
+  note_refusal(response, head_.method, head_.target, who(), server_.log);
+}
+
 void Connection::answer(HttpReply reply) {
   if (Poll* poll = std::get_if<Poll>(&reply)) return wait_for(std::move(*poll));
   if (Stream* stream = std::get_if<Stream>(&reply)) return begin_stream(std::move(*stream));
@@ -57,6 +68,7 @@ void Connection::wait_for(Poll poll) {
     asio::post(connection.server_.workers, [self = std::move(self), poll = std::move(poll),
                                             is_last = connection.server_.draining]() mutable {
       std::optional<HttpResponse> response = poll(is_last);
+      if (response) self->note(*response);
       HttpReply reply = response ? HttpReply(*std::move(response)) : HttpReply(std::move(poll));
       asio::io_context& io = self->server_.io;
       asio::post(io, [self = std::move(self), reply = std::move(reply)]() mutable {

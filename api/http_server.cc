@@ -26,6 +26,7 @@ HttpServer::Impl::Impl(const Options& given, Handler to, session::Log& log_to)
                        ? listen_on_given(io, options.given_socket, options.socket, options.group)
                        : listen_on_unix(io, options.socket, options.group),
                    asio::steady_timer(io)});
+  for (std::size_t group = 0; group < options.apart.size(); ++group) apart.emplace_back(1);
   for (Door& door : doors) accept(door);
   thread = std::thread([this] { io.run(); });
 }
@@ -37,9 +38,20 @@ HttpServer::Impl::~Impl() {
     all_closed.wait(held.lock(), [&] { return held->draining && held->count == 0; });
   }
   workers.join();
+  for (asio::thread_pool& group : apart) group.join();
   io.stop();
   thread.join();
   if (options.given_socket < 0) ::unlink(options.socket.c_str());
+}
+
+asio::thread_pool& HttpServer::Impl::workers_for(std::string_view target) {
+  const std::string_view path = target.substr(0, target.find('?'));
+  auto group = apart.begin();
+  for (const std::vector<std::string>& paths : options.apart) {
+    if (std::ranges::find(paths, path) != paths.end()) return *group;
+    ++group;
+  }
+  return workers;
 }
 
 void HttpServer::Impl::closed(Connection* connection) {

@@ -158,6 +158,7 @@ struct ServiceStore::Connection {
   Database database;
   Statement read_repositories{database, "SELECT name, path FROM repository ORDER BY name"};
   Statement add_repository{database, "INSERT INTO repository (name, path, registered_by) VALUES (?, ?, ?)"};
+  Statement remove_repository{database, "DELETE FROM repository WHERE name = ?"};
   Statement add_session{database,
                         "INSERT INTO session (id, repository, owner, external_id, request_key, message, mountpoint, "
                         "labels) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"};
@@ -241,6 +242,10 @@ bool ServiceStore::add_repository(const Registration& repository, const std::str
     connection.add_repository.execute(repository.name, Bytes{repository.path}, who);
   });
   return true;
+}
+
+void ServiceStore::remove_repository(const std::string& name) {
+  writes_.run(connection_, [&](Connection& connection) { connection.remove_repository.execute(name); });
 }
 
 void ServiceStore::add_session(const SessionFacts& facts, const std::optional<Terms>& terms) {

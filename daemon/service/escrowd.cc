@@ -63,8 +63,11 @@ FileDescriptor lock_state(const std::string& directory) {
   return lock;
 }
 
-api::HttpServer::Options server_options(const EscrowdConfig& config, int given_socket) {
+api::HttpServer::Options server_options(const EscrowdConfig& config, int given_socket, api::Metrics& metrics) {
   api::HttpServer::Options options;
+  // Whoever supervises the service learns how it is while all its threads are busy; metrics ask each mount's host.
+  options.apart = {{"/v1/health", "/v1/ready"}, {"/metrics"}};
+  options.on_refusal = [&metrics](unsigned status) { metrics.add_request("", "", status, 0); };
   options.socket = config.socket;
   options.given_socket = given_socket;
   options.group = config.socket_group;
@@ -132,7 +135,7 @@ Escrowd::Escrowd(const EscrowdConfig& config)
     volumes_ = std::make_unique<VolumePlugin>(config_, repositories_, sessions_, store_, *log_);
   }
   server_ = std::make_unique<api::HttpServer>(
-      server_options(config_, given_socket_),
+      server_options(config_, given_socket_, metrics_),
       [this](const api::HttpRequest& request) { return router_.answer(request); }, *log_);
 }
 

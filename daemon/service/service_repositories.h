@@ -43,6 +43,10 @@ class ServiceRepositories {
   Added add(const std::string& name, const std::string& path, const std::string& who,
             const std::optional<std::string>& branch_to_make = std::nullopt);
 
+  // Nothing in it is changed; what it was is returned. Throws Problem{no_repository}, and Problem{wrong_state} while
+  // sessions are open in it and when it is one of the configuration's.
+  Entry remove(const std::string& name);
+
   struct Session {
     Entry repository;
     session::SessionRecord record;
@@ -50,7 +54,8 @@ class ServiceRepositories {
   // By its whole id; nullopt: in no repository.
   std::optional<Session> find_session(const std::string& id);
 
-  // Sessions whose hosts died, or that nobody approved in time, reach a legal state. A failure is logged.
+  // Sessions whose hosts died, or that nobody approved in time, reach a legal state, and what could not be opened is
+  // tried again. A failure is logged.
   void recover() noexcept;
   // The packs that many commits left become one; little work where there are few. A failure is logged.
   void tidy() noexcept;
@@ -59,7 +64,8 @@ class ServiceRepositories {
   Entry open(const std::string& name, const std::string& path) const;
   bool make(const std::string& path, const std::string& branch) const;
 
-  storage::ServiceStore& store_;  // constant references, self-locking
+  const EscrowdConfig& config_;   // constant references, self-locking
+  storage::ServiceStore& store_;
   const AllowedRoots& roots_;
   session::Log& log_;
   const bool verbose_;

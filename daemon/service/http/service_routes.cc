@@ -50,14 +50,20 @@ HttpReply health(const ServiceParts&, Call& call) {
   return ok(api::JsonObject().text("status", "ok").text() + "\n");
 }
 
+// One repository that is missing is no reason to send nobody here any more.
 HttpReply ready(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
-  std::string failed;
-  for (const auto& entry : parts.repositories.list()) {
-    if (!entry.context) failed += (failed.empty() ? "" : ", ") + entry.name;
+  std::vector<std::string> failed;
+  const auto entries = parts.repositories.list();
+  for (const auto& entry : entries) {
+    if (!entry.context) failed.push_back(entry.name);
   }
-  if (!failed.empty()) throw Problem(ProblemCode::unavailable, "these repositories cannot be used: " + failed);
-  return ok(api::JsonObject().text("status", "ready").text() + "\n");
+  if (!failed.empty() && failed.size() == entries.size()) {
+    std::string names;
+    for (const std::string& name : failed) names += (names.empty() ? "" : ", ") + name;
+    throw Problem(ProblemCode::unavailable, "no repository can be used: " + names);
+  }
+  return ok(api::JsonObject().text("status", "ready").texts("unusable", failed).text() + "\n");
 }
 
 HttpReply metrics(const ServiceParts& parts, Call& call) {
@@ -127,6 +133,15 @@ HttpReply add_repository(const ServiceParts& parts, Call& call) {
   if (registering.create) resource.is_made = added.is_made;
   const std::string body = api::to_json(resource);
   return added.is_new ? created(body, "/v1/repositories/" + registering.name) : ok(body);
+}
+
+HttpReply remove_repository(const ServiceParts& parts, Call& call) {
+  call.query.refuse_others();
+  check_operator(parts.config, caller(parts, call), "unregister");
+  auto removed = parts.repositories.remove(call.parameters[0]);
+  removed.context.reset();
+  parts.events.follow_repositories();
+  return ok(api::to_json(repository_resource(removed)));
 }
 
 HttpReply branches(const ServiceParts& parts, Call& call) {
@@ -337,6 +352,7 @@ void add_service_routes(api::Router& router, const ServiceParts& parts) {
   get("/v1/events", follow_events);
   get("/v1/repositories", list_repositories);
   post("/v1/repositories", add_repository);
+  router.add("DELETE", "/v1/repositories/{repository}", bound(remove_repository));
   get("/v1/repositories/{repository}/branches", branches);
   get("/v1/repositories/{repository}/log", log);
   post("/v1/sessions", open_session);

@@ -35,7 +35,7 @@ class ServiceEvents {
                 session::Log& messages);
   ~ServiceEvents();
 
-  // A repository that was just registered is followed from here on.
+  // A repository that was just registered is followed from here on, one that was unregistered no more.
   void follow_repositories();
 
   struct Wanted {
