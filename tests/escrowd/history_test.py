@@ -3,8 +3,8 @@
 import os
 import subprocess
 
-from ended_sessions import add_ended_sessions, add_service_facts
 from service import expect, expect_equal, main
+from ended_sessions import add_ended_sessions, add_service_facts  # beside expectations.py, which service.py finds
 
 # The catalog has 20 MB then, and the service's database as many.
 MANY = 20_000
