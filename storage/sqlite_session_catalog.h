@@ -1,6 +1,6 @@
 // The session catalog in <state>/catalog.db: WAL, synchronous=FULL, with a history of every transition.
 //
-// Thread-safe (one connection behind a lock, and one for lists and counts, which so wait for no writer) and safe between
+// Thread-safe (one connection behind a lock, and one for lists and counts, which wait for no writer) and safe between
 // processes. Opened in the process that uses it: a
 // connection must not cross a fork(2). Throws Error{no_space}, {damaged_repository}, {newer_state}, {busy} (another
 // process kept the database for 10 s).

@@ -108,7 +108,8 @@ void ServiceEvents::follow_repositories() {
   auto shared = shared_.lock();
   const std::vector<Entry> repositories = repositories_.list();
   std::erase_if(shared->followed, [&](const auto& one) {
-    const bool is_there = std::ranges::any_of(repositories, [&](const Entry& entry) { return entry.name == one.first; });
+    const bool is_there =
+        std::ranges::any_of(repositories, [&](const Entry& entry) { return entry.name == one.first; });
     if (!is_there) shared->watch.remove(one.first);
     return !is_there;
   });
