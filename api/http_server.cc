@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "api/http_server_impl.h"
@@ -121,5 +122,21 @@ HttpServer::HttpServer(const Options& options, Handler handler, session::Log& lo
     : impl_(std::make_unique<Impl>(options, std::move(handler), log)) {}
 
 HttpServer::~HttpServer() = default;
+
+void HttpServer::change(const Options& options) {
+  std::shared_ptr<asio::ssl::context> renewed;
+  if (impl_->options.tcp.certificate.empty() == options.tcp.certificate.empty() && !options.tcp.certificate.empty()) {
+    renewed = std::make_shared<asio::ssl::context>(tls_context(options.tcp.certificate, options.tcp.key));
+  }
+  asio::post(impl_->io, [impl = impl_.get(), options, renewed = std::move(renewed)] {
+    impl->options.max_body_bytes = options.max_body_bytes;
+    impl->options.max_content_bytes = options.max_content_bytes;
+    impl->options.max_connections = options.max_connections;
+    impl->options.idle_timeout = options.idle_timeout;
+    impl->options.request_timeout = options.request_timeout;
+    // A connection holds what it needs of the one it came with (SSL_new(3)).
+    if (renewed) impl->tls.emplace(std::move(*renewed));
+  });
+}
 
 }  // namespace escrow::api

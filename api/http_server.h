@@ -63,6 +63,10 @@ class HttpServer {
   // removes the socket if it made it.
   ~HttpServer();
 
+  // From the next request on the limits and times of `options`, from the next connection on its certificate; nothing
+  // else of it counts. Throws Error{bad_request} for files that cannot be used, and then changes nothing.
+  void change(const Options& options);
+
   struct Impl;  // of its .cc files alone
 
  private:

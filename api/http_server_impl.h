@@ -56,7 +56,7 @@ struct HttpServer::Impl {
   void closed(Connection* connection);
   boost::asio::thread_pool& workers_for(std::string_view target);
 
-  const Options options;  // constant, as the next two
+  Options options;  // its limits and times are of the thread of the bytes; the rest is constant, as the next two
   const Handler handler;
   session::Log& log;
   boost::asio::io_context io{1};  // self-locking

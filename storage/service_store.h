@@ -34,6 +34,8 @@ class ServiceStore {
   std::vector<Registration> repositories() const;
   // Throws Error{exists} when the name stands for another path, or the path has another name. False: it was there.
   bool add_repository(const Registration& repository, const std::string& who);
+  // Throws as add_repository() does for the first of them that contradicts what is known, and adds none.
+  void check_repositories(const std::vector<Registration>& repositories) const;
   // What is known of its sessions stays.
   void remove_repository(const std::string& name);
 

@@ -158,6 +158,22 @@ void check_config(const EscrowdConfig& config) {
   AllowedRoots(config.source_roots, "source_roots");
 }
 
+std::vector<std::string> fixed_members_that_differ(const EscrowdConfig& one, const EscrowdConfig& other) {
+  std::vector<std::string> names;
+  const auto compare = [&](const char* name, const auto& mine, const auto& theirs) {
+    if (mine != theirs) names.emplace_back(name);
+  };
+  compare("socket", one.socket, other.socket);
+  compare("socket_group", one.socket_group, other.socket_group);
+  compare("listen", one.listen, other.listen);
+  compare("tls_certificate", one.tls_certificate.empty(), other.tls_certificate.empty());
+  compare("state_directory", one.state_directory, other.state_directory);
+  compare("stop_grace_ms", one.stop_grace_ms, other.stop_grace_ms);
+  compare("volume_plugin", one.volume_plugin, other.volume_plugin);
+  compare("verbose", one.verbose, other.verbose);
+  return names;
+}
+
 std::optional<EscrowdInvocation> parse_escrowd_arguments(int argc, char** argv, int& exit_status) {
   CLI::App app("Serves Escrow's sessions to orchestrators: HTTP with JSON on a Unix socket or over TLS", "escrowd");
   std::string file, socket, state, plugin;
@@ -172,6 +188,7 @@ std::optional<EscrowdInvocation> parse_escrowd_arguments(int argc, char** argv, 
   app.add_flag("--check-config", invocation.check_only, "Say what is wrong with the configuration, and leave");
   app.add_flag("--make-token", make_token, "Print a new token for a client, and its hash for \"tokens\", and leave");
   app.add_flag("--verbose", verbose, "Log everything");
+  app.add_subcommand("reload", "Have the service that runs read its configuration again")->fallthrough();
   app.set_version_flag("--version", std::string("escrowd ") + ESCROW_VERSION);
   try {
     app.parse(argc, argv);
@@ -179,6 +196,7 @@ std::optional<EscrowdInvocation> parse_escrowd_arguments(int argc, char** argv, 
     exit_status = app.exit(error) == 0 ? kExitSuccess : kExitUsage;
     return std::nullopt;
   }
+  invocation.reload = app.got_subcommand("reload");
   if (make_token) {
     exit_status = print_new_token();
     return std::nullopt;

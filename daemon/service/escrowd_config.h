@@ -4,11 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/process/containment.h"
+#include "session/synchronized.h"
 
 namespace escrow::daemon {
 
@@ -17,6 +20,7 @@ struct VolumePluginConfig {
   std::string socket = "/run/docker/plugins/escrow.sock";
   std::vector<std::string> runtimes = {"unix:///run/docker.sock", "unix:///run/podman/podman.sock"};
   std::uint64_t lost_after_ms = 60'000;  // after which a container of which nobody knows how it ended is given up
+  friend bool operator==(const VolumePluginConfig&, const VolumePluginConfig&) = default;
 };
 
 struct EscrowdConfig {
@@ -50,9 +54,24 @@ struct EscrowdConfig {
   bool verbose = false;
 };
 
+// The configuration as it is now: a reload replaces it whole. Thread-safe.
+class LiveConfig {
+ public:
+  explicit LiveConfig(EscrowdConfig config) : now_(std::make_shared<const EscrowdConfig>(std::move(config))) {}
+
+  std::shared_ptr<const EscrowdConfig> now() const { return *now_.lock(); }
+  // For one expression.
+  std::shared_ptr<const EscrowdConfig> operator->() const { return now(); }
+  void replace(EscrowdConfig config) { *now_.lock() = std::make_shared<const EscrowdConfig>(std::move(config)); }
+
+ private:
+  session::Synchronized<std::shared_ptr<const EscrowdConfig>> now_;  // self-locking
+};
+
 struct EscrowdInvocation {
   EscrowdConfig config;
   bool check_only = false;  // --check-config
+  bool reload = false;      // "reload": of the service that runs
 };
 
 // nullopt: what was asked for (--help, --version, --make-token) is printed already, or the command line is wrong and
@@ -62,6 +81,9 @@ std::optional<EscrowdInvocation> parse_escrowd_arguments(int argc, char** argv, 
 // A repository's name is part of URLs and of log lines.
 bool is_repository_name(const std::string& name);
 inline constexpr const char* kRepositoryNames = "1 to 64 letters, digits, '-', '_' or '.', the first of them no '.'";
+
+// The members that differ and that a service takes at its start alone.
+std::vector<std::string> fixed_members_that_differ(const EscrowdConfig& one, const EscrowdConfig& other);
 
 // Throws Error{bad_request} naming the member: a path that is not absolute, a principal that is none,
 // a TCP address that would send tokens in the clear.

@@ -14,6 +14,8 @@ using session::LogLevel;
 
 namespace {
 
+constexpr const char* kByConfiguration = "configuration";
+
 void check_name(const std::string& name) {
   if (is_repository_name(name)) return;
   throw Problem(ProblemCode::invalid_value, std::string("\"name\" is not ") + kRepositoryNames, {{"field", "name"}});
@@ -21,11 +23,16 @@ void check_name(const std::string& name) {
 
 }  // namespace
 
-ServiceRepositories::ServiceRepositories(const EscrowdConfig& config, storage::ServiceStore& store,
+ServiceRepositories::ServiceRepositories(const LiveConfig& config, storage::ServiceStore& store,
                                          const AllowedRoots& roots, session::Log& log)
-    : config_(config), store_(store), roots_(roots), log_(log), verbose_(config.verbose) {
-  for (const auto& [name, path] : config.repositories) store_.add_repository({name, path}, "configuration");
+    : config_(config), store_(store), roots_(roots), log_(log), verbose_(config->verbose) {
+  add_configured(*config.now());
+}
+
+void ServiceRepositories::add_configured(const EscrowdConfig& config) {
+  for (const auto& [name, path] : config.repositories) store_.add_repository({name, path}, kByConfiguration);
   for (const auto& [name, path] : store_.repositories()) {
+    if (entries_.lock()->contains(name)) continue;
     Entry entry{.name = name, .path = path, .context = nullptr, .error = {}};
     try {
       entry = open(name, path);
@@ -127,7 +134,7 @@ ServiceRepositories::Entry ServiceRepositories::remove(const std::string& name) 
   const auto refuse = [&](const std::string& why) {
     throw Problem(ProblemCode::wrong_state, "the repository '" + name + "' cannot be unregistered: " + why);
   };
-  if (config_.repositories.contains(name)) refuse("it is one of \"repositories\" of the configuration");
+  if (config_->repositories.contains(name)) refuse("it is one of \"repositories\" of the configuration");
   const auto refuse_open = [&](const Entry& entry) {
     if (!entry.context) return;
     const std::vector<session::SessionRecord> open = entry.context->repository().catalog().unended();

@@ -28,7 +28,7 @@ class ServiceRepositories {
   // Opens and recovers every repository that was registered; what cannot be opened is logged and tried again when it is
   // asked for. All must outlive this.
   // Those of the configuration are registered before: throws Error{exists} where they contradict what is known.
-  ServiceRepositories(const EscrowdConfig& config, storage::ServiceStore& store, const AllowedRoots& roots,
+  ServiceRepositories(const LiveConfig& config, storage::ServiceStore& store, const AllowedRoots& roots,
                       session::Log& log);
 
   std::vector<Entry> list();
@@ -47,6 +47,10 @@ class ServiceRepositories {
   // sessions are open in it and when it is one of the configuration's.
   Entry remove(const std::string& name);
 
+  // Those of a configuration that are not served yet are from here on. What cannot be opened is logged. Throws
+  // Error{exists} before anything is changed, as the constructor does.
+  void add_configured(const EscrowdConfig& config);
+
   struct Session {
     Entry repository;
     session::SessionRecord record;
@@ -64,7 +68,7 @@ class ServiceRepositories {
   Entry open(const std::string& name, const std::string& path) const;
   bool make(const std::string& path, const std::string& branch) const;
 
-  const EscrowdConfig& config_;   // constant references, self-locking
+  const LiveConfig& config_;   // constant references, self-locking
   storage::ServiceStore& store_;
   const AllowedRoots& roots_;
   session::Log& log_;

@@ -94,6 +94,15 @@ HttpReply follow_events(const ServiceParts& parts, Call& call) {
   return parts.events.stream(caller(parts, call), wanted);
 }
 
+HttpReply reload(const ServiceParts& parts, Call& call) {
+  call.query.refuse_others();
+  read_nothing(call.request);
+  const Caller who = caller(parts, call);
+  // Who could send it a signal may ask, too.
+  if (!who.has_our_rights) check_operator(parts.config, who, "reload the configuration of the service and of its");
+  return ok(api::JsonObject().texts("at_next_start", parts.reload()).text() + "\n");
+}
+
 // ---- Repositories.
 
 api::RepositoryResource repository_resource(const ServiceRepositories::Entry& entry) {
@@ -114,7 +123,8 @@ std::string place_of(const ServiceParts& parts, const std::string& name) {
   for (const auto& entry : parts.repositories.list()) {
     if (entry.name == name) return entry.path;
   }
-  if (!parts.config.repository_roots.empty()) return parts.config.repository_roots.front() + "/" + name + ".git";
+  const std::shared_ptr<const EscrowdConfig> config = parts.config.now();
+  if (!config->repository_roots.empty()) return config->repository_roots.front() + "/" + name + ".git";
   throw Problem(ProblemCode::forbidden, "the configuration of this service has no repository_roots, so there is no "
                                         "place for repositories; add one", {{"field", "path"}});
 }
@@ -320,7 +330,7 @@ HttpReply reject_session(const ServiceParts& parts, Call& call) {
 
 }  // namespace
 
-HttpResponse accepted(const EscrowdConfig& config, ServiceSessions& sessions, const Call& call) noexcept {
+HttpResponse accepted(const LiveConfig& config, ServiceSessions& sessions, const Call& call) noexcept {
   try {
     const std::string& id = call.parameters.at(0);
     const Caller who = caller_of(config, call.request);
@@ -350,6 +360,7 @@ void add_service_routes(api::Router& router, const ServiceParts& parts) {
   get("/v1/version", version);
   get("/metrics", metrics);
   get("/v1/events", follow_events);
+  post("/v1/reload", reload);
   get("/v1/repositories", list_repositories);
   post("/v1/repositories", add_repository);
   router.add("DELETE", "/v1/repositories/{repository}", bound(remove_repository));

@@ -41,9 +41,10 @@ bool has(const std::vector<std::string>& principals, const std::string& principa
 }
 
 // Granted by name: being an operator is not enough to become another user of the machine.
-bool is_granted(const EscrowdConfig& config, const std::string& principal, const std::string& committer) {
-  const auto granted = config.run_as.find(principal);
-  return granted != config.run_as.end() && has(granted->second, committer);
+bool is_granted(const LiveConfig& live, const std::string& principal, const std::string& committer) {
+  const std::shared_ptr<const EscrowdConfig> config = live.now();
+  const auto granted = config->run_as.find(principal);
+  return granted != config->run_as.end() && has(granted->second, committer);
 }
 
 [[noreturn]] void forbid(const std::string& field, const std::string& why) {
@@ -52,15 +53,15 @@ bool is_granted(const EscrowdConfig& config, const std::string& principal, const
 
 }  // namespace
 
-ServiceRuns::ServiceRuns(const EscrowdConfig& config, ServiceRepositories& repositories, ServiceSessions& sessions,
+ServiceRuns::ServiceRuns(const LiveConfig& config, ServiceRepositories& repositories, ServiceSessions& sessions,
                          storage::ServiceStore& store, session::Clock& clock)
     : config_(config),
       repositories_(repositories),
       sessions_(sessions),
       facts_(store),
       clock_(clock),
-      directory_(config.state_directory + "/runs"),
-      store_(config.state_directory + "/runs.db") {
+      directory_(config->state_directory + "/runs"),
+      store_(config->state_directory + "/runs.db") {
   if (::mkdir(directory_.c_str(), 0700) == 0 || errno == EEXIST) return;
   throw Error(Errc::unavailable, "cannot make the directory " + directory_ + ": " + std::strerror(errno));
 }
@@ -167,12 +168,12 @@ ServiceRuns::User ServiceRuns::user_of(const Caller& caller, const std::string& 
 
 void ServiceRuns::check_grants(const Caller& caller, const RunRequest& ordering) const {
   if (!ordering.confined && !caller.is_operator) forbid("confined", "only operators may run commands unconfined");
-  const bool may_use_network = caller.is_operator || has(config_.host_network, caller.principal);
+  const bool may_use_network = caller.is_operator || has(config_->host_network, caller.principal);
   if (ordering.network && !may_use_network) {
     forbid("network", caller.principal + " has no grant to the machine's network (host_network)");
   }
-  if (ordering.max_processes > config_.max_processes && !caller.is_operator) {
-    forbid("max_processes", "only operators' runs may have more than " + std::to_string(config_.max_processes) +
+  if (ordering.max_processes > config_->max_processes && !caller.is_operator) {
+    forbid("max_processes", "only operators' runs may have more than " + std::to_string(config_->max_processes) +
                                 " processes at once (max_processes)");
   }
 }
@@ -182,7 +183,7 @@ RunOrder ServiceRuns::order_of(const RunRequest& ordering, const Run& run, const
   RunOrder order{.id = run.id};
   order.groups = user.groups;
   order.repository = repository.path;
-  order.verbose = config_.verbose;
+  order.verbose = config_->verbose;
   order.session = granted;
   order.command = ordering.command;
   order.directory = directory_of(run.id);
@@ -203,7 +204,7 @@ RunOrder ServiceRuns::order_of(const RunRequest& ordering, const Run& run, const
 // Of those that have ended the oldest go when there are too many. What has ended is noted, so that it is not looked at
 // each time.
 void ServiceRuns::make_room(const std::string& owner) {
-  if (config_.max_runs == 0) {
+  if (config_->max_runs == 0) {
     throw Problem(ProblemCode::forbidden, "this service has no runs: max_runs of its configuration is 0");
   }
   std::size_t running = 0;
@@ -214,11 +215,11 @@ void ServiceRuns::make_room(const std::string& owner) {
       ++running;
     }
   }
-  if (running >= config_.max_runs) {
+  if (running >= config_->max_runs) {
     throw Problem(ProblemCode::unavailable, owner + " has " + std::to_string(running) +
                                                 " runs already, and may have no more at once (max_runs)");
   }
-  for (const SessionId& id : store_.ended_of(owner, config_.keep_runs)) drop(id);
+  for (const SessionId& id : store_.ended_of(owner, config_->keep_runs)) drop(id);
 }
 
 // Noted before anything of it exists: a run that is there is never without an owner.
@@ -281,8 +282,8 @@ api::RunResource ServiceRuns::start(const Caller& caller, const RunRequest& orde
                 .mountpoint = ordering.mountpoint,
                 .timeout_ms = ordering.timeout_ms,
                 .memory_bytes = ordering.memory_bytes,
-                .max_processes = ordering.max_processes.value_or(config_.max_processes),
-                .output_bytes = config_.max_output_bytes,
+                .max_processes = ordering.max_processes.value_or(config_->max_processes),
+                .output_bytes = config_->max_output_bytes,
                 .confined = ordering.confined,
                 .network = ordering.network,
                 .created = clock_.now()};

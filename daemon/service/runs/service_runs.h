@@ -23,7 +23,7 @@ namespace escrow::daemon {
 class ServiceRuns {
  public:
   // All must outlive this.
-  ServiceRuns(const EscrowdConfig& config, ServiceRepositories& repositories, ServiceSessions& sessions,
+  ServiceRuns(const LiveConfig& config, ServiceRepositories& repositories, ServiceSessions& sessions,
               storage::ServiceStore& store, session::Clock& clock);
 
   struct RunRequest {
@@ -126,7 +126,7 @@ class ServiceRuns {
   api::RunResource resource(const Caller& caller, const Found& found);
   std::string directory_of(const session::SessionId& id) const;
 
-  const EscrowdConfig& config_;  // constant references; self-locking, as what follows
+  const LiveConfig& config_;  // constant references; self-locking, as what follows
   ServiceRepositories& repositories_;
   ServiceSessions& sessions_;
   storage::ServiceStore& facts_;

@@ -57,7 +57,7 @@ ServiceSessions::SessionTryLock::~SessionTryLock() {
   if (is_taken_) sessions_.busy_.lock()->erase(id_);
 }
 
-ServiceSessions::ServiceSessions(const EscrowdConfig& config, ServiceRepositories& repositories, SessionHosts& hosts,
+ServiceSessions::ServiceSessions(const LiveConfig& config, ServiceRepositories& repositories, SessionHosts& hosts,
                                  storage::ServiceStore& store, api::Metrics& metrics, session::Clock& clock,
                                  ServiceTime& time)
     : config_(config),

@@ -33,7 +33,7 @@ namespace escrow::daemon {
 class ServiceSessions {
  public:
   // All must outlive this.
-  ServiceSessions(const EscrowdConfig& config, ServiceRepositories& repositories, SessionHosts& hosts,
+  ServiceSessions(const LiveConfig& config, ServiceRepositories& repositories, SessionHosts& hosts,
                   storage::ServiceStore& store, api::Metrics& metrics, session::Clock& clock,
                   ServiceTime& time);
 
@@ -207,7 +207,7 @@ class ServiceSessions {
   api::FileAnswer ask_for_file(const Found& found, const Caller& caller, const api::Request& request);
   api::FileAnswer change_file(const Found& found, const Caller& caller, const api::Request& change);
 
-  const EscrowdConfig& config_;  // constant references; self-locking, as what follows
+  const LiveConfig& config_;  // constant references; self-locking, as what follows
   ServiceRepositories& repositories_;
   SessionHosts& hosts_;
   storage::ServiceStore& store_;
