@@ -110,7 +110,7 @@ class ServiceStore {
     std::string content_type, body;
     std::vector<std::pair<std::string, std::string>> headers;
     // Or the same request may have another answer later.
-    bool is_final() const { return status < 500 && status != 409 && status != 408; }
+    bool is_final() const { return status < 500 && status != 409 && status != 408 && status != 429; }
   };
   enum class Claim { granted, in_flight, other_body, answered };
   // granted: the caller now answers the request, and calls record() or release(); what a process did not come to record

@@ -22,6 +22,7 @@ using session::Error;
 
 namespace {
 
+constexpr const char* kEverybody = "*";
 constexpr std::size_t kMaxConfigBytes = std::size_t{1} << 20;
 
 std::string read_file(const std::string& path) {
@@ -47,6 +48,23 @@ std::optional<VolumePluginConfig> volume_plugin_of(api::RequestFields& fields) {
   return plugin;
 }
 
+std::map<std::string, Quota> quotas_of(api::RequestFields& fields) {
+  static constexpr std::uint64_t kMost = std::uint64_t{1} << 50;
+  std::map<std::string, Quota> quotas;
+  std::optional<api::RequestFields> given = fields.object("quotas");
+  if (!given) return quotas;
+  for (const std::string& principal : given->names()) {
+    std::optional<api::RequestFields> members = given->object(principal);
+    if (!members) continue;
+    quotas[principal] = {.sessions = members->number("sessions", 0, kMost),
+                         .runs = members->number("runs", 0, kMost),
+                         .staged_bytes = members->number("staged_bytes", 1, kMost),
+                         .files = members->number("files", 1, kMost)};
+    members->refuse_others();
+  }
+  return quotas;
+}
+
 EscrowdConfig read_config(const std::string& path) {
   EscrowdConfig config;
   api::RequestFields fields(read_file(path), "the configuration " + path);
@@ -64,6 +82,7 @@ EscrowdConfig read_config(const std::string& path) {
   config.operators = fields.texts("operators").value_or(config.operators);
   config.reviewers = fields.texts("reviewers").value_or(config.reviewers);
   config.run_as = fields.texts_map("run_as");
+  config.quotas = quotas_of(fields);
   config.host_network = fields.texts("host_network").value_or(config.host_network);
   config.max_runs = fields.number("max_runs", 0, 100'000).value_or(config.max_runs);
   config.max_processes = fields.number("max_processes", 1, kMostProcesses).value_or(config.max_processes);
@@ -149,6 +168,9 @@ void check_config(const EscrowdConfig& config) {
   for (const std::string& principal : config.operators) session::check_principal(principal, "\"operators\"");
   for (const std::string& principal : config.reviewers) session::check_principal(principal, "\"reviewers\"");
   for (const std::string& principal : config.host_network) session::check_principal(principal, "\"host_network\"");
+  for (const auto& [principal, quota] : config.quotas) {
+    if (principal != kEverybody) session::check_principal(principal, "\"quotas\"");
+  }
   for (const auto& [principal, committers] : config.run_as) {
     session::check_principal(principal, "\"run_as\"");
     for (const std::string& committer : committers) session::check_principal(committer, "\"run_as\"");
@@ -156,6 +178,13 @@ void check_config(const EscrowdConfig& config) {
   AllowedRoots(config.repository_roots, "repository_roots");
   AllowedRoots(config.mount_roots, "mount_roots");
   AllowedRoots(config.source_roots, "source_roots");
+}
+
+Quota quota_of(const EscrowdConfig& config, const std::string& principal) {
+  const auto own = config.quotas.find(principal);
+  if (own != config.quotas.end()) return own->second;
+  const auto everybodys = config.quotas.find(kEverybody);
+  return everybodys == config.quotas.end() ? Quota() : everybodys->second;
 }
 
 std::vector<std::string> fixed_members_that_differ(const EscrowdConfig& one, const EscrowdConfig& other) {

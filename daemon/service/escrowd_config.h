@@ -23,6 +23,14 @@ struct VolumePluginConfig {
   friend bool operator==(const VolumePluginConfig&, const VolumePluginConfig&) = default;
 };
 
+// What a principal who is no operator may have; nullopt: as much as it asks for.
+struct Quota {
+  std::optional<std::uint64_t> sessions;      // open at once, those of runs too
+  std::optional<std::uint64_t> runs;          // at once
+  std::optional<std::uint64_t> staged_bytes;  // of a session
+  std::optional<std::uint64_t> files;         // that a session makes
+};
+
 struct EscrowdConfig {
   std::string socket = "/run/escrowd/escrowd.sock";
   std::string socket_group;                    // empty: this process's group
@@ -38,6 +46,7 @@ struct EscrowdConfig {
   std::vector<std::string> reviewers;
   std::map<std::string, std::vector<std::string>> run_as;  // principal -> the committers it may name; as users
                                                               // of this machine they may run its commands, too
+  std::map<std::string, Quota> quotas;         // by principal; "*": of everybody who has no own
   std::vector<std::string> host_network;       // principals whose runs may use the machine's network; operators' may
   std::size_t max_runs = 32;                   // of a principal, at once
   std::uint64_t max_processes = kDefaultProcesses;  // of a run, at once, threads included
@@ -84,6 +93,9 @@ inline constexpr const char* kRepositoryNames = "1 to 64 letters, digits, '-', '
 
 // The members that differ and that a service takes at its start alone.
 std::vector<std::string> fixed_members_that_differ(const EscrowdConfig& one, const EscrowdConfig& other);
+
+// That of the principal, or that of everybody.
+Quota quota_of(const EscrowdConfig& config, const std::string& principal);
 
 // Throws Error{bad_request} naming the member: a path that is not absolute, a principal that is none,
 // a TCP address that would send tokens in the clear.

@@ -203,7 +203,8 @@ RunOrder ServiceRuns::order_of(const RunRequest& ordering, const Run& run, const
 
 // Of those that have ended the oldest go when there are too many. What has ended is noted, so that it is not looked at
 // each time.
-void ServiceRuns::make_room(const std::string& owner) {
+void ServiceRuns::make_room(const Caller& caller) {
+  const std::string& owner = caller.principal;
   if (config_->max_runs == 0) {
     throw Problem(ProblemCode::forbidden, "this service has no runs: max_runs of its configuration is 0");
   }
@@ -219,13 +220,18 @@ void ServiceRuns::make_room(const std::string& owner) {
     throw Problem(ProblemCode::unavailable, owner + " has " + std::to_string(running) +
                                                 " runs already, and may have no more at once (max_runs)");
   }
+  const std::optional<std::uint64_t> most = quota_of(*config_.now(), owner).runs;
+  if (!caller.is_operator && most && running >= *most) {
+    throw Problem(ProblemCode::quota_exceeded, owner + " may have " + std::to_string(*most) +
+                                                   " runs at once, and has as many; wait for the end of one");
+  }
   for (const SessionId& id : store_.ended_of(owner, config_->keep_runs)) drop(id);
 }
 
 // Noted before anything of it exists: a run that is there is never without an owner.
-void ServiceRuns::admit(const Run& run, const ServiceSessions::OpenRequest& opening) {
+void ServiceRuns::admit(const Caller& caller, const Run& run, const ServiceSessions::OpenRequest& opening) {
   const auto held = admission_.lock();
-  make_room(run.owner);
+  make_room(caller);
   facts_.add_session({.id = run.id,
                       .repository = run.repository,
                       .owner = run.owner,
@@ -288,7 +294,8 @@ api::RunResource ServiceRuns::start(const Caller& caller, const RunRequest& orde
                 .network = ordering.network,
                 .created = clock_.now()};
   const Starting starting(*this, run.id);
-  admit(run, opening);
+  const ServiceSessions::Place place = sessions_.take_place(caller);
+  admit(caller, run, opening);
   try {
     hosts_.start(order_of(ordering, run, repository, granted, user));
   } catch (...) {

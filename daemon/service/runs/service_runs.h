@@ -108,8 +108,8 @@ class ServiceRuns {
   void check_grants(const Caller& caller, const RunRequest& ordering) const;
   RunOrder order_of(const RunRequest& ordering, const Run& run, const ServiceRepositories::Entry& repository,
                     const SessionRequest& granted, const User& user) const;
-  void admit(const Run& run, const ServiceSessions::OpenRequest& opening);
-  void make_room(const std::string& owner);
+  void admit(const Caller& caller, const Run& run, const ServiceSessions::OpenRequest& opening);
+  void make_room(const Caller& caller);
   void drop(const session::SessionId& id);
 
   Found find(const Run& run);

@@ -12,6 +12,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "api/metrics.h"
@@ -150,6 +151,23 @@ class ServiceSessions {
   // Every minute: notes which new sessions there are, and forgets some of those whose records gc has forgotten.
   void keep_house();
 
+  // Holds one of the sessions that the principal may have open, until there is a record that counts.
+  class Place {
+   public:
+    Place() = default;
+    Place(ServiceSessions& sessions, std::string principal) : sessions_(&sessions), principal_(std::move(principal)) {}
+    Place(Place&& other) noexcept
+        : sessions_(std::exchange(other.sessions_, nullptr)), principal_(std::move(other.principal_)) {}
+    Place& operator=(Place&&) = delete;
+    ~Place();
+
+   private:
+    ServiceSessions* sessions_ = nullptr;  // null: nobody counts
+    std::string principal_;
+  };
+  // Throws Problem{quota_exceeded}.
+  Place take_place(const Caller& caller);
+
   // What a session of the caller's is opened with, with who that is. Throws Problem for what they have no grant to.
   SessionRequest granted(const Caller& caller, const OpenRequest& opening) const;
   bool failed_to_open(const storage::ServiceStore::SessionFacts& facts) const;
@@ -215,6 +233,7 @@ class ServiceSessions {
   session::Clock& clock_;
   ServiceTime& time_;
   session::Synchronized<std::set<session::SessionId>> busy_;
+  session::Synchronized<std::map<std::string, std::uint64_t>> opening_;  // of principals that have a quota, right now
   session::Synchronized<std::set<std::string>> writers_;  // session and principal, once it is in the history
   session::Synchronized<std::string> swept_;              // the last of the settled sessions that keep_house() saw
 };
