@@ -13,6 +13,9 @@
 
 namespace escrow::session {
 
+// In a .git directory that Escrow has put into a session: it is left out of the commit without a word.
+inline constexpr const char* kOwnGitMark = "escrow-session";
+
 // By its name and mode alone.
 bool git_refuses_entry(const TreeEntry& entry);
 

@@ -152,7 +152,7 @@ class Overlay::Impl::TreeBuilder {
     }
     if (!item.node) return std::nullopt;
     if (git_refuses_name(item.name)) {
-      omit(path, OmissionKind::git_name);
+      if (!is_own_git_directory(item, path)) omit(path, OmissionKind::git_name);
       return std::nullopt;
     }
     switch (type) {
@@ -163,6 +163,13 @@ class Overlay::Impl::TreeBuilder {
       case 0010000: omit(path, OmissionKind::fifo); return std::nullopt;
       default: omit(path, OmissionKind::device); return std::nullopt;
     }
+  }
+
+  bool is_own_git_directory(const Changed& item, const std::string& path) {
+    if (path != ".git" || (item.mode & kTypeMask) != kDirectoryType) return false;
+    auto now = overlay_.guarded.lock_shared();
+    const auto node = now->nodes.find(item.node);
+    return node != now->nodes.end() && node->second->directory->overrides.contains(kOwnGitMark);
   }
 
   // What git refuses leaves the path as it is in the base, whose own entry is the repository's business.

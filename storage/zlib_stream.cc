@@ -85,6 +85,17 @@ std::string deflate(int level, std::span<const std::byte> bytes) {
   return out;
 }
 
+std::optional<std::string> inflate_small(std::string_view bytes, std::size_t most_bytes) {
+  std::string out(most_bytes, '\0');
+  uLongf length = out.size();
+  if (uncompress(reinterpret_cast<Bytef*>(out.data()), &length, reinterpret_cast<const Bytef*>(bytes.data()),
+                 bytes.size()) != Z_OK) {
+    return std::nullopt;
+  }
+  out.resize(length);
+  return out;
+}
+
 std::uint32_t crc32_of(std::string_view bytes) {
   return static_cast<std::uint32_t>(::crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -63,6 +64,8 @@ class Deflater {
 
 // One-shot, for small objects.
 std::string deflate(int level, std::span<const std::byte> bytes);
+// nullopt: no whole zlib stream, or more than `most_bytes` come out of it.
+std::optional<std::string> inflate_small(std::string_view bytes, std::size_t most_bytes);
 
 std::uint32_t crc32_of(std::string_view bytes);
 

@@ -1,16 +1,16 @@
 #include "daemon/host/run_mountpoint.h"
 
 #include "daemon/host/mountpoint.h"
-#include "daemon/process/fresh_mountpoint.h"
 
 namespace escrow::daemon {
 
-RunMountpoint::RunMountpoint(const std::string& wanted, const std::string& git_directory, uid_t uid, gid_t gid)
-    : path_(wanted.empty() ? make_fresh_mountpoint(uid, gid) : check_mountpoint(wanted, git_directory)),
-      is_fresh_(wanted.empty()) {}
-
-RunMountpoint::~RunMountpoint() {
-  if (is_fresh_) remove_fresh_mountpoint(path_);
+RunMountpoint::RunMountpoint(const std::string& wanted, const std::string& git_directory,
+                             const session::SessionOptions& options) {
+  if (!wanted.empty()) {
+    path_ = check_mountpoint(wanted, git_directory);
+  } else {
+    fresh_.emplace(options.uid, options.gid, git_directory + '\n' + options.branch + '\n' + options.prefix.text());
+  }
 }
 
 }  // namespace escrow::daemon

@@ -4,25 +4,26 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
+
+#include "daemon/process/fresh_mountpoint.h"
+#include "session/session_record.h"
 
 namespace escrow::daemon {
 
 class RunMountpoint {
  public:
-  // `wanted` empty: a fresh one. Else it is checked as every mountpoint is. Throws Error.
-  RunMountpoint(const std::string& wanted, const std::string& git_directory, uid_t uid, gid_t gid);
-  // Removes a fresh one; it must not be mounted any more.
-  ~RunMountpoint();
-  RunMountpoint(const RunMountpoint&) = delete;
-  RunMountpoint& operator=(const RunMountpoint&) = delete;
+  // `wanted` empty: a fresh one, where one can be had the same for all runs of the repository that see the same part of
+  // the same branch. Else it is checked as every mountpoint is. Throws Error.
+  RunMountpoint(const std::string& wanted, const std::string& git_directory, const session::SessionOptions& options);
 
-  const std::string& path() const noexcept { return path_; }
-  bool is_fresh() const noexcept { return is_fresh_; }
+  const std::string& path() const noexcept { return fresh_ ? fresh_->path() : path_; }
+  bool is_fresh() const noexcept { return fresh_.has_value(); }
 
  private:
-  std::string path_;  // constant
-  bool is_fresh_;     // constant
+  std::string path_;                      // constant, as the other
+  std::optional<FreshMountpoint> fresh_;
 };
 
 }  // namespace escrow::daemon

@@ -86,6 +86,13 @@ std::string committed_sentence(const session::SessionRecord& record, const RunSu
   return text;
 }
 
+std::string conflicts_sentence(const RunSummary& run) {
+  const std::vector<session::Conflict>& conflicts = run.result.conflicts;
+  return counted(conflicts.size(), "path conflicts", "paths conflict") + " with what others committed to " +
+         run.result.record->options.branch + " meanwhile: " +
+         first_names(conflicts, [](const session::Conflict& conflict) { return conflict.path; });
+}
+
 std::string with_directory_of(const std::string& path) {
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();
   return parent.empty() ? "." : parent.string();
@@ -143,7 +150,7 @@ std::optional<int> recorded_status(const CommandEnd& end) {
 
 int exit_code_of_run(const session::SessionRecord& record, const CommandEnd& end) {
   if (record.state == State::committed) return kExitSuccess;
-  if (record.state == State::commit_failed) return kExitConflict;
+  if (record.state == State::commit_failed || record.reason == Reason::conflict) return kExitConflict;
   if (record.state == State::awaiting_approval) return kExitAwaitsApproval;
   if (record.state != State::rolled_back) return kExitEscrowFailed;
   switch (end.cause) {
@@ -175,14 +182,12 @@ std::string summary_of(const RunSummary& run) {
     case State::committed:
       return name + committed_sentence(record, run);
     case State::commit_failed:
-      return name + " was not committed: " +
-             counted(run.result.conflicts.size(), "path conflicts", "paths conflict") + " with what others committed " +
-             "to " + record.options.branch + " meanwhile: " +
-             first_names(run.result.conflicts, [](const session::Conflict& conflict) { return conflict.path; }) + kept;
+      return name + " was not committed: " + conflicts_sentence(run) + kept;
     case State::awaiting_approval:
       return name + " (" + human_counts(run.result.counts) + ") " +
              awaiting_words(record.id, *record.result, record.expires);
     case State::rolled_back:
+      if (record.reason == Reason::conflict) return name + " was rolled back: " + conflicts_sentence(run);
       return name + " was rolled back: " + (run.result.error.empty() ? what_ended_it(record, run) : run.result.error) +
              (record.options.keep_on_failure ? kept : "");
     case State::open:

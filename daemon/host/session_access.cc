@@ -9,6 +9,7 @@
 #include "daemon/host/file_verbs.h"
 #include "daemon/host/mountpoint.h"
 #include "daemon/host/session_files.h"
+#include "daemon/host/session_git.h"
 #include "daemon/host/session_stack.h"
 #include "daemon/host/session_verbs.h"
 #include "daemon/host/silent_host.h"
@@ -198,7 +199,7 @@ api::Answer SessionAccess::act(session::Session& session, session::Attachment at
             return view;
           },
           [&](const api::CommitRequest& it) -> api::Answer {
-            const session::CommitOutcome outcome = session.commit({.message = it.message,
+            const session::CommitOutcome outcome = session.commit({.message = message_of(session, it.message),
                                                                    .exit_code = {},
                                                                    .reason = session::Reason::success,
                                                                    .by_hand = true,

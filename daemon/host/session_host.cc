@@ -16,6 +16,7 @@
 #include "daemon/host/config.h"
 #include "daemon/host/file_verbs.h"
 #include "daemon/host/mountpoint.h"
+#include "daemon/host/session_git.h"
 #include "daemon/host/session_stack.h"
 #include "daemon/host/session_verbs.h"
 #include "daemon/process/descriptor_limit.h"
@@ -351,7 +352,7 @@ struct SessionHost::Impl {
         refuse_without_a_moment();
         seal();
       }
-      const session::CommitOutcome outcome = session->commit({.message = request.message,
+      const session::CommitOutcome outcome = session->commit({.message = message_of(*session, request.message),
                                                               .exit_code = {},
                                                               .reason = session::Reason::success,
                                                               .by_hand = true,

@@ -12,6 +12,7 @@
 #include "daemon/host/io_choice.h"
 #include "daemon/host/mountpoint.h"
 #include "daemon/host/run_result.h"
+#include "daemon/host/session_git.h"
 #include "daemon/process/confinement.h"
 #include "daemon/process/user_namespace.h"
 #include "session/error.h"
@@ -105,18 +106,22 @@ void SessionRun::open_session() {
   session_options.keep_on_failure = settings_.keep_on_failure;
   session_options.command = settings_.command;
   if (is_elsewhere() && settings_.view.symlinks.empty()) session_options.contained_symlinks = true;
+  if (settings_.git) check_git_inside(session_options);
   if (container_) {
     session_options.audit.image = container_->image_digest();
     session_options.uid = container_->uid();
     session_options.gid = container_->gid();
   }
   mountpoint_ = std::make_unique<RunMountpoint>(is_elsewhere() ? "" : settings_.mountpoint,
-                                                context_->repository().git_directory(), session_options.uid,
-                                                session_options.gid);
+                                                context_->repository().git_directory(), session_options);
   std::unique_ptr<session::Session> session = context_->sessions().open(
       session_options, settings_.create_branch, settings_.id.value_or(session::SessionId::generate()));
   id_ = session->id();
   ballast_.emplace(session->directory());
+  if (settings_.git) {
+    const storage::Repository& repository = context_->repository();
+    add_git_directory(*session, repository, is_elsewhere() ? kObjectsInside : objects_directory(repository));
+  }
   SessionHost::Options host_options;
   host_options.mount.mountpoint = mountpoint_->path();
   host_options.mount.xattrs = settings_.view.xattr == "user";
@@ -161,6 +166,10 @@ void SessionRun::set_command_variables(std::vector<std::string>& environment) co
   set_variable(environment, "ESCROW_MOUNT", visible_mountpoint());
 }
 
+std::string SessionRun::borrowed_objects() const {
+  return settings_.git ? objects_directory(context_->repository()) : "";
+}
+
 // The runtime's program runs as who we are, where we are.
 void SessionRun::put_into_container(CommandSpec& spec) {
   std::vector<std::string> environment;
@@ -173,6 +182,7 @@ void SessionRun::put_into_container(CommandSpec& spec) {
                           .host_mountpoint = mountpoint_->path(),
                           .directory = host_->session().directory(),
                           .read_only = host_->session().record().options.read_only,
+                          .objects = borrowed_objects(),
                           .processes = settings_.limits.processes,
                           .environment = environment});
 }
@@ -193,7 +203,7 @@ CommandSpec SessionRun::command_spec() {
   if (container_) {
     put_into_container(spec);
   } else if (settings_.confined) {
-    confine(spec, {.mountpoint = visible_mountpoint(), .network = settings_.network});
+    confine(spec, {.mountpoint = visible_mountpoint(), .objects = borrowed_objects(), .network = settings_.network});
   } else if (!settings_.network) {
     spec.without_network = true;
   }
@@ -238,12 +248,16 @@ void SessionRun::end_session() {
 }
 
 void SessionRun::commit() {
-  const session::CommitRequest request{.message = settings_.message, .exit_code = 0,
-                                       .reason = session::Reason::success, .by_hand = false, .who = settings_.who};
+  const session::CommitRequest request{.message = message_of(host_->session(), settings_.message), .exit_code = 0,
+                                       .reason = session::Reason::success, .by_hand = settings_.is_tried_again,
+                                       .who = settings_.who};
   const session::CommitOutcome outcome = host_->finish_commit(request);
   if (const auto* committed = std::get_if<session::Committed>(&outcome)) result_.counts = committed->counts;
   if (const auto* sealed = std::get_if<session::AwaitingApproval>(&outcome)) result_.counts = sealed->counts;
-  if (const auto* conflicts = std::get_if<session::Conflicts>(&outcome)) result_.conflicts = conflicts->paths;
+  const auto* conflicts = std::get_if<session::Conflicts>(&outcome);
+  if (conflicts == nullptr) return;
+  result_.conflicts = conflicts->paths;
+  if (settings_.is_tried_again) host_->finish_rollback(session::Reason::conflict, 0, settings_.who, false);
 }
 
 // Escrow itself failed on the way. What was to be rolled back is; a commit that failed for an outside reason has left

@@ -47,6 +47,9 @@ class SessionRun {
     std::string message;  // of the commit
     std::string who;      // for the history
     bool keep_on_failure = false;
+    bool git = false;  // inside (session_git.h)
+    // It will be made again if it meets a conflict: nothing of it is kept then.
+    bool is_tried_again = false;
     bool confined = false;
     bool network = true;  // the machine's
     // Its mountpoint and, where they were asked for, uid and gid are filled in: the command runs in a container.
@@ -78,6 +81,7 @@ class SessionRun {
   CommandSpec command_spec();
   std::vector<std::string> command_environment() const;
   void set_command_variables(std::vector<std::string>& environment) const;
+  std::string borrowed_objects() const;
   std::string visible_mountpoint() const;
   bool is_elsewhere() const { return settings_.confined || settings_.container; }
   void find_container();

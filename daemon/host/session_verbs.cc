@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "daemon/host/session_git.h"
 #include "daemon/process/exit_status.h"
 #include "session/approval.h"
 #include "session/commit.h"
@@ -152,7 +153,7 @@ api::Answer finish_session(session::Session& session, const api::FinishRequest& 
                            std::string warning) {
   if (!request.image.empty() || !request.trigger_id.empty()) session.identify(request.image, request.trigger_id);
   if (request.reason == session::Reason::success) {
-    const session::CommitOutcome outcome = session.commit({.message = request.message,
+    const session::CommitOutcome outcome = session.commit({.message = message_of(session, request.message),
                                                            .exit_code = request.exit_code,
                                                            .reason = request.reason,
                                                            .by_hand = false,

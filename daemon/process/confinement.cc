@@ -160,7 +160,8 @@ const char* const kConfinementHelp =
     "with its own line and the links of /etc/alternatives into /usr, with --network host also copies of resolv.conf,\n"
     "hosts, nsswitch.conf and the certificates of /etc/ssl/certs. It has no capability, no other process, no\n"
     "descriptor but the first three, no key, no network (but with --network host), and of the environment only LANG,\n"
-    "LC_*, TZ, TERM and COLORTERM, a PATH, HOME=/tmp, and what --env sets.\n";
+    "LC_*, TZ, TERM and COLORTERM, a PATH, HOME=/tmp, and what --env sets. With --git it finds the objects of the\n"
+    "repository, read-only, at /run/escrow/objects.\n";
 
 void check_can_confine() {
   if (find_bubblewrap().empty()) {
@@ -237,6 +238,7 @@ void confine(CommandSpec& spec, const Confinement& confinement) {
   add_proc(options);
   options.add("--dev", "/dev", "--perms", "1777", "--tmpfs", "/tmp");
   add_configuration(options, spec, user, confinement.network);
+  if (!confinement.objects.empty()) options.add("--ro-bind", confinement.objects, kObjectsInside);
   options.add("--bind", spec.working_directory, confinement.mountpoint, "--remount-ro", "/", "--chdir",
               confinement.mountpoint);
   add_command(options, spec.arguments);

@@ -19,11 +19,15 @@ std::string find_bubblewrap();
 
 inline constexpr const char* kSandboxMountpoint = "/sandbox";
 
+// Where a command that does not see this machine's files finds the objects of the repository.
+inline constexpr const char* kObjectsInside = "/run/escrow/objects";
+
 // What a confined command finds, for the help.
 extern const char* const kConfinementHelp;
 
 struct Confinement {
   std::string mountpoint = kSandboxMountpoint;  // of the session, as the command sees it
+  std::string objects;                          // of a repository, for git inside: read-only; empty: none
   bool network = false;                         // the host's; else none but a loopback of its own
 };
 

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <sstream>
 
+#include "daemon/process/confinement.h"
 #include "daemon/process/container_verdict.h"
 #include "session/error.h"
 #include "session/repo_path.h"
@@ -144,6 +145,8 @@ void Container::wrap(CommandSpec& spec, const View& view) {
   if (::isatty(STDIN_FILENO) && ::isatty(STDOUT_FILENO)) add({"--tty"});
   add({"--mount", "type=bind,source=" + view.host_mountpoint + ",target=" + options_.mountpoint +
                       (view.read_only ? ",readonly" : "")});
+  if (!view.objects.empty())
+    add({"--mount", "type=bind,source=" + view.objects + ",target=" + kObjectsInside + ",readonly"});
   add({"--workdir", options_.mountpoint});
   for (const std::string& variable : view.environment) add({"--env", variable});
   if (options_.uid || options_.gid) add({"--user", std::to_string(uid_) + ":" + std::to_string(gid_)});

@@ -47,6 +47,7 @@ class Container {
     std::string host_mountpoint;
     std::string directory;  // of the session
     bool read_only = false;
+    std::string objects;  // of a repository, for git inside: read-only; empty: none
     std::uint64_t processes = 0;           // of the container, at once
     std::vector<std::string> environment;  // of the command
   };

@@ -1,9 +1,11 @@
 #include "daemon/process/fresh_mountpoint.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
@@ -14,7 +16,8 @@ namespace escrow::daemon {
 namespace {
 
 constexpr std::string_view kPrefix = "/escrow-", kName = "/mnt";
-constexpr std::size_t kRandom = 6;  // characters, of mkdtemp(3)
+constexpr std::size_t kNameCharacters = 6;  // as mkdtemp(3) makes them
+constexpr int kAttempts = 8;
 
 std::string base_directory(uid_t uid) {
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
@@ -24,31 +27,86 @@ std::string base_directory(uid_t uid) {
   return usable ? runtime : "/tmp";
 }
 
+// FNV-1a: the same in every version of Escrow and of the library.
+std::string name_of_key(std::string_view key) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  constexpr std::string_view kCharacters = "0123456789abcdefghijklmnopqrstuvwxyz";
+  std::string name;
+  for (; name.size() < kNameCharacters; hash /= kCharacters.size()) name += kCharacters[hash % kCharacters.size()];
+  return name;
+}
+
+// Empty: it is no path of a fresh mountpoint.
+std::string closed_directory_of(std::string_view path) {
+  if (!path.ends_with(kName)) return "";
+  path.remove_suffix(kName.size());
+  const std::size_t name = path.rfind('/');
+  const bool is_ours = name != std::string_view::npos && path.substr(name).starts_with(kPrefix) &&
+                       path.size() - name == kPrefix.size() + kNameCharacters;
+  return is_ours ? std::string(path) : "";
+}
+
+// -1: it is not there, or somebody else has locked it.
+FileDescriptor lock(const std::string& directory) {
+  FileDescriptor held(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (held && ::flock(held.get(), LOCK_EX | LOCK_NB) != 0) held.reset();
+  return held;
+}
+
+bool is_at(const FileDescriptor& directory, const std::string& path) {
+  struct stat held, there;
+  return ::fstat(directory.get(), &held) == 0 && ::lstat(path.c_str(), &there) == 0 && held.st_ino == there.st_ino &&
+         held.st_dev == there.st_dev;
+}
+
+void remove_directories(const std::string& closed) noexcept {
+  ::rmdir((closed + std::string(kName)).c_str());
+  ::rmdir(closed.c_str());
+}
+
 }  // namespace
 
-std::string make_fresh_mountpoint(uid_t uid, gid_t gid) {
-  std::string closed = base_directory(uid) + std::string(kPrefix) + std::string(kRandom, 'X');
-  bool is_made = ::mkdtemp(closed.data()) != nullptr;
-  const std::string path = closed + std::string(kName);
-  is_made = is_made && ::mkdir(path.c_str(), 0755) == 0 && ::chmod(path.c_str(), 0755) == 0;
-  if (is_made && ::geteuid() == 0) is_made = ::chown(closed.c_str(), uid, gid) == 0;
-  if (is_made) return path;
-  const int error = errno;
-  remove_fresh_mountpoint(path);
-  throw session::Error(session::Errc::unavailable, "no directory to mount on could be made as " + path + ": " +
+// Of a directory that was just made: locked, as long as no late removal was quicker, and ready to be mounted on.
+bool FreshMountpoint::take(const std::string& closed, uid_t uid, gid_t gid) {
+  lock_ = lock(closed);
+  if (!lock_ || !is_at(lock_, closed)) return false;
+  path_ = closed + std::string(kName);
+  if (::mkdir(path_.c_str(), 0755) != 0 || ::chmod(path_.c_str(), 0755) != 0) return false;
+  return ::geteuid() != 0 || ::chown(closed.c_str(), uid, gid) == 0;
+}
+
+FreshMountpoint::FreshMountpoint(uid_t uid, gid_t gid, const std::string& key) {
+  const std::string start = base_directory(uid) + std::string(kPrefix), usual = start + name_of_key(key);
+  // What a killed run left is nobody's.
+  remove_fresh_mountpoint(usual + std::string(kName));
+  // Whoever can write there may have made it: only a directory that was not there before is used.
+  if (::mkdir(usual.c_str(), 0700) == 0) {
+    if (take(usual, uid, gid)) return;
+    if (lock_) remove_directories(usual);
+  }
+  int error = 0;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    std::string random = start + std::string(kNameCharacters, 'X');
+    if (::mkdtemp(random.data()) == nullptr) {
+      error = errno;
+      break;
+    }
+    if (take(random, uid, gid)) return;
+    error = errno;
+    remove_directories(random);
+  }
+  throw session::Error(session::Errc::unavailable, "no directory to mount on could be made below " + start + ": " +
                                                        std::strerror(error) + "; name one with --mountpoint");
 }
 
+FreshMountpoint::~FreshMountpoint() { remove_directories(closed_directory_of(path_)); }
+
 void remove_fresh_mountpoint(const std::string& path) noexcept {
-  if (!path.ends_with(kName)) return;
-  const std::string_view closed = std::string_view(path).substr(0, path.size() - kName.size());
-  const std::size_t name = closed.rfind('/');
-  if (name == std::string_view::npos || !closed.substr(name).starts_with(kPrefix) ||
-      closed.size() - name != kPrefix.size() + kRandom) {
-    return;
-  }
-  ::rmdir(path.c_str());
-  ::rmdir(std::string(closed).c_str());
+  const std::string closed = closed_directory_of(path);
+  if (closed.empty()) return;
+  const FileDescriptor held = lock(closed);
+  if (held && is_at(held, closed)) remove_directories(closed);
 }
 
 }  // namespace escrow::daemon

@@ -1,19 +1,41 @@
 // A directory to mount on that is made for one run and goes with it. It lies below a directory of its own that only the
 // run's user may enter: a mount that root makes is open to everybody who reaches it, and the repository may be private.
-// No state; thread-safe.
+//
+// Runs of one key have the same path, one after the other, because build tools write it into what they make. Who makes
+// the directory locks it (flock(2)), so that a removal that comes late, by the supervisor of the run before, does not
+// take it away. Where the path is taken, by a run beside this one or by anybody else, it is one made up at random.
 #pragma once
 
 #include <sys/types.h>
 
 #include <string>
 
+#include "daemon/process/file_descriptor.h"
+
 namespace escrow::daemon {
 
-// Below $XDG_RUNTIME_DIR (when `uid` is this process's user, who alone may enter it) or /tmp.
-// Throws Error{unavailable}.
-std::string make_fresh_mountpoint(uid_t uid, gid_t gid);
+// Not thread-safe.
+class FreshMountpoint {
+ public:
+  // Below $XDG_RUNTIME_DIR (when `uid` is this process's user, who alone may enter it) or /tmp.
+  // Throws Error{unavailable}.
+  FreshMountpoint(uid_t uid, gid_t gid, const std::string& key);
+  // Removes it; it must not be mounted any more.
+  ~FreshMountpoint();
+  FreshMountpoint(const FreshMountpoint&) = delete;
+  FreshMountpoint& operator=(const FreshMountpoint&) = delete;
 
-// Removes one, of a run that was killed as well: empty directories, and only such as are named so. It is not mounted.
+  const std::string& path() const noexcept { return path_; }
+
+ private:
+  bool take(const std::string& closed, uid_t uid, gid_t gid);
+
+  std::string path_;
+  FileDescriptor lock_;
+};
+
+// Removes one whose owner is gone, of a run that was killed as well: empty directories, and only such as are named so.
+// It is not mounted. No state; thread-safe.
 void remove_fresh_mountpoint(const std::string& path) noexcept;
 
 }  // namespace escrow::daemon

@@ -52,7 +52,8 @@ LEDGER = "tests/REQUIREMENTS.md"
 CONTRACTS = ("fuse/SEMANTICS.md", "session/INVARIANTS.md")
 REQUIREMENTS = (
     [f"T{n}" for n in range(1, 15)] + [f"M{n}" for n in range(1, 6)] + [f"H{n}" for n in range(1, 5)]
-    + [f"S{n}" for n in range(1, 4)] + [f"W{n}" for n in range(1, 8)] + [f"B{n}" for n in range(1, 11)])
+    + [f"S{n}" for n in range(1, 4)] + [f"W{n}" for n in range(1, 8)] + [f"B{n}" for n in range(1, 11)]
+    + [f"D{n}" for n in range(1, 10)])
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b|\bDISA" r"BLED_\w")
 TEST_NAME = re.compile(r"\b([A-Z]\w*)\.([A-Z]\w*|\*)(?![\w/*])")
 GTEST_CASE = re.compile(

@@ -91,6 +91,19 @@ def ReadOnlyRootsAndDroppedRightsAreNoObstacle(machine):
     expect_equal('status of a read-only session', status, 0)
 
 
+def GitInsideBorrowsTheObjectsReadOnly(machine):
+    base = machine.git('rev-parse', 'main')
+    status, out, err = machine.container(['--git'], 'cat .git/objects/info/alternates .git/packed-refs; '
+                                         'ls "$(cat .git/objects/info/alternates)" > seen; '
+                                         'touch /run/escrow/objects/x 2>/dev/null && exit 9; exit 0')
+    expect_equal(f'status ({err})', status, 0)
+    expect_equal('where', out.splitlines()[0], '/run/escrow/objects')
+    expect(f'{base} refs/heads/main' in out, out)
+    expect('pack' in machine.git('show', 'main:seen').split(), 'the objects of the repository are seen')
+    expect_equal('changes', machine.git('diff', '--name-status', 'main^', 'main'), 'A\tseen')
+    machine.expect_clean()
+
+
 def ATimeoutIs124WhateverItExitsWithThen(machine):
     before = machine.git('rev-parse', 'main')
     status, _, err = machine.container(['--timeout', '1s', '--grace', '1s'],

@@ -141,6 +141,9 @@ def TermsOfAnOlderServiceAreKept(start):
               DROP INDEX request_by_age;
               DROP INDEX session_by_repository;
               DROP INDEX session_by_mountpoint;
+              DROP INDEX session_unsettled;
+              DROP INDEX session_by_external_id;
+              ALTER TABLE session DROP COLUMN settled;
               PRAGMA user_version = 1;''')
         database.close()
         service.start()

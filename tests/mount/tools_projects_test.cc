@@ -92,6 +92,13 @@ make -C by-make > again.log; ! grep Building again.log
   EXPECT_EQ(shell("diff -r '" + out + "/project/session' '" + sources + "'"), "");
 }
 
+TEST_F(ToolsProjects, ACommittedCmakeTreeGoesOnBuildingInTheNextRun) {
+  in_mount("printf 'cmake_minimum_required(VERSION 3.25)\\nproject(p LANGUAGES C)\\nadd_executable(p p.c)\\n' "
+           "> CMakeLists.txt; echo 'int main(void) { return 0; }' > p.c; cmake -G Ninja -B built > log; pwd > where");
+  // CMake refuses a tree that was configured in another directory.
+  EXPECT_EQ(in_mount("pwd | diff - where; ninja -C built > log; built/p; echo built"), "built\n");
+}
+
 // Peak resident memory of a program that runs to its end.
 class Measured {
  public:

@@ -20,6 +20,7 @@
 #include "daemon/host/mountpoint.h"
 #include "daemon/host/repository_context.h"
 #include "daemon/host/session_access.h"
+#include "daemon/host/session_git.h"
 #include "daemon/host/session_host.h"
 #include "daemon/process/exit_status.h"
 #include "daemon/process/file_descriptor.h"
@@ -36,14 +37,17 @@ struct Arguments {
   RequestArguments given;
   MountArguments mount;
   std::vector<std::string> option_lists;
-  bool foreground = false;
+  bool foreground = false, git = false;
   bool json = false;
 };
 
-std::unique_ptr<session::Session> open_or_attach(RepositoryContext& context, const MountArguments& arguments) {
+std::unique_ptr<session::Session> open_or_attach(RepositoryContext& context, const MountArguments& arguments,
+                                                 bool git) {
   if (arguments.session.empty()) {
-    return context.sessions().open(session_options(arguments.opened, context.repository().references(), "manual"),
-                                   arguments.opened.branch.empty());
+    const session::SessionOptions options =
+        session_options(arguments.opened, context.repository().references(), "manual");
+    if (git) check_git_inside(options);
+    return context.sessions().open(options, arguments.opened.branch.empty());
   }
   const session::SessionId id = context.sessions().resolve(arguments.session);
   const session::SessionRecord record = context.sessions().status(id).record;
@@ -88,12 +92,14 @@ int host_session(const GlobalOptions& options, const Arguments& arguments, const
     hosted.mount.root_mask = closed_to_others(hosted.mount.mountpoint, context.repository().git_directory());
   }
   hosted.mount.extra_options = arguments.mount.kernel_options;
-  std::unique_ptr<session::Session> session = open_or_attach(context, arguments.mount);
+  std::unique_ptr<session::Session> session = open_or_attach(context, arguments.mount, arguments.git);
   hosted.mount.read_only = session->record().options.read_only;
   const session::SessionId id = session->id();
   const bool is_new = arguments.mount.session.empty();
   std::unique_ptr<SessionHost> host;
   try {
+    if (arguments.git)
+      add_git_directory(*session, context.repository(), objects_directory(context.repository()));
     IoChoice io = choose_io(arguments.mount.opened, !session->record().options.policies.empty(),
                             session->record().options.limits);
     hosted.mount.io = io.mode;
@@ -101,6 +107,7 @@ int host_session(const GlobalOptions& options, const Arguments& arguments, const
     host = std::make_unique<SessionHost>(std::move(session), hosted, context.repository(), context.log());
   } catch (...) {
     // A session that never was seen by anybody does not stay behind.
+    session.reset();
     if (is_new) context.sessions().roll_back(id, session::Reason::not_started, {}, current_principal());
     throw;
   }
@@ -127,6 +134,10 @@ void check_arguments(const Arguments& arguments) {
     throw Error(Errc::bad_request, "--policy cannot be given with --session: a session keeps the policies it was "
                                    "opened with, and they hold here, too");
   }
+  if (!arguments.mount.session.empty() && arguments.git) {
+    throw Error(Errc::bad_request, "--git cannot be given with --session: a session has its .git from its opening on, "
+                                   "or never");
+  }
   if (arguments.mount.trace == "-" && !arguments.foreground) {
     throw Error(Errc::bad_request, "--trace - writes to the standard error of a process that stays; give a file, or "
                                    "--foreground");
@@ -139,6 +150,7 @@ std::vector<std::string> of_this_machine(const Arguments& arguments) {
   if (!arguments.mount.opened.issuer.empty()) given.emplace_back("--issuer");
   if (!arguments.mount.trace.empty()) given.emplace_back("--trace");
   if (arguments.foreground) given.emplace_back("--foreground");
+  if (arguments.git) given.emplace_back("--git");
   return given;
 }
 
@@ -198,6 +210,9 @@ void register_mount(CLI::App& app, const GlobalOptions& options, Action& chosen)
   command->add_flag("--allow-other", arguments->mount.allow_other,
                     "Other users may use the mount (root's: also without,\n"
                     "where they can enter the mountpoint and the repository)");
+  command->add_flag("--git", arguments->git,
+                    "Give the session a .git of its own: git status, diff, log, blame, stash and commit work in it; "
+                    "the messages of its commits become the commit's");
   command->add_flag("--foreground", arguments->foreground, "Stay; SIGINT or SIGTERM detaches the session");
   command
       ->add_option("-o", arguments->option_lists,

@@ -8,6 +8,7 @@
 
 #include "daemon/cli/commands/commands.h"
 #include "daemon/cli/request_arguments.h"
+#include "daemon/cli/retry.h"
 #include "daemon/client/remote_opening.h"
 #include "daemon/client/remote_run.h"
 #include "daemon/client/remote_sessions.h"
@@ -43,12 +44,16 @@ constexpr const char* kHelp =
     "122 conflict; 123 the result awaits approval; 124 timeout; 125 Escrow failed; 126 the command could not be run;\n"
     "127 it was not found.\n";
 
+constexpr std::uint64_t kMostRetries = 1000;
+
 struct RunArguments {
   RequestArguments given;
   SessionRequest session;  // of what is given, when the command runs
   std::string trace, mountpoint, timeout, grace, result, message;
   std::vector<std::string> environment;
-  bool keep_on_failure = false;
+  bool keep_on_failure = false, git = false;
+  std::uint64_t retries = 0;
+  std::string retry_backoff;
   std::optional<std::uint64_t> max_processes;
   bool confined = false;
   std::string network;  // "none", "host"; empty: host, but none for a confined command, and the runtime's default
@@ -82,6 +87,7 @@ class Run {
  private:
   void read_request();
   SessionRun::Settings settings() const;
+  int try_once(std::uint64_t left, bool& again);
   api::JsonObject order(const std::string& repository) const;
   int execute_there();
   int report(api::RunResult& result) const;
@@ -121,6 +127,7 @@ SessionRun::Settings Run::settings() const {
   settings.message = session.message;
   settings.who = current_principal();
   settings.keep_on_failure = session.keep_on_failure;
+  settings.git = arguments_.git;
   settings.confined = arguments_.confined;
   settings.network = arguments_.network.empty() ? !arguments_.confined : arguments_.network == "host";
   if (!session.image.empty()) {
@@ -213,17 +220,30 @@ void Run::report_failure(api::RunResult result, const Error& error) const {
 int Run::execute() {
   if (!service_host(options_).empty()) return execute_there();
   if (!arguments_.result.empty()) check_result_path(arguments_.result);
+  Retries retries{.count = arguments_.retries};
+  if (!arguments_.retry_backoff.empty()) {
+    retries.backoff = std::chrono::duration_cast<std::chrono::milliseconds>(
+        parse_duration(arguments_.retry_backoff, "--retry-backoff"));
+  }
+  return run_with_retries(retries, [this](std::uint64_t left, bool& again) { return try_once(left, again); });
+}
+
+int Run::try_once(std::uint64_t left, bool& again) {
   std::optional<SessionRun> run;
   try {
     read_request();
-    run.emplace(settings());
+    SessionRun::Settings settled = settings();
+    settled.is_tried_again = left > 0;
+    run.emplace(std::move(settled));
     run->execute();
   } catch (const Error& error) {
     report_failure(run ? run->result() : api::RunResult(), error);
   }
   api::RunResult& result = run->result();
   result.exit_code = exit_code_of_run(*result.record, run->end());
+  again = left > 0 && result.record->reason == session::Reason::conflict;
   result.summary = summary_of({result, run->end(), run->settings().timeout});
+  if (again) result.summary += "; the command is run again, and may be " + std::to_string(left - 1) + " times more";
   const int status = report(result);
   run->tidy();
   return status;
@@ -279,6 +299,19 @@ void register_run(CLI::App& app, const GlobalOptions& options, Action& chosen) {
       ->allow_extra_args(false);
   command->add_flag("--keep-on-failure", arguments->keep_on_failure,
                     "Keep what a failed command wrote as refs/sessions/<id>");
+  command
+      ->add_option("--retry", arguments->retries,
+                   "On a conflict run the command again, over the new head, up to N times; standard input is the "
+                   "first try's")
+      ->check(CLI::Range(std::uint64_t{0}, kMostRetries))
+      ->type_name("N");
+  command
+      ->add_option("--retry-backoff", arguments->retry_backoff,
+                   "Wait before the first retry, twice as long before each other, up to 5m (default: do not wait)")
+      ->type_name("TIME");
+  command->add_flag("--git", arguments->git,
+                    "Give the session a .git of its own: git status, diff, log, blame, stash and commit work in it; "
+                    "the messages of its commits become the commit's");
   command->add_option("--result", arguments->result, "Write what became of the session to FILE, as JSON")
       ->type_name("FILE");
   command->add_option("-m,--message", arguments->message, "The commit message")->type_name("MESSAGE");
@@ -288,7 +321,8 @@ void register_run(CLI::App& app, const GlobalOptions& options, Action& chosen) {
   command->callback([&options, &chosen, command, arguments] {
     arguments->command = words_as_given(options.arguments, arguments->command);
     arguments->of_this_machine =
-        given_options(*command, {"--issuer", "--image", "--runtime", "--pull", "--runtime-arg"});
+        given_options(*command, {"--issuer", "--git", "--retry", "--retry-backoff", "--image", "--runtime", "--pull",
+                                 "--runtime-arg"});
     chosen = [&options, arguments] { return Run(options, *arguments).execute(); };
   });
 }

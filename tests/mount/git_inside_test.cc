@@ -1,0 +1,202 @@
+// --git: the git of a session, played by the git of this machine.
+#include <fstream>
+
+#include "tests/mount/cli_fixture.h"
+#include "tests/mount/run_fixture.h"
+
+namespace escrow::test {
+namespace {
+
+class GitInside : public EscrowRun {
+ protected:
+  std::string message() const { return git("log -1 --format=%B main"); }
+  std::string user_part() const {
+    const std::string all = message();
+    return all.substr(0, all.find("\n\nEscrow-Session: "));
+  }
+  // `script` with the options of a run whose commit is expected to land.
+  ProcessResult land(const std::string& script, std::vector<std::string> options = {}) {
+    options.emplace_back("--git");
+    ProcessResult result = run(options, "set -e\n" + script);
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(git("ls-tree -r --name-only main").find(".git"), std::string::npos);
+    return result;
+  }
+};
+
+TEST_F(GitInside, StatusKnowsWithoutReadingAFileThatNothingHasChanged) {
+  // Of files that are as young as its index git reads the contents (gitformat-index(5), "racy git").
+  const ProcessResult dated = run_process(
+      {"sh", "-c", "cd " + repository_ + " && export GIT_AUTHOR_NAME=n GIT_AUTHOR_EMAIL=e GIT_COMMITTER_NAME=n "
+                   "GIT_COMMITTER_EMAIL=e GIT_COMMITTER_DATE='1700000000 +0000' && "
+                   "git update-ref refs/heads/main $(git commit-tree -p main -m old main^{tree})"});
+  ASSERT_EQ(dated.status, 0) << dated.err;
+  const ProcessResult result = land(
+      "test -z \"$(git status --porcelain)\"; stat -c %i .git/index; git status --porcelain; git diff --quiet HEAD\n"
+      "git add -A; stat -c %i .git/index; git rev-parse HEAD; git symbolic-ref HEAD; git fsck --strict --full 2>&1");
+  std::istringstream lines(result.out);
+  std::string before, after, at, branch, rest;
+  for (std::string* line : {&before, &after, &at, &branch}) std::getline(lines, *line);
+  EXPECT_EQ(before, after) << "git wrote its index anew: what it said of a file was not so";
+  EXPECT_EQ(at, head());
+  EXPECT_EQ(branch, "refs/heads/main");
+  EXPECT_FALSE(std::getline(lines, rest)) << rest;
+}
+
+TEST_F(GitInside, WhatItsCommandsSayIsTrueOfTheSession) {
+  const ProcessResult result = land(
+      "echo more >> a.txt; echo new > new.txt; rm dir/b.txt; chmod +x dir/sub/c.txt; git status --porcelain\n"
+      "git diff --stat | tail -1; git blame -s a.txt | tail -1 | cut -c1-8; git stash -qu; git status --porcelain\n"
+      "test ! -e new.txt; git stash pop -q; git status --porcelain | wc -l; git show HEAD:dir/b.txt");
+  EXPECT_EQ(result.out, " M a.txt\n D dir/b.txt\n M dir/sub/c.txt\n?? new.txt\n"
+                        " 3 files changed, 1 insertion(+), 1 deletion(-)\n00000000\n4\nb\n");
+  EXPECT_EQ(content("new.txt"), "new");
+}
+
+TEST_F(GitInside, TheMessagesOfItsCommitsAreTheMessageOfTheCommit) {
+  const std::string before = head();
+  const ProcessResult result = land("echo 1 > one; git add .; git commit -qm 'First step' -m 'Why it is taken.'\n"
+                                    "echo 2 > two; git add .; git commit -qm 'Second step'; echo 3 > three");
+  EXPECT_EQ(result.err.find("left out"), std::string::npos) << result.err;
+  EXPECT_EQ(user_part(), "First step\n\nWhy it is taken.\n\nSecond step");
+  EXPECT_EQ(git("rev-parse main~1"), before);
+  EXPECT_EQ(git("diff --name-only main~1 main"), "one\nthree\ntwo");
+  EXPECT_EQ(git("fsck --full --strict"), "");
+}
+
+TEST_F(GitInside, AMessageThatWasGivenIsTheMessage) {
+  land("echo 1 > one; git add .; git commit -qm inside", {"-m", "given"});
+  EXPECT_EQ(user_part(), "given");
+}
+
+TEST_F(GitInside, WhereverHeadIsItsCommitsCount) {
+  land("git checkout -qb topic/x; echo 1 > one; git add .; git commit -qm 'on a branch'; git pack-refs --all");
+  EXPECT_EQ(user_part(), "on a branch");
+  land("git checkout -q --detach; echo 2 > one; git commit -qam detached; git commit -q --amend -m amended");
+  EXPECT_EQ(user_part(), "amended");
+}
+
+TEST_F(GitInside, WhatIsNotWrittenByGitSaysNothing) {
+  const std::vector<std::string> scripts = {
+      "rm -rf .git; git init -q; git add .; git -c user.name=x -c user.email=y commit -qm unrelated",
+      "rm -rf .git; ln -s /etc .git",
+      "rm -rf .git; echo 'gitdir: /etc' > .git",
+      "echo 'ref: refs/../../../../etc/passwd' > .git/HEAD",
+      "echo 'ref: HEAD' > .git/HEAD",
+      "printf '%040d' 7 > .git/HEAD; mkdir -p .git/objects/00; echo garbage > .git/objects/00/$(printf '%038d' 7)",
+      "rm .git/HEAD; mkfifo .git/HEAD",
+      // Two commits that name each other.
+      "python3 -c 'import os, zlib\n"
+      "for a, b in ((\"1\" * 40, \"2\" * 40), (\"2\" * 40, \"1\" * 40)):\n"
+      "  os.makedirs(\".git/objects/\" + a[:2])\n"
+      "  body = f\"tree {a}\\nparent {b}\\n\\nround\".encode()\n"
+      "  open(f\".git/objects/{a[:2]}/{a[2:]}\", \"wb\").write(zlib.compress(b\"commit %d\\0\" % len(body) + body))\n"
+      "open(\".git/HEAD\", \"w\").write(\"1\" * 40 + \"\\n\")'",
+  };
+  int number = 0;
+  for (const std::string& script : scripts) {
+    land(script + "\necho " + std::to_string(++number) + " > number");
+    EXPECT_NE(user_part().find(" in session "), std::string::npos) << script << "\n" << message();
+  }
+}
+
+TEST_F(GitInside, AMessageWithControlCharactersLosesThem) {
+  land("echo 1 > one; git add .; printf 'bell \\a here\\r\\n\\nbody\\033[31m' | git commit -q --cleanup=verbatim -F -");
+  EXPECT_EQ(user_part(), "bell   here\n\nbody [31m");
+}
+
+TEST_F(GitInside, TheObjectsOfTheRepositoryAreBorrowedAndOnlyRead) {
+  const std::string before = git("count-objects -v");
+  const ProcessResult failed =
+      run({"--git"}, "echo 1 > one; git add .; git commit -qm one; git gc -q --prune=now; exit 1");
+  EXPECT_EQ(failed.status, 1) << failed.err;
+  EXPECT_EQ(git("count-objects -v"), before);
+}
+
+TEST_F(GitInside, AConfinedCommandHasItToo) {
+  const ProcessResult result = land("git log --format=%s; echo 1 > one; git add .; git commit -qm confined\n"
+                                    "touch /run/escrow/objects/x 2>/dev/null && echo written || true",
+                                    {"--confine"});
+  EXPECT_EQ(result.out, git("log --format=%s main~1") + "\n");
+  EXPECT_EQ(user_part(), "confined");
+}
+
+TEST_F(GitInside, ABranchThatDoesNotExistYetBeginsInIt) {
+  ASSERT_EQ(run_process({"git", "init", "-q", "--bare", "-b", "main", file("empty.git")}).status, 0);
+  repository_ = file("empty.git");
+  ASSERT_EQ(escrow({"init"}).status, 0);
+  land("git status | head -3 | tail -1; echo 1 > one; git add .; git commit -qm 'begins' || true");
+  EXPECT_EQ(git("ls-tree --name-only main"), "one");
+}
+
+TEST_F(GitInside, TheResultThatAwaitsApprovalHasTheMessage) {
+  const ProcessResult sealed = run({"--git", "--require-approval", "--result", file("result.json")},
+                                   "echo 1 > one; git add .; git commit -qm 'please look'");
+  ASSERT_EQ(sealed.status, 123) << sealed.err;
+  const std::string json = read("result.json");
+  const std::size_t at = json.find("\"session\":\"");
+  ASSERT_NE(at, std::string::npos) << json;
+  ASSERT_EQ(escrow({"approve", json.substr(at + 11, 16)}).status, 0);
+  EXPECT_EQ(user_part(), "please look");
+}
+
+TEST_F(GitInside, WhatAPolicyOrAPrefixHidesItWouldShow) {
+  std::ofstream(file("policy.json")) << R"({"default": "allow", "rules": [{"effect": "deny", "actions": ["read"],)"
+                                        R"( "paths": ["/dir/**"]}]})";
+  for (const std::vector<std::string>& hides :
+       std::vector<std::vector<std::string>>{{"--path-prefix", "dir"}, {"--policy", file("policy.json")}}) {
+    std::vector<std::string> options = hides;
+    options.emplace_back("--git");
+    const ProcessResult result = run(options, "true");
+    EXPECT_EQ(result.status, 125);
+    EXPECT_NE(result.err.find("--git and " + hides.front() + " exclude each other"), std::string::npos) << result.err;
+  }
+}
+
+class GitInsideAMount : public EscrowCommands {
+ protected:
+  std::string in_session(const std::string& arguments) const {
+    const ProcessResult result = run_process({"sh", "-c", "cd " + mountpoint_ + " && git " + arguments});
+    EXPECT_EQ(result.status, 0) << arguments << ": " << result.err;
+    return result.out;
+  }
+};
+
+TEST_F(GitInsideAMount, APersonCommitsInItAndThenIt) {
+  const std::string id = mount({"--git"});
+  EXPECT_EQ(in_session("status --porcelain"), "");
+  write(in_mount("new.txt"), "new");
+  in_session("add .");
+  in_session("commit -qm 'By a person'");
+  EXPECT_EQ(status_of(id, "state"), "open");
+  EXPECT_EQ(escrow({"diff", id, "--name-status"}).out, "A\tnew.txt\n");
+  const std::string said = done({"commit", id});
+  EXPECT_EQ(said.find("left out"), std::string::npos) << said;
+  EXPECT_EQ(git("log -1 --format=%s main"), "By a person");
+  EXPECT_EQ(git("ls-tree -r --name-only main").find(".git"), std::string::npos);
+}
+
+TEST_F(GitInsideAMount, ItIsThereWhenTheSessionIsMountedAgainAndCommitsWithoutAMount) {
+  const std::string id = mount({"--git"});
+  write(in_mount("new.txt"), "new");
+  in_session("add .");
+  in_session("commit -qm 'Kept'");
+  unmount_outside(id);
+  EXPECT_EQ(mount({"--session", id}), id);
+  EXPECT_EQ(in_session("status --porcelain"), "");
+  EXPECT_EQ(in_session("log -1 --format=%s"), "Kept\n");
+  done({"unmount", mountpoint_});
+  done({"commit", id});
+  EXPECT_EQ(git("log -1 --format=%s main"), "Kept");
+}
+
+TEST_F(GitInsideAMount, ASessionHasItFromItsOpeningOnOrNever) {
+  const std::string id = mount();
+  unmount_outside(id);
+  refused(2, "--git cannot be given with --session", {"mount", mountpoint_, "--session", id, "--git"});
+  refused(2, "exclude each other", {"mount", mountpoint_, "--git", "--path-prefix", "dir"});
+  EXPECT_EQ(done({"sessions"}).find("dir"), std::string::npos) << "a refused session stayed";
+}
+
+}  // namespace
+}  // namespace escrow::test
