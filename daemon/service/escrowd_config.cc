@@ -22,7 +22,6 @@ using session::Error;
 
 namespace {
 
-constexpr const char* kEverybody = "*";
 constexpr std::size_t kMaxConfigBytes = std::size_t{1} << 20;
 
 std::string read_file(const std::string& path) {
@@ -65,6 +64,40 @@ std::map<std::string, Quota> quotas_of(api::RequestFields& fields) {
   return quotas;
 }
 
+GrantedVerb verb_of(const api::RequestFields& fields, const std::string& name) {
+  if (name == "read") return GrantedVerb::read;
+  if (name == "open") return GrantedVerb::open;
+  if (name == "commit") return GrantedVerb::commit;
+  if (name == "review") return GrantedVerb::review;
+  fields.refuse("may", "has '" + name + "', which is not read, open, commit or review");
+}
+
+Grant grant_of(const std::string& document, const std::string& what) {
+  api::RequestFields fields(document, what);
+  Grant grant{.repository = fields.required_text("repository")};
+  grant.branches = fields.texts("branches").value_or(grant.branches);
+  grant.prefix = session::RepoPath::parse(fields.text("path_prefix").value_or(""), what + ": \"path_prefix\"");
+  const std::vector<std::string> names = fields.texts("may").value_or(std::vector<std::string>());
+  if (names.empty()) fields.refuse("may", "is missing: read, open, commit, review");
+  for (const std::string& name : names) grant.verbs.push_back(verb_of(fields, name));
+  fields.refuse_others();
+  return grant;
+}
+
+std::optional<std::map<std::string, std::vector<Grant>>> grants_of(api::RequestFields& fields,
+                                                                   const std::string& path) {
+  std::optional<api::RequestFields> given = fields.object("grants");
+  if (!given) return std::nullopt;
+  std::map<std::string, std::vector<Grant>> grants;
+  for (const std::string& principal : given->names()) {
+    std::vector<Grant>& own = grants[principal];
+    for (const std::string& document : given->documents(principal)) {
+      own.push_back(grant_of(document, "the configuration " + path + ": \"grants." + principal + "\""));
+    }
+  }
+  return grants;
+}
+
 EscrowdConfig read_config(const std::string& path) {
   EscrowdConfig config;
   api::RequestFields fields(read_file(path), "the configuration " + path);
@@ -83,6 +116,7 @@ EscrowdConfig read_config(const std::string& path) {
   config.reviewers = fields.texts("reviewers").value_or(config.reviewers);
   config.run_as = fields.texts_map("run_as");
   config.quotas = quotas_of(fields);
+  config.grants = grants_of(fields, path);
   config.host_network = fields.texts("host_network").value_or(config.host_network);
   config.max_runs = fields.number("max_runs", 0, 100'000).value_or(config.max_runs);
   config.max_processes = fields.number("max_processes", 1, kMostProcesses).value_or(config.max_processes);
@@ -168,6 +202,13 @@ void check_config(const EscrowdConfig& config) {
   for (const std::string& principal : config.operators) session::check_principal(principal, "\"operators\"");
   for (const std::string& principal : config.reviewers) session::check_principal(principal, "\"reviewers\"");
   for (const std::string& principal : config.host_network) session::check_principal(principal, "\"host_network\"");
+  for (const auto& [principal, own] : config.grants.value_or(std::map<std::string, std::vector<Grant>>())) {
+    if (principal != kEverybody) session::check_principal(principal, "\"grants\"");
+    for (const Grant& grant : own) {
+      if (grant.repository == kEverybody || is_repository_name(grant.repository)) continue;
+      refuse("\"grants\" has the repository '" + grant.repository + "', which is neither * nor " + kRepositoryNames);
+    }
+  }
   for (const auto& [principal, quota] : config.quotas) {
     if (principal != kEverybody) session::check_principal(principal, "\"quotas\"");
   }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "daemon/process/containment.h"
+#include "session/repo_path.h"
 #include "session/synchronized.h"
 
 namespace escrow::daemon {
@@ -31,6 +32,18 @@ struct Quota {
   std::optional<std::uint64_t> files;         // that a session makes
 };
 
+inline constexpr const char* kEverybody = "*";  // in `quotas` and `grants`; as a grant's repository: each
+
+enum class GrantedVerb { read, open, commit, review };
+
+// Where a principal may do what.
+struct Grant {
+  std::string repository;
+  std::vector<std::string> branches;  // globs (session/glob.h); empty: all
+  session::RepoPath prefix;           // and what is below it
+  std::vector<GrantedVerb> verbs;
+};
+
 struct EscrowdConfig {
   std::string socket = "/run/escrowd/escrowd.sock";
   std::string socket_group;                    // empty: this process's group
@@ -46,6 +59,8 @@ struct EscrowdConfig {
   std::vector<std::string> reviewers;
   std::map<std::string, std::vector<std::string>> run_as;  // principal -> the committers it may name; as users
                                                               // of this machine they may run its commands, too
+  // By principal; nullopt: everybody who may connect may open sessions everywhere.
+  std::optional<std::map<std::string, std::vector<Grant>>> grants;
   std::map<std::string, Quota> quotas;         // by principal; "*": of everybody who has no own
   std::vector<std::string> host_network;       // principals whose runs may use the machine's network; operators' may
   std::size_t max_runs = 32;                   // of a principal, at once

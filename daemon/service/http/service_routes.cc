@@ -8,6 +8,7 @@
 #include "api/json_document.h"
 #include "api/problem.h"
 #include "api/resources.h"
+#include "daemon/service/grants.h"
 #include "daemon/service/http/service_file_routes.h"
 #include "daemon/service/http/service_import_routes.h"
 #include "daemon/service/http/service_requests.h"
@@ -53,12 +54,15 @@ HttpReply health(const ServiceParts&, Call& call) {
 // One repository that is missing is no reason to send nobody here any more.
 HttpReply ready(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
+  const std::shared_ptr<const EscrowdConfig> config = parts.config.now();
+  const Caller who = caller(parts, call);
   std::vector<std::string> failed;
-  const auto entries = parts.repositories.list();
-  for (const auto& entry : entries) {
-    if (!entry.context) failed.push_back(entry.name);
+  std::size_t usable = 0, unusable = 0;
+  for (const auto& entry : parts.repositories.list()) {
+    ++(entry.context ? usable : unusable);
+    if (!entry.context && may_see_repository(*config, who, entry.name)) failed.push_back(entry.name);
   }
-  if (!failed.empty() && failed.size() == entries.size()) {
+  if (usable == 0 && unusable > 0) {
     std::string names;
     for (const std::string& name : failed) names += (names.empty() ? "" : ", ") + name;
     throw Problem(ProblemCode::unavailable, "no repository can be used: " + names);
@@ -91,7 +95,7 @@ HttpReply follow_events(const ServiceParts& parts, Call& call) {
     }
     wanted.last_event_id = number;
   }
-  return parts.events.stream(caller(parts, call), wanted);
+  return parts.events.stream(parts.config, caller(parts, call), wanted);
 }
 
 HttpReply reload(const ServiceParts& parts, Call& call) {
@@ -114,7 +118,11 @@ api::RepositoryResource repository_resource(const ServiceRepositories::Entry& en
 HttpReply list_repositories(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
   std::vector<api::RepositoryResource> resources;
-  for (const auto& entry : parts.repositories.list()) resources.push_back(repository_resource(entry));
+  const std::shared_ptr<const EscrowdConfig> config = parts.config.now();
+  const Caller who = caller(parts, call);
+  for (const auto& entry : parts.repositories.list()) {
+    if (may_see_repository(*config, who, entry.name)) resources.push_back(repository_resource(entry));
+  }
   return ok(api::to_json(resources));
 }
 
@@ -156,11 +164,19 @@ HttpReply remove_repository(const ServiceParts& parts, Call& call) {
 
 HttpReply branches(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
+  const std::shared_ptr<const EscrowdConfig> config = parts.config.now();
+  const Caller who = caller(parts, call);
+  check_repository(*config, who, call.parameters[0]);
   const auto entry = parts.repositories.find(call.parameters[0]);
-  return ok(api::branches_json(entry.context->repository().branches()));
+  auto branches = entry.context->repository().branches();
+  std::erase_if(branches, [&](const auto& one) { return !may_see_branch(*config, who, entry.name, one.first); });
+  return ok(api::branches_json(branches));
 }
 
 HttpReply log(const ServiceParts& parts, Call& call) {
+  const std::shared_ptr<const EscrowdConfig> config = parts.config.now();
+  const Caller who = caller(parts, call);
+  check_repository(*config, who, call.parameters[0]);
   const auto entry = parts.repositories.find(call.parameters[0]);
   storage::Repository& repository = entry.context->repository();
   const std::string branch = call.query.take("branch").value_or(repository.references().default_branch());
@@ -168,6 +184,13 @@ HttpReply log(const ServiceParts& parts, Call& call) {
   const std::size_t limit = std::max<std::uint64_t>(1, call.query.take_number("limit", kMaxPage).value_or(50));
   const std::string cursor = call.query.take("cursor").value_or("");
   call.query.refuse_others();
+  if (!may_see_branch(*config, who, entry.name, branch)) {
+    throw Problem(ProblemCode::no_branch, "there is no branch '" + branch + "' that you may see");
+  }
+  if (!is_granted(*config, who, GrantedVerb::read, entry.name, branch, session::RepoPath::parse(path, "path"))) {
+    throw Problem(ProblemCode::forbidden, who.principal + " may read parts of the branch " + branch +
+                                              " alone (grants); give one of them as \"path\"", {{"field", "path"}});
+  }
   const std::optional<session::ObjectId> after = session::ObjectId::from_hex(cursor);
   if (!cursor.empty() && !after) {
     throw Problem(ProblemCode::invalid_value, "this is no cursor of this API", {{"field", "cursor"}});

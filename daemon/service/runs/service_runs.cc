@@ -118,7 +118,16 @@ ServiceRuns::Found ServiceRuns::see(const Caller& caller, const std::string& id)
   if (!run || !caller.may_see_of(run->owner)) {
     throw Problem(ProblemCode::not_found, "there is no run '" + id + "' that you may see");
   }
-  return find(*run);
+  Found found = find(*run);
+  if (!may_see(caller, found)) throw Problem(ProblemCode::not_found, "there is no run '" + id + "' that you may see");
+  return found;
+}
+
+// Whose it is knows what it said; a reviewer may read what it did.
+bool ServiceRuns::may_see(const Caller& caller, const Found& found) {
+  if (caller.principal == found.run.owner || caller.is_operator) return true;
+  const std::optional<ServiceRepositories::Session> session = repositories_.find_session(found.run.id.text());
+  return session && sessions_.may_see(caller, *session);
 }
 
 ServiceRuns::Found ServiceRuns::may_end(const Caller& caller, const std::string& id) {
@@ -272,6 +281,7 @@ std::optional<api::RunResource> ServiceRuns::find_started(const Caller& caller, 
 api::RunResource ServiceRuns::start(const Caller& caller, const RunRequest& ordering) {
   const ServiceSessions::OpenRequest& opening = ordering.opening;
   if (auto before = find_started(caller, opening.request_key)) return *std::move(before);
+  sessions_.check_grant(caller, opening, true);
   const ServiceRepositories::Entry repository = repositories_.find(opening.repository);
   SessionRequest granted = sessions_.granted(caller, opening);
   const User user = user_of(caller, granted.committer, opening);

@@ -116,6 +116,7 @@ class ServiceRuns {
   std::optional<session::SessionRecord> record_of(const Run& run);
   Found see(const Caller& caller, const std::string& id);
   Found may_end(const Caller& caller, const std::string& id);
+  bool may_see(const Caller& caller, const Found& found);
   bool has_ended(const Found& found);
   bool is_wanted(const Caller& caller, const Filter& filter, const Run& run);
   // It has ended before its command was started: the service that was asked for it was killed meanwhile.

@@ -85,7 +85,7 @@ ServiceSessions::ServiceSessions(const LiveConfig& config, ServiceRepositories& 
 
 ServiceSessions::Found ServiceSessions::see(const Caller& caller, const std::string& id) {
   std::optional<Found> found = repositories_.find_session(id);
-  if (!found || !caller.may_see(found->record)) {
+  if (!found || !may_see(caller, *found)) {
     throw Problem(ProblemCode::no_session, "there is no session '" + id + "' that you may see");
   }
   return *std::move(found);
@@ -237,6 +237,7 @@ SessionResource ServiceSessions::open(const Caller& caller, OpenRequest opening)
     if (before && !failed_to_open(*before)) return get(caller, before->id.text());
     if (before) store_.forget_session(before->id);
   }
+  check_grant(caller, opening, false);
   const ServiceRepositories::Entry repository = repositories_.find(opening.repository);
   return open_new(caller, repository, opening);
 }
@@ -369,6 +370,7 @@ SessionResource ServiceSessions::finish(const Caller& caller, const std::string&
     if (!has_outcome(record, given)) refuse_finished(record, "finish");
     return resource(found);
   }
+  if (given.reason == Reason::success) check_commit(caller, found);
   FinishRequest ending = given;
   const auto facts = store_.session(found.record.id);
   if (ending.message.empty() && facts) ending.message = facts->message;
@@ -391,6 +393,7 @@ SessionResource ServiceSessions::commit(const Caller& caller, const std::string&
     }
     return resource(found);
   }
+  check_commit(caller, found);
   std::string message = given;
   const auto facts = store_.session(found.record.id);
   if (message.empty() && facts) message = facts->message;

@@ -168,6 +168,11 @@ class ServiceSessions {
   // Throws Problem{quota_exceeded}.
   Place take_place(const Caller& caller);
 
+  // Whether the caller may see the session and what is in it.
+  bool may_see(const Caller& caller, const ServiceRepositories::Session& found) const;
+  // That the caller may open it, and commit it where nobody reviews it. Throws Problem{forbidden}, {no_repository}.
+  void check_grant(const Caller& caller, const OpenRequest& opening, bool commits) const;
+
   // What a session of the caller's is opened with, with who that is. Throws Problem for what they have no grant to.
   SessionRequest granted(const Caller& caller, const OpenRequest& opening) const;
   bool failed_to_open(const storage::ServiceStore::SessionFacts& facts) const;
@@ -208,6 +213,8 @@ class ServiceSessions {
   // Without it: Problem{busy} while another request commits the session.
   session::SessionRecord settled(const Found& found);
   api::SessionResource resource(const Found& found, std::string warning = {});
+  bool may(const Caller& caller, GrantedVerb verb, const Found& found) const;
+  void check_commit(const Caller& caller, const Found& found) const;
   bool is_wanted(const Filter& filter, const session::SessionRecord& record) const;
   std::vector<Found> with_external_id(const Caller& caller, const Filter& filter);
   // Of its record; nullopt: the repository cannot be read at the moment.
