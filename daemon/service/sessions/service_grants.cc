@@ -31,10 +31,10 @@ void ServiceSessions::check_grant(const Caller& caller, const OpenRequest& openi
   const bool is_reviewed = request.read_only || request.require_approval;
   const GrantedVerb verb = commits && !is_reviewed ? GrantedVerb::commit : GrantedVerb::open;
   if (is_granted(*config, caller, verb, opening.repository, branch, prefix)) return;
-  throw Problem(ProblemCode::forbidden,
-                caller.principal + " has no grant to " +
-                    (verb == GrantedVerb::commit ? "commit to" : "open sessions on") + " the branch " + branch + (prefix.is_root() ? "" : " below " + prefix.text()) + " (grants)",
-                {{"field", "branch"}});
+  const bool is_commit = verb == GrantedVerb::commit;
+  const std::string what = is_commit ? " has no grant to commit to" : " has no grant to open sessions on";
+  const std::string where = " the branch " + branch + (prefix.is_root() ? "" : " below " + prefix.text());
+  throw Problem(ProblemCode::forbidden, caller.principal + what + where + " (grants)", {{"field", "branch"}});
 }
 
 void ServiceSessions::check_commit(const Caller& caller, const Found& found) const {
