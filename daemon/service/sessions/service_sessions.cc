@@ -430,11 +430,16 @@ SessionResource ServiceSessions::rollback(const Caller& caller, const std::strin
 // ---- Keeping house.
 
 std::optional<bool> ServiceSessions::has_record(const storage::ServiceStore::SessionFacts& facts) {
-  try {
-    return repositories_.find(facts.repository).context->repository().catalog().find(facts.id).has_value();
-  } catch (const session::Error&) {
-    return std::nullopt;
+  // Not by find(), which tries to open what cannot be used, once for each session.
+  for (const ServiceRepositories::Entry& repository : repositories_.list()) {
+    if (repository.name != facts.repository || !repository.context) continue;
+    try {
+      return repository.context->repository().catalog().find(facts.id).has_value();
+    } catch (const session::Error&) {
+      return std::nullopt;
+    }
   }
+  return std::nullopt;
 }
 
 void ServiceSessions::forget_unborn() {
