@@ -1,8 +1,9 @@
 // A run that is made again when it meets a conflict: each try but the last is a child process, which ends like the run
 // it is, and tells this one only whether to go on.
 //
-// Call it while the process has one thread. Signals that would end this process, and job control, reach the try under
-// way. Throws Error{unavailable} where no process can be made.
+// Each try reads the same of a file that is standard input. Call it while the process has one thread. Signals that
+// would end this process, and job control, reach the try under way; no other one follows. Throws Error{unavailable}
+// where no process can be made.
 #pragma once
 
 #include <chrono>

@@ -2,6 +2,8 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <fstream>
 #include <memory>
 
 #include "tests/mount/run_fixture.h"
@@ -72,6 +74,32 @@ TEST_F(RunRetry, ASignalToItCancelsTheTryUnderWay) {
   EXPECT_EQ(running.wait(), 128 + SIGTERM) << read("err");
   EXPECT_EQ(content("a.txt"), "a");
   EXPECT_TRUE(no_mount_left());
+}
+
+// Whether it comes in time for the try or not.
+TEST_F(RunRetry, ASignalWhileATryEndsCancelsThoseAfterIt) {
+  const std::string pid = file("pid");
+  const std::string kill = "; while ! [ -s '" + pid + "' ]; do sleep 0.01; done; kill -TERM $(cat '" + pid + "')";
+  BackgroundRun running(run_command_line({"--retry", "5"}, script(9, kAppend + kill)), file("err"));
+  ASSERT_TRUE(eventually([&] { return has("tries"); }));
+  std::ofstream(pid + ".new") << running.pid();
+  ASSERT_EQ(::rename((pid + ".new").c_str(), pid.c_str()), 0);
+  EXPECT_EQ(running.wait(), 128 + SIGTERM) << read("err");
+  EXPECT_EQ(tries(), 1);
+  EXPECT_EQ(content("a.txt"), "a\ntheirs");
+  EXPECT_EQ(results(), "");
+}
+
+TEST_F(RunRetry, EachTryReadsTheSameFileAsItsStandardInput) {
+  std::ofstream(file("words")) << "skipped\nfirst\nsecond\n";
+  std::vector<std::string> words = {"sh", "-c", "exec < '" + file("words") + "'; read line; exec \"$@\"", "sh"};
+  for (const std::string& word : run_command_line({"--retry", "3"}, script(2, "cat > input; " + std::string(kAppend))))
+    words.push_back(word);
+  const ProcessResult result =
+      run_process(words, {.directory = directory_.path(), .environment = {}, .input = {}});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(tries(), 3);
+  EXPECT_EQ(content("input"), "first\nsecond");
 }
 
 TEST_F(RunRetry, WhenItIsKilledTheTryUnderWayIsCancelled) {

@@ -301,8 +301,8 @@ void register_run(CLI::App& app, const GlobalOptions& options, Action& chosen) {
                     "Keep what a failed command wrote as refs/sessions/<id>");
   command
       ->add_option("--retry", arguments->retries,
-                   "On a conflict run the command again, over the new head, up to N times; standard input is the "
-                   "first try's")
+                   "On a conflict run the command again, over the new head, up to N times; standard input "
+                   "should be a file")
       ->check(CLI::Range(std::uint64_t{0}, kMostRetries))
       ->type_name("N");
   command
