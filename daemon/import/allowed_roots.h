@@ -52,7 +52,7 @@ class AllowedRoots {
   };
   Way way_to(const std::string& path, const std::string& field) const;
   std::string what_;  // constant
-  session::Synchronized<std::shared_ptr<const std::vector<Root>>> roots_;  // self-locking
+  mutable session::Synchronized<std::shared_ptr<const std::vector<Root>>> roots_;  // self-locking
 };
 
 }  // namespace escrow::daemon

@@ -131,7 +131,7 @@ Escrowd::Escrowd(const EscrowdConfig& config, Reread reread)
     metrics_.add_request(method, route, status, seconds);
   });
   if (config.volume_plugin) {
-    volumes_ = std::make_unique<VolumePlugin>(started_with_, repositories_, sessions_, store_, *log_);
+    volumes_ = std::make_unique<VolumePlugin>(started_with_, config_, repositories_, sessions_, store_, *log_);
   }
   api::HttpServer::Options options = server_options(config);
   options.given_socket = given_socket_;

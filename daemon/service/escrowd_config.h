@@ -89,7 +89,7 @@ class LiveConfig {
   void replace(EscrowdConfig config) { *now_.lock() = std::make_shared<const EscrowdConfig>(std::move(config)); }
 
  private:
-  session::Synchronized<std::shared_ptr<const EscrowdConfig>> now_;  // self-locking
+  mutable session::Synchronized<std::shared_ptr<const EscrowdConfig>> now_;  // self-locking
 };
 
 struct EscrowdInvocation {
