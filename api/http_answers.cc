@@ -1,4 +1,8 @@
 // The part of HttpServer that sends the answer, at once, later or in parts.
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <array>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
@@ -45,7 +49,14 @@ struct Connection::Sending {
 
 std::string Connection::who() const {
   if (!principal_.empty()) return principal_;
-  return door_.is_remote ? "a stranger at " + peer_name_ : "uid " + peer_name_;
+  if (!door_.is_remote) return "uid " + peer_name_;
+  // Of IPv6 the network alone is known.
+  std::array<unsigned char, sizeof(in6_addr)> address{};
+  std::copy_n(peer_name_.begin(), std::min(peer_name_.size(), address.size()), address.begin());
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  const bool is_ipv4 = peer_name_.size() == sizeof(in_addr);
+  ::inet_ntop(is_ipv4 ? AF_INET : AF_INET6, address.data(), text.data(), text.size());
+  return std::string("a stranger at ") + text.data() + (is_ipv4 ? "" : "/64");
 }
 
 // On a worker: nothing of the request changes before it is answered.

@@ -82,7 +82,7 @@ def ABranchAndADirectoryAreAllThatAGrantGives(start):
             refused(service, 403, 'forbidden', *opening(**fields))
             run = {'repository': 'data', 'command': ['cat', 'a.txt'], **fields}
             refused(service, 403, 'forbidden', 'POST', '/v1/runs', run)
-        refused(service, 400, 'bad_request', *opening(branch='team/one', path_prefix='dir/../..'))
+        refused(service, 400, 'invalid_value', *opening(branch='team/one', path_prefix='dir/../..'))
         refused(service, 404, 'no_branch', 'GET', '/v1/repositories/data/log?branch=main')
         refused(service, 403, 'forbidden', 'GET', '/v1/repositories/data/log?branch=team/one')
         refused(service, 403, 'forbidden', 'GET', '/v1/repositories/data/log?branch=team/one&path=a.txt')

@@ -57,7 +57,8 @@ def AWrongConfigurationChangesNothing(start):
     with start() as service:
         good = dict(service.config)
         def wrong(problem, **config):
-            change(service, **{**good, 'max_body_bytes': 2048, **config})
+            service.config = {**good, 'max_body_bytes': 2048, **config}
+            service.write_config()
             detail = service.post('/v1/reload').expect(409 if problem == 'exists' else 400, problem)['detail']
             # The signal says the same in the log.
             before = read(f'{service.directory}/log').count('the configuration stays as it was')
@@ -75,7 +76,8 @@ def AWrongConfigurationChangesNothing(start):
         expect('stays as it was' in reload_with(service, good, expect_status=2), 'the command does not say so')
         os.unlink(service.config_path)
         service.post('/v1/reload').expect(400, 'bad_request')
-        change(service, **good, repositories={'data': service.repository})
+        service.config = {**good, 'repositories': {'data': service.repository}}
+        service.write_config()
         reload(service)
         service.delete('/v1/repositories/data').expect(409, 'wrong_state')  # it is of the configuration now
 
