@@ -86,7 +86,7 @@ def ARefusalIsInTheLogAndInTheMetricsByTheIdThatItsAnswerHas(start):
             expect_equal('the line', found, one)
         shown = service.get('/metrics').body.decode()
         for status in (400, 401, 403, 404):
-            counted = re.search(f'escrow_http_requests_total{{[^}}]*status="{status}"[^}}]*}} [1-9]', shown)
+            counted = re.search(f'escrow_http_requests_total.*status="{status}".* [1-9]', shown)
             expect(counted, f'{status}: {shown}')
         # Nobody writes lines of their own: what does not print is escaped.
         before = len(read(f'{service.directory}/log').splitlines())
@@ -108,7 +108,7 @@ def TooManyConnectionsAreCounted(start):
         following.close()
         def counted():
             answer = service.get('/metrics')
-            return answer.status == 200 and re.search('escrow_http_requests_total{[^}]*status="503"[^}]*} [1-9]',
+            return answer.status == 200 and re.search('escrow_http_requests_total.*status="503".* [1-9]',
                                                       answer.body.decode())
         eventually('it is counted', counted)
         expect(any(one[4:] == ('503', 'unavailable') for one in refusals(service)), 'it is not in the log')
