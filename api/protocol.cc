@@ -101,6 +101,12 @@ Json request_json(const Request& request) {
                         [](const TrafficRequest&) {
                           return Json{{"request", "traffic"}};
                         },
+                        [](const ListFilesRequest& it) {
+                          Json json{{"request", "list_files"}, {"most_entries", it.most_entries}};
+                          set_bytes(json, "path", it.path);
+                          set_bytes(json, "after", it.after);
+                          return json;
+                        },
                     },
                     request);
 }
@@ -182,6 +188,27 @@ TrafficAnswer traffic_from(const Json& json) {
   return answer;
 }
 
+Json listing_json(const ListingAnswer& it) {
+  Json json{{"answer", "listing"}, {"whole", it.is_whole}, {"entries", Json::array()}};
+  for (const ListingAnswer::Entry& entry : it.entries) {
+    Json one{{"mode", entry.mode}, {"size", entry.size_bytes}};
+    set_bytes(one, "name", entry.name);
+    json["entries"].push_back(std::move(one));
+  }
+  return json;
+}
+
+ListingAnswer listing_from(const Json& json) {
+  ListingAnswer answer{.entries = {}, .is_whole = get_bool(json, "whole")};
+  for (const Json& entry : get_array(json, "entries")) {
+    if (!entry.is_object()) throw Error(Errc::bad_request, "the answer's \"entries\" holds something else");
+    answer.entries.push_back({.name = get_bytes(entry, "name"),
+                              .mode = static_cast<std::uint32_t>(get_count(entry, "mode")),
+                              .size_bytes = get_count(entry, "size")});
+  }
+  return answer;
+}
+
 Json error_json(const ErrorAnswer& it) {
   Json json{{"answer", "error"}, {"code", name_of(it.code)}};
   set_bytes(json, "message", it.message);
@@ -247,6 +274,7 @@ Json answer_json(const Answer& answer) {
                         },
                         [](const TrafficAnswer& it) { return traffic_json(it); },
                         [](const ErrorAnswer& it) { return error_json(it); },
+                        [](const ListingAnswer& it) { return listing_json(it); },
                     },
                     answer);
 }
@@ -310,6 +338,11 @@ Request request_from(const Json& json) {
                            .offset = get_count(json, "offset"),
                            .most_bytes = get_count(json, "most_bytes")};
   }
+  if (kind == "list_files") {
+    return ListFilesRequest{.path = get_bytes(json, "path"),
+                            .after = get_bytes(json, "after"),
+                            .most_entries = get_count(json, "most_entries")};
+  }
   if (kind == "write_file") {
     WriteFileRequest request{.path = get_bytes(json, "path"), .executable = {}};
     if (json.contains("executable")) request.executable = get_bool(json, "executable");
@@ -353,6 +386,7 @@ Answer decode_answer(std::string_view text) {
                       .is_new = get_bool(json, "new")};
   }
   if (kind == "error") return error_from(json);
+  if (kind == "listing") return listing_from(json);
   throw Error(Errc::bad_request, "the host process answered with something unknown, \"" + kind + "\"");
 }
 

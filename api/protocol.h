@@ -65,11 +65,17 @@ struct WriteFileRequest {
 struct RemoveFileRequest {
   std::string path;
 };
+// A directory's names in their order, at most `most_entries` of those behind `after`.
+struct ListFilesRequest {
+  std::string path;   // empty: the session's root
+  std::string after;  // empty: from the first
+  std::uint64_t most_entries = 0;
+};
 // The requests that the mount has served since it was made.
 struct TrafficRequest {};
 using Request = std::variant<StatusRequest, CommitRequest, RollbackRequest, DiscardRequest, UpdateRequest, DiffRequest,
                              UnmountRequest, FinishRequest, ChangesRequest, ReadFileRequest, WriteFileRequest,
-                             RemoveFileRequest, TrafficRequest>;
+                             RemoveFileRequest, TrafficRequest, ListFilesRequest>;
 
 // ---- Answers.
 // How a mount's opens ("none", "daemon") and bytes ("cached", "writeback", "passthrough") travel, and one sentence why.
@@ -141,6 +147,15 @@ struct FileAnswer {
   std::string version;     // another one: the file was changed
   bool is_new = false;     // it was written, and not there before
 };
+struct ListingAnswer {
+  struct Entry {
+    std::string name;
+    std::uint32_t mode = 0;  // as git has it; 0: git cannot hold it
+    std::uint64_t size_bytes = 0;
+  };
+  std::vector<Entry> entries;
+  bool is_whole = true;  // there are none behind the last one
+};
 struct TrafficAnswer {
   struct Operation {
     std::string name;
@@ -158,7 +173,7 @@ struct ErrorAnswer {
   std::optional<session::Denial> denial;  // what a policy refused
 };
 using Answer = std::variant<SessionView, CommitAnswer, RollbackAnswer, DiscardAnswer, UpdateAnswer, DiffPart, DiffEnd,
-                            UnmountAnswer, ChangesAnswer, FileAnswer, TrafficAnswer, ErrorAnswer>;
+                            UnmountAnswer, ChangesAnswer, FileAnswer, TrafficAnswer, ErrorAnswer, ListingAnswer>;
 
 // `who`: the principal that the request is made for; empty: the user at the other end of the socket.
 std::string encode(const Request& request, const std::string& who = {});

@@ -153,6 +153,16 @@ std::string to_json(const FileResource& file) {
   return line(json);
 }
 
+std::string to_json(const ListingAnswer& listing, const std::string& next) {
+  Json entries = Json::array();
+  for (const ListingAnswer::Entry& entry : listing.entries) {
+    Json json{{"mode", mode_text(entry.mode)}, {"size", entry.size_bytes}};
+    set_bytes(json, "name", entry.name);
+    entries.push_back(std::move(json));
+  }
+  return line(Json{{"entries", std::move(entries)}, {"next", next.empty() ? Json(nullptr) : Json(next)}});
+}
+
 std::string to_json(const RepositoryResource& repository) { return line(repository_json(repository)); }
 
 std::string to_json(const std::vector<RepositoryResource>& repositories) {

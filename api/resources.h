@@ -64,6 +64,8 @@ struct FileResource {
   std::uint64_t size_bytes = 0;
 };
 std::string to_json(const FileResource& file);
+// `next` is the cursor of the page that follows; empty: this is the last.
+std::string to_json(const ListingAnswer& listing, const std::string& next);
 
 struct RepositoryResource {
   std::string name, path, default_branch;

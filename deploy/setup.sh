@@ -14,7 +14,8 @@ build=(g++ cmake ninja-build pkg-config libfuse3-dev libgit2-dev libsqlite3-dev 
 run=(fuse3 git bubblewrap)
 # The tools that run inside mounts, the file systems compared with, container runtimes, a fresh Debian for the package.
 test=(libgtest-dev librapidcheck-dev ccache clang libclang-rt-dev sqlite3 rsync attr python3 python3-yaml
-  python3-jsonschema fuse-overlayfs e2fsprogs man-db procps util-linux tar libarchive-tools strace curl openssl
+  python3-jsonschema python3-setuptools python3-wheel mypy fuse-overlayfs e2fsprogs man-db procps util-linux tar
+  libarchive-tools strace curl openssl
   docker.io docker-compose podman runc busybox-static debootstrap systemd-container)
 
 packages=()

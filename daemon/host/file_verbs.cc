@@ -66,11 +66,11 @@ api::FileAnswer answer(SessionFiles::Part part) {
 
 }  // namespace
 
-api::FileAnswer read_file(SessionFiles files, const session::Session& session, const api::ReadFileRequest& request) {
+api::Answer ask_files(SessionFiles files, session::Session& session, const api::ReadFileRequest& request) {
   return answer(files.read(below_prefix(session, request.path), request.offset, request.most_bytes));
 }
 
-api::FileAnswer write_file(SessionFiles files, session::Session& session, const api::WriteFileRequest& request) {
+api::Answer ask_files(SessionFiles files, session::Session& session, const api::WriteFileRequest& request) {
   const RepoPath path = below_prefix(session, request.path);
   const session::SessionOptions options = session.record().options;
   refuse_during_commit(session);
@@ -81,12 +81,17 @@ api::FileAnswer write_file(SessionFiles files, session::Session& session, const 
   return now;
 }
 
-api::FileAnswer remove_file(SessionFiles files, session::Session& session, const api::RemoveFileRequest& request) {
+api::Answer ask_files(SessionFiles files, session::Session& session, const api::RemoveFileRequest& request) {
   const RepoPath path = below_prefix(session, request.path);
   refuse_during_commit(session);
   api::FileAnswer before = answer(files.describe(path));
   files.remove(path);
   return before;
+}
+
+api::Answer ask_files(SessionFiles files, session::Session& session, const api::ListFilesRequest& request) {
+  const RepoPath directory = request.path.empty() ? RepoPath() : below_prefix(session, request.path);
+  return files.list(directory, request.after, request.most_entries);
 }
 
 api::ChangesAnswer with_sizes(const session::ObjectReader& objects, std::vector<session::PathChange> changes) {

@@ -8,10 +8,11 @@
 
 namespace escrow::daemon {
 
-api::FileAnswer read_file(SessionFiles files, const session::Session& session, const api::ReadFileRequest& request);
+api::Answer ask_files(SessionFiles files, session::Session& session, const api::ReadFileRequest& request);
 // Throws Error{busy} while a commit holds the session's calls back, and Error{bad_request} without a content.
-api::FileAnswer write_file(SessionFiles files, session::Session& session, const api::WriteFileRequest& request);
-api::FileAnswer remove_file(SessionFiles files, session::Session& session, const api::RemoveFileRequest& request);
+api::Answer ask_files(SessionFiles files, session::Session& session, const api::WriteFileRequest& request);
+api::Answer ask_files(SessionFiles files, session::Session& session, const api::RemoveFileRequest& request);
+api::Answer ask_files(SessionFiles files, session::Session& session, const api::ListFilesRequest& request);
 
 // The changes that a commit would make.
 api::ChangesAnswer changes_of(session::Session& session);

@@ -233,14 +233,8 @@ api::Answer SessionAccess::act(session::Session& session, session::Attachment at
             return finish_session(session, it, who, {});
           },
           [&](const api::ChangesRequest&) -> api::Answer { return changes_of(session); },
-          [&](const api::ReadFileRequest& it) -> api::Answer {
-            return read_file(DetachedFiles(session, context_).files, session, it);
-          },
-          [&](const api::WriteFileRequest& it) -> api::Answer {
-            return write_file(DetachedFiles(session, context_).files, session, it);
-          },
-          [&](const api::RemoveFileRequest& it) -> api::Answer {
-            return remove_file(DetachedFiles(session, context_).files, session, it);
+          [&](const auto& it) -> api::Answer {
+            return ask_files(DetachedFiles(session, context_).files, session, it);
           },
           [&](const api::TrafficRequest&) -> api::Answer { return api::TrafficAnswer{}; },
           [&](const api::UnmountRequest&) -> api::Answer {
@@ -287,6 +281,7 @@ api::Answer SessionAccess::answer_ended(const session::SessionManager::Listed& l
                         [&](const api::UnmountRequest&) -> api::Answer { refuse_ended(record, "unmount"); },
                         [&](const api::ChangesRequest&) -> api::Answer { refuse_ended(record, "look into"); },
                         [&](const api::ReadFileRequest&) -> api::Answer { refuse_ended(record, "look into"); },
+                        [&](const api::ListFilesRequest&) -> api::Answer { refuse_ended(record, "look into"); },
                         [&](const api::WriteFileRequest&) -> api::Answer { refuse_ended(record, "write into"); },
                         [&](const api::RemoveFileRequest&) -> api::Answer { refuse_ended(record, "write into"); },
                         [&](const api::TrafficRequest&) -> api::Answer { return api::TrafficAnswer{}; },
@@ -315,6 +310,10 @@ std::string SessionAccess::finish(const api::FinishRequest& request) {
 api::ChangesAnswer SessionAccess::changes() { return std::get<api::ChangesAnswer>(ask(api::ChangesRequest{})); }
 
 api::FileAnswer SessionAccess::file(const api::Request& request) { return std::get<api::FileAnswer>(ask(request)); }
+
+api::ListingAnswer SessionAccess::files(const api::ListFilesRequest& request) {
+  return std::get<api::ListingAnswer>(ask(request));
+}
 
 api::DiscardAnswer SessionAccess::discard(const std::vector<std::string>& paths) {
   return std::get<api::DiscardAnswer>(ask(api::DiscardRequest{.paths = paths}));

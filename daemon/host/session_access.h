@@ -51,6 +51,7 @@ class SessionAccess {
   api::ChangesAnswer changes();
   // To read, write or remove one.
   api::FileAnswer file(const api::Request& request);
+  api::ListingAnswer files(const api::ListFilesRequest& request);
   // Returns where it was mounted; the session is detached on return. Throws Error{wrong_state} when it is not mounted.
   std::string unmount();
 

@@ -3,6 +3,8 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <iterator>
+#include <set>
 #include <vector>
 
 #include "session/error.h"
@@ -116,6 +118,39 @@ SessionFiles::Part SessionFiles::read(const RepoPath& path, std::uint64_t offset
   part.bytes.resize(std::min<std::uint64_t>(most_bytes, part.size_bytes - std::min(offset, part.size_bytes)));
   part.bytes.resize(files_.read(found->node, offset, std::as_writable_bytes(std::span(part.bytes))));
   return part;
+}
+
+session::NodeId SessionFiles::directory_at(const RepoPath& path) {
+  if (path.is_root()) return session::kRootNode;
+  const std::optional<Attributes> found = find(place_of(path, nullptr));
+  if (!found) refuse_missing(path);
+  if (!S_ISDIR(found->mode)) throw Error(Errc::not_a_directory, quoted(path) + " is no directory");
+  return found->node;
+}
+
+api::ListingAnswer SessionFiles::list(const RepoPath& path, const std::string& after, std::size_t most) {
+  const NodeId directory = directory_at(path);
+  const Opened opened(files_, directory, {.list = true});
+  // One more than is asked for: whether there are any behind them.
+  std::set<std::string> names;
+  files_.list(directory, 0, [&](const session::FileSystem::Entry& entry) {
+    const bool is_wanted = entry.name != "." && entry.name != ".." && (after.empty() || entry.name > after);
+    if (is_wanted && (names.size() <= most || entry.name < *names.rbegin())) names.emplace(entry.name);
+    if (names.size() > most + 1) names.erase(std::prev(names.end()));
+    return true;
+  });
+  api::ListingAnswer answer{.entries = {}, .is_whole = names.size() <= most};
+  if (!answer.is_whole) names.erase(std::prev(names.end()));
+  for (const std::string& name : names) {
+    // What was removed meanwhile is not listed.
+    const std::optional<Attributes> found = files_.own_lookup(directory, name);
+    if (!found) continue;
+    const bool is_of_git = S_ISREG(found->mode) || S_ISDIR(found->mode) || S_ISLNK(found->mode);
+    answer.entries.push_back({.name = name,
+                              .mode = is_of_git ? git_mode(*found) : 0,
+                              .size_bytes = S_ISDIR(found->mode) ? 0 : found->size_bytes});
+  }
+  return answer;
 }
 
 void SessionFiles::put(NodeId node, const Content& content, bool is_new) {

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 
+#include "api/protocol.h"
 #include "fuse/mount.h"
 #include "session/file_system.h"
 #include "session/repo_path.h"
@@ -34,6 +35,10 @@ class SessionFiles {
   // The same without bytes, of a directory too; needs no right to read.
   Part describe(const session::RepoPath& path);
 
+  // The names of a directory in their order, at most `most` of those behind `after`: as a program that lists it sees
+  // them. The root has the empty path.
+  api::ListingAnswer list(const session::RepoPath& directory, const std::string& after, std::size_t most);
+
   struct Content {
     std::uint64_t size_bytes = 0;
     std::function<std::size_t(std::uint64_t offset, std::span<std::byte> out)> read;
@@ -56,6 +61,7 @@ class SessionFiles {
   // The directory that the path's last component is in, made if need be for an `owner`.
   Place place_of(const session::RepoPath& path, const Owner* owner);
   std::optional<session::Attributes> find(const Place& place);
+  session::NodeId directory_at(const session::RepoPath& path);
   void forget(const Place& place);
   bool try_unlink(const Place& place);
   void put(session::NodeId node, const Content& content, bool is_new);

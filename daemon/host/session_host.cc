@@ -514,15 +514,7 @@ struct SessionHost::Impl {
                           [&](const api::UnmountRequest&) { return unmount(); },
                           [&](const api::FinishRequest& it) { return finish(it, who); },
                           [&](const api::ChangesRequest&) { return changes(); },
-                          [&](const api::ReadFileRequest& it) -> api::Answer {
-                            return read_file(session_files(), *session, it);
-                          },
-                          [&](const api::WriteFileRequest& it) -> api::Answer {
-                            return write_file(session_files(), *session, it);
-                          },
-                          [&](const api::RemoveFileRequest& it) -> api::Answer {
-                            return remove_file(session_files(), *session, it);
-                          },
+                          [&](const auto& it) -> api::Answer { return ask_files(session_files(), *session, it); },
                           [&](const api::TrafficRequest&) -> api::Answer { return traffic(); },
                       },
                       request);

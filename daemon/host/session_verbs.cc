@@ -210,6 +210,7 @@ const char* changing_verb_of(const api::Request& request) {
                         [](const api::UnmountRequest&) { return static_cast<const char*>(nullptr); },
                         [](const api::ChangesRequest&) { return static_cast<const char*>(nullptr); },
                         [](const api::ReadFileRequest&) { return static_cast<const char*>(nullptr); },
+                        [](const api::ListFilesRequest&) { return static_cast<const char*>(nullptr); },
                         // The caller notes a series of these once.
                         [](const api::WriteFileRequest&) { return static_cast<const char*>(nullptr); },
                         [](const api::RemoveFileRequest&) { return static_cast<const char*>(nullptr); },

@@ -58,6 +58,9 @@ TEST(Protocol, EveryRequestComesThrough) {
     const ReadFileRequest got = through_the_wire(read, decode_request);
     EXPECT_EQ(std::tuple(got.path, got.offset, got.most_bytes), std::tuple(path, read.offset, read.most_bytes));
     EXPECT_EQ(through_the_wire(RemoveFileRequest{.path = path}, decode_request).path, path);
+    const ListFilesRequest listed =
+        through_the_wire(ListFilesRequest{.path = path, .after = path, .most_entries = 7}, decode_request);
+    EXPECT_EQ(std::tuple(listed.path, listed.after, listed.most_entries), std::tuple(path, path, 7u));
     for (const std::optional<bool> executable : {std::optional<bool>(), std::optional(true), std::optional(false)}) {
       const WriteFileRequest sent{.path = path, .executable = executable};
       EXPECT_EQ(through_the_wire(sent, decode_request).executable, executable);
@@ -99,6 +102,13 @@ TEST(Protocol, FilesAndTrafficComeThrough) {
     const FileAnswer got = through_the_wire(sent, decode_answer);
     EXPECT_EQ(std::tuple(got.bytes, got.mode, got.size_bytes, got.version, got.is_new),
               std::tuple(sent.bytes, sent.mode, sent.size_bytes, sent.version, sent.is_new));
+  }
+  for (const std::string& name : kHardNames) {
+    const ListingAnswer sent{.entries = {{.name = name, .mode = 0100755, .size_bytes = 9}}, .is_whole = false};
+    const ListingAnswer got = through_the_wire(sent, decode_answer);
+    ASSERT_EQ(got.entries.size(), 1u);
+    EXPECT_EQ(std::tuple(got.entries[0].name, got.entries[0].mode, got.entries[0].size_bytes, got.is_whole),
+              std::tuple(name, 0100755u, 9u, false));
   }
   const TrafficAnswer sent{.operations = {{.name = "lookup", .count = 3, .within = {1, 2}, .seconds = 0.25}},
                            .staged_bytes = 9,

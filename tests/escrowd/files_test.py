@@ -135,6 +135,60 @@ def PoliciesPrefixesAndReadOnlyHoldAsInAMount(start):
         expect_equal('reading', content(service, session, 'a.txt'), b'a.txt\n')
 
 
+def entries(service, session, query='', limit=1000):
+    """(name, mode, size) of a directory, page after page."""
+    found, cursor = [], ''
+    while True:
+        page = service.get(f'/v1/sessions/{session}/entries?limit={limit}{query}{cursor}').expect(200)
+        expect(len(page['entries']) <= limit, f'{len(page["entries"])} on a page of {limit}')
+        found += [(one.get('name_base64', one['name']), one['mode'], one['size']) for one in page['entries']]
+        if page['next'] is None:
+            return found
+        cursor = f'&cursor={page["next"]}'
+
+
+def ADirectoryIsListedAsAProgramInTheMountSeesIt(start):
+    policy = {'default': 'allow', 'rules': [{'effect': 'deny', 'actions': ['list', 'read'],
+                                             'paths': ['dir/hidden', 'dir/sub']}]}
+    with start() as service:
+        for mounted in (False, True):
+            fields = {'mountpoint': f'{service.mounts}/work'} if mounted else {}
+            session = service.open(policy=policy, require_approval=True, **fields)['session']
+            put(service, session, b'dir/' + STRANGE, b'12345', '?mode=100755').expect(201)
+            put(service, session, 'dir/hidden', b'x').expect(201)
+            service.delete(target(session, 'a.txt')).expect(200)
+            below = [('b.txt', '100644', 10), ('YmFk/wobbmFtZQ==', '100755', 5)]
+            root = [('dir', '040000', 0)]
+            if mounted:
+                os.mkfifo(f'{service.mounts}/work/pipe')
+                os.symlink('dir/b.txt', f'{service.mounts}/work/link')
+                root += [('link', '120000', 9), ('pipe', '000000', 0)]
+            for limit in (1, 2, 1000):
+                expect_equal('the root', entries(service, session, limit=limit), root)
+                expect_equal('a directory', entries(service, session, '&path=dir', limit), below)
+            problem = service.get(f'/v1/sessions/{session}/entries?path=dir/sub').expect(403, 'forbidden')
+            expect_equal('the denial', (problem['action'], problem['path']), ('list', 'dir/sub'))
+            for path in ('none', 'a.txt', '../x', 'dir/none/deep'):
+                service.get(f'/v1/sessions/{session}/entries?path={path}').expect(404, 'not_found')
+            service.get(f'/v1/sessions/{session}/entries?path=dir/b.txt').expect(409, 'wrong_state')
+            service.get(f'/v1/sessions/{session}/entries?cursor=!').expect(400, 'invalid_value')
+            service.get(f'/v1/sessions/{session}/entries?limit=x').expect(400, 'invalid_value')
+            service.finish(session, {'exit_code': 0}).expect(200)
+            sealed = [one for one in root if one[0] != 'pipe']
+            for limit in (1, 1000):
+                expect_equal('the sealed root', entries(service, session, limit=limit), sealed)
+                expect_equal('sealed', entries(service, session, '&path=dir', limit), below)
+            service.get(f'/v1/sessions/{session}/entries?path=dir/sub').expect(403, 'forbidden')
+            service.get(f'/v1/sessions/{session}/entries?path=none').expect(404, 'not_found')
+            service.get(f'/v1/sessions/{session}/entries?path=dir/b.txt').expect(409, 'wrong_state')
+            service.post(f'/v1/sessions/{session}/rollback').expect(200)
+        session = service.open(path_prefix='dir')['session']
+        expect_equal('the root is the prefix', entries(service, session), entries(service, session, '&path=dir'))
+        expect_equal('below it', entries(service, session, '&path=dir/sub'), [('c.txt', '100644', 14)])
+        service.get(f'/v1/sessions/{session}/entries?path=elsewhere').expect(404, 'not_found')
+        refused(service, 'GET', f'/v1/sessions/{session}/entries', 404, 'no_session')
+
+
 def OnlyItsOwnersWriteAndTheHistorySaysWho(start):
     with start(reviewers=['user:daemon']) as service:
         session = service.open()['session']

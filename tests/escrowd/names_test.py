@@ -170,6 +170,8 @@ def session(service):
     ask(service, 'DELETE', gone).expect(200)
     ask(service, 'PUT', gone, b'again', binary).expect(201)
     ask(service, 'GET', f'{at}/files/{quoted(prefix + b"/kept-" + STRANGE)}').expect(403, 'forbidden')
+    listed = ask(service, 'GET', f'{at}/entries?path={quoted(prefix)}').expect(200)['entries']
+    expect(STRANGE in [base64.b64decode(one['name_base64']) for one in listed], listed)
     ask(service, 'GET', f'{at}?with_changes=true').expect(200)
     changed = ask(service, 'GET', f'{at}/changes').expect(200)
     expect_equal('the changes', sorted(base64.b64decode(one['path_base64']) for one in changed['changes']),

@@ -45,7 +45,7 @@ def ARunsSessionIsItsRuns(start):
         for verb in ('commit', 'unmount', 'update'):
             ask(service, run, verb, {}).expect(409, 'wrong_state')
         for verb, body in (('finish', {'exit_code': 0}), ('mount', {'mountpoint': f'{service.mounts}/one'}),
-                           ('changes', None), ('GET', None), ('PUT', None), ('DELETE', None)):
+                           ('changes', None), ('entries', None), ('GET', None), ('PUT', None), ('DELETE', None)):
             ask(service, run, verb, body).expect(409, 'attached_elsewhere')
         expect_equal('the run', service.get(f'/v1/runs/{run}').expect(200)['state'], 'running')
         ask(service, run, 'rollback', {}).expect(200)

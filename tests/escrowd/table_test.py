@@ -19,7 +19,8 @@ from service import eventually, expect, expect_equal, fail, host_of, main, write
 
 ENDINGS = {'exit_code 0': {'exit_code': 0}, 'exit_code 1': {'exit_code': 1}, 'signal': {'signal': 9},
            'cancelled': {'cancelled': True}, 'timed_out': {'timed_out': True}}
-FILES = {'changes': ('GET', 'changes'), 'diff': ('GET', 'diff'), 'GET': ('GET', 'files/a.txt'),
+FILES = {'changes': ('GET', 'changes'), 'diff': ('GET', 'diff'), 'entries': ('GET', 'entries'),
+         'GET': ('GET', 'files/a.txt'),
          'PUT': ('PUT', 'files/a.txt'), 'DELETE': ('DELETE', 'files/a.txt')}
 OTHER = '0' * 40
 NUMBERS = itertools.count()
@@ -84,7 +85,7 @@ class Table:
 
 
 def column_of(verb):
-    for column in (('mount', 'unmount', 'update', 'discard'), ('changes', 'diff', 'GET'), ('PUT', 'DELETE')):
+    for column in (('mount', 'unmount', 'update', 'discard'), ('changes', 'diff', 'entries', 'GET'), ('PUT', 'DELETE')):
         if verb in column:
             return column
     return verb
@@ -304,7 +305,7 @@ def WhatComesBeforeTheStateSaysSoIsBusyToo(start):
             thread, answers = ask_apart(service, session)
             eventually('it is sealed', lambda: ask(service, session, 'PUT').status == 409)
             for verb, _, body in plain_cases(service, view, ''):
-                if verb not in ('GET', 'lease'):
+                if verb not in ('GET', 'entries', 'lease'):
                     ask(service, session, verb, body).expect(409, 'busy')
             expect_equal('the state', service.state(session), 'open')
         thread.join(300)

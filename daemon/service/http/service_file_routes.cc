@@ -1,5 +1,6 @@
 #include "daemon/service/http/service_file_routes.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -19,6 +20,7 @@ using api::ProblemCode;
 namespace {
 
 constexpr std::size_t kPartBytes = 256 * 1024;
+constexpr std::uint64_t kMostNames = 1000;
 // How long another request may have the session while a content is on its way.
 constexpr auto kPatience = std::chrono::seconds(30);
 
@@ -111,6 +113,23 @@ HttpReply delete_file(const ServiceParts& parts, Call& call) {
   return HttpResponse{.status = 200, .content_type = "application/json", .body = api::to_json(file), .headers = {}};
 }
 
+// The names of a directory, a page at a time: the cursor is the last name of the page before.
+HttpReply list_files(const ServiceParts& parts, Call& call) {
+  api::ListFilesRequest request{.path = call.query.take("path").value_or(""), .after = {}, .most_entries = kMostNames};
+  if (const auto cursor = call.query.take("cursor")) {
+    std::optional<std::string> after = api::decode_cursor(*cursor);
+    if (!after) throw Problem(ProblemCode::invalid_value, "this is no cursor of this API", {{"field", "cursor"}});
+    request.after = *std::move(after);
+  }
+  request.most_entries = std::max<std::uint64_t>(1, call.query.take_number("limit", kMostNames).value_or(kMostNames));
+  call.query.refuse_others();
+  const api::ListingAnswer listing = parts.sessions.list_files(caller(parts, call), call.parameters[0], request);
+  const bool is_last = listing.is_whole || listing.entries.empty();
+  return HttpResponse{.status = 200, .content_type = "application/json",
+                      .body = api::to_json(listing, is_last ? "" : api::encode_cursor(listing.entries.back().name)),
+                      .headers = {}};
+}
+
 }  // namespace
 
 void add_file_routes(api::Router& router, const ServiceParts& parts) {
@@ -121,6 +140,10 @@ void add_file_routes(api::Router& router, const ServiceParts& parts) {
   add("GET", get_file);
   add("PUT", put_file);
   add("DELETE", delete_file);
+  const auto get = [&](const char* route, HttpReply (*handler)(const ServiceParts&, Call&)) {
+    router.add("GET", route, [parts, handler](Call& call) { return handler(parts, call); });
+  };
+  get("/v1/sessions/{session}/entries", list_files);
 }
 
 }  // namespace escrow::daemon

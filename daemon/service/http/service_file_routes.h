@@ -1,4 +1,5 @@
-// GET, PUT and DELETE /v1/sessions/{session}/files/{path}: from requests to files of a session.
+// GET, PUT and DELETE /v1/sessions/{session}/files/{path}, and GET /v1/sessions/{session}/entries: from requests to
+// the files of a session.
 #pragma once
 
 #include "api/router.h"

@@ -1,5 +1,6 @@
 // The part of ServiceSessions that reads and writes the files of a session.
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "api/problem.h"
@@ -34,14 +35,16 @@ std::string quoted(const RepoPath& path) { return "'" + session::quote_path(path
 }
 
 // Of what is in a tree the session's policies say the same as of what is in its overlay.
-void check_may_read(const SessionRecord& record, const RepoPath& path, session::SessionCatalog& catalog,
-                    const session::Timestamp& now) {
+void check_may(session::Action action, const SessionRecord& record, const RepoPath& path,
+               session::SessionCatalog& catalog, const session::Timestamp& now) {
+  const bool is_list = action == session::Action::list;
   const auto policy = compile_policies(record.options.policies);
-  if (!policy || policy->allowed(path.text(), false).has(session::Action::read)) return;
-  const std::string rule = session::AccessPolicy::describe(policy->decide(path.text(), false, session::Action::read));
-  catalog.add_denials(record.id, {{"open", path.text(), rule, 1, now, now}});
-  throw session::Denied({"open", session::name_of(session::Action::read), path.text(), rule},
-                        "the policy does not allow to read it");
+  if (!policy || policy->allowed(path.text(), is_list).has(action)) return;
+  const std::string rule = session::AccessPolicy::describe(policy->decide(path.text(), is_list, action));
+  const char* operation = is_list ? "opendir" : "open";
+  catalog.add_denials(record.id, {{operation, path.text(), rule, 1, now, now}});
+  throw session::Denied({operation, session::name_of(action), path.text(), rule},
+                        std::string("the policy does not allow to ") + session::name_of(action) + " it");
 }
 
 }  // namespace
@@ -58,12 +61,14 @@ RepoPath ServiceSessions::inside(const Found& found, const std::string& text) co
                                             session::quote_path(found.record.options.prefix.text()) + "'");
 }
 
-api::FileAnswer ServiceSessions::ask_for_file(const Found& found, const Caller& caller, const api::Request& request) {
+template <typename Ask>
+auto ServiceSessions::ask_for_file(const Found& found, const Caller& caller, Ask ask) {
   try {
     // Of a mounted session any number of requests are served at once.
     std::optional<SessionTryLock> turn;
     if (!hosts_.find(found.record.id)) turn.emplace(*this, found.record.id);
-    return SessionAccess(*found.repository.context, found.record.id.text(), caller.principal).file(request);
+    SessionAccess access(*found.repository.context, found.record.id.text(), caller.principal);
+    return ask(access);
   } catch (const session::Denied& denied) {
     refuse_denied(denied);
   } catch (const Error& error) {
@@ -82,7 +87,7 @@ ServiceSessions::FilePart ServiceSessions::read_committed(const Found& found, co
   storage::Repository& repository = found.repository.context->repository();
   const session::ObjectReader& objects = repository.objects();
   const SessionRecord record = record_of(found);
-  check_may_read(record, path, repository.catalog(), clock_.now());
+  check_may(session::Action::read, record, path, repository.catalog(), clock_.now());
   session::TreeRoot tree;
   if (record.state == State::awaiting_approval) {
     const session::SessionResult sealed = session::sealed_result(objects, record);
@@ -119,8 +124,61 @@ ServiceSessions::FilePart ServiceSessions::read_file(const Caller& caller, const
       refuse_denied(denied);
     }
   }
-  return ask_for_file(found, caller,
-                      api::ReadFileRequest{.path = path.text(), .offset = offset, .most_bytes = most_bytes});
+  return ask_for_file(found, caller, [&](SessionAccess& access) {
+    return access.file(api::ReadFileRequest{.path = path.text(), .offset = offset, .most_bytes = most_bytes});
+  });
+}
+
+api::ListingAnswer ServiceSessions::list_committed(const Found& found, const api::ListFilesRequest& request) {
+  storage::Repository& repository = found.repository.context->repository();
+  const session::ObjectReader& objects = repository.objects();
+  const SessionRecord record = record_of(found);
+  const auto policy = compile_policies(record.options.policies);
+  const auto shows = [&](const std::string& path, bool is_directory) {
+    return !policy || policy->allowed(path, is_directory).has(session::Action::list);
+  };
+  const RepoPath directory = request.path.empty() ? record.options.prefix : RepoPath::parse(request.path, "the path");
+  check_may(session::Action::list, record, directory, repository.catalog(), clock_.now());
+  const auto entry = session::entry_at(objects, session::sealed_result(objects, record).tree, directory);
+  if (!entry && directory != record.options.prefix) {
+    throw Error(Errc::not_found, "the session has no directory " + quoted(directory));
+  }
+  if (entry && entry->mode != GitMode::tree) {
+    throw Error(Errc::not_a_directory, quoted(directory) + " is no directory");
+  }
+  api::ListingAnswer answer;
+  std::map<std::string, session::TreeEntry> entries;
+  for (session::TreeEntry& one : session::read_tree_or_empty(objects, session::tree_of(entry))) {
+    if (request.after.empty() || one.name > request.after) entries.emplace(one.name, one);
+  }
+  for (const auto& [name, one] : entries) {
+    const bool is_directory = one.mode == GitMode::tree || one.mode == GitMode::gitlink;
+    if (!shows(directory.is_root() ? name : directory.text() + "/" + name, is_directory)) continue;
+    if (answer.entries.size() == request.most_entries) {
+      answer.is_whole = false;
+      break;
+    }
+    answer.entries.push_back({.name = name,
+                              .mode = static_cast<std::uint32_t>(one.mode),
+                              .size_bytes = is_directory ? 0 : objects.blob_size(one.id)});
+  }
+  return answer;
+}
+
+api::ListingAnswer ServiceSessions::list_files(const Caller& caller, const std::string& id,
+                                               const api::ListFilesRequest& request) {
+  const Found found = see(caller, id);
+  if (!request.path.empty()) inside(found, request.path);
+  const SessionRecord record = settled(found);
+  if (session::is_final(record.state)) refuse_finished(record, "look into");
+  if (record.state == State::awaiting_approval) {
+    try {
+      return list_committed(found, request);
+    } catch (const session::Denied& denied) {
+      refuse_denied(denied);
+    }
+  }
+  return ask_for_file(found, caller, [&](SessionAccess& access) { return access.files(request); });
 }
 
 api::FileAnswer ServiceSessions::change_file(const Found& found, const Caller& caller, const api::Request& change) {
@@ -134,7 +192,7 @@ api::FileAnswer ServiceSessions::change_file(const Found& found, const Caller& c
     if (writers->size() >= kMaxWriters) writers->clear();
     writers->insert(writer);
   }
-  return ask_for_file(found, caller, change);
+  return ask_for_file(found, caller, [&](SessionAccess& access) { return access.file(change); });
 }
 
 ServiceSessions::Written ServiceSessions::write_file(const Caller& caller, const std::string& id,

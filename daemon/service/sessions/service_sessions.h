@@ -93,6 +93,8 @@ class ServiceSessions {
   // At most `most_bytes` from `offset`. Of a session that awaits approval: its sealed result.
   FilePart read_file(const Caller& caller, const std::string& id, const std::string& path, Side side,
                      std::uint64_t offset, std::size_t most_bytes);
+  // A directory's names in their order; an empty path is the session's root.
+  api::ListingAnswer list_files(const Caller& caller, const std::string& id, const api::ListFilesRequest& request);
   struct Written {
     api::FileResource file;
     bool is_new = false;
@@ -228,8 +230,10 @@ class ServiceSessions {
   session::RepoPath inside(const Found& found, const std::string& path) const;
   FilePart read_committed(const Found& found, const session::RepoPath& path, Side side, std::uint64_t offset,
                           std::size_t most_bytes);
+  api::ListingAnswer list_committed(const Found& found, const api::ListFilesRequest& request);
   // As its host has them, or of a detached session.
-  api::FileAnswer ask_for_file(const Found& found, const Caller& caller, const api::Request& request);
+  template <typename Ask>
+  auto ask_for_file(const Found& found, const Caller& caller, Ask ask);
   api::FileAnswer change_file(const Found& found, const Caller& caller, const api::Request& change);
 
   const LiveConfig& config_;  // constant references; self-locking, as what follows
