@@ -18,8 +18,8 @@ from ._errors import (
     AttachedElsewhere, BadRequest, BodyTooLarge, BranchMoved, Busy, CommitFailed, Conflict, DamagedRepository,
     DataLost, EscrowError, Exists, ExpectationFailed, Forbidden, HeaderTooLarge, IdempotencyInFlight,
     IdempotencyKeyReused, Internal, InvalidValue, MalformedJson, MalformedRequest, MethodNotAllowed, NewerState,
-    NoBranch, NoRepository, NoSession, NoSpace, NotFound, NotImplementedByService, Problem, RequestTimeout,
-    ResultMoved, ResultTooLarge, RunFailed, SessionFinished, TargetTooLong, Unauthenticated, Unavailable,
+    NoBranch, NoRepository, NoSession, NoSpace, NotFound, NotImplementedByService, Problem, QuotaExceeded,
+    RequestTimeout, ResultMoved, ResultTooLarge, RunFailed, SessionFinished, TargetTooLong, Unauthenticated, Unavailable,
     UnknownField, Unreachable, UnsupportedMediaType, UnsupportedRepository, VersionNotSupported, WaitTimeout,
     WrongState,
 )
@@ -32,7 +32,8 @@ __all__ = [
     "CommitFailed", "Conflict", "DamagedRepository", "DataLost", "EscrowError", "Exists", "ExpectationFailed",
     "Forbidden", "HeaderTooLarge", "IdempotencyInFlight", "IdempotencyKeyReused", "Internal", "InvalidValue",
     "MalformedJson", "MalformedRequest", "MethodNotAllowed", "NewerState", "NoBranch", "NoRepository", "NoSession",
-    "NoSpace", "NotFound", "NotImplementedByService", "Problem", "RequestTimeout", "ResultMoved", "ResultTooLarge",
+    "NoSpace", "NotFound", "NotImplementedByService", "Problem", "QuotaExceeded", "RequestTimeout", "ResultMoved",
+    "ResultTooLarge",
     "RunFailed", "SessionFinished", "TargetTooLong", "Unauthenticated", "Unavailable", "UnknownField", "Unreachable",
     "UnsupportedMediaType", "UnsupportedRepository", "VersionNotSupported", "WaitTimeout", "WrongState",
 ]
