@@ -19,8 +19,8 @@ from ._errors import (
     DataLost, EscrowError, Exists, ExpectationFailed, Forbidden, HeaderTooLarge, IdempotencyInFlight,
     IdempotencyKeyReused, Internal, InvalidValue, MalformedJson, MalformedRequest, MethodNotAllowed, NewerState,
     NoBranch, NoRepository, NoSession, NoSpace, NotFound, NotImplementedByService, Problem, QuotaExceeded,
-    RequestTimeout, ResultMoved, ResultTooLarge, RunFailed, SessionFinished, TargetTooLong, Unauthenticated, Unavailable,
-    UnknownField, Unreachable, UnsupportedMediaType, UnsupportedRepository, VersionNotSupported, WaitTimeout,
+    RequestTimeout, ResultMoved, ResultTooLarge, RunFailed, SessionFinished, TargetTooLong, Unauthenticated,
+    Unavailable, UnknownField, Unreachable, UnsupportedMediaType, UnsupportedRepository, VersionNotSupported, WaitTimeout,
     WrongState,
 )
 
@@ -33,7 +33,7 @@ __all__ = [
     "Forbidden", "HeaderTooLarge", "IdempotencyInFlight", "IdempotencyKeyReused", "Internal", "InvalidValue",
     "MalformedJson", "MalformedRequest", "MethodNotAllowed", "NewerState", "NoBranch", "NoRepository", "NoSession",
     "NoSpace", "NotFound", "NotImplementedByService", "Problem", "QuotaExceeded", "RequestTimeout", "ResultMoved",
-    "ResultTooLarge",
-    "RunFailed", "SessionFinished", "TargetTooLong", "Unauthenticated", "Unavailable", "UnknownField", "Unreachable",
-    "UnsupportedMediaType", "UnsupportedRepository", "VersionNotSupported", "WaitTimeout", "WrongState",
+    "ResultTooLarge", "RunFailed", "SessionFinished", "TargetTooLong", "Unauthenticated", "Unavailable",
+    "UnknownField", "Unreachable", "UnsupportedMediaType", "UnsupportedRepository", "VersionNotSupported",
+    "WaitTimeout", "WrongState",
 ]
