@@ -20,8 +20,8 @@ from ._errors import (
     IdempotencyKeyReused, Internal, InvalidValue, MalformedJson, MalformedRequest, MethodNotAllowed, NewerState,
     NoBranch, NoRepository, NoSession, NoSpace, NotFound, NotImplementedByService, Problem, QuotaExceeded,
     RequestTimeout, ResultMoved, ResultTooLarge, RunFailed, SessionFinished, TargetTooLong, Unauthenticated,
-    Unavailable, UnknownField, Unreachable, UnsupportedMediaType, UnsupportedRepository, VersionNotSupported, WaitTimeout,
-    WrongState,
+    Unavailable, UnknownField, Unreachable, UnsupportedMediaType, UnsupportedRepository, VersionNotSupported,
+    WaitTimeout, WrongState,
 )
 
 __version__ = "0.1.0"
