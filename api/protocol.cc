@@ -43,7 +43,7 @@ Json request_json(const Request& request) {
                           return Json{{"request", "status"}, {"with_changes", it.with_changes}};
                         },
                         [](const CommitRequest& it) {
-                          Json json{{"request", "commit"}};
+                          Json json{{"request", "commit"}, {"include_ignored", it.include_ignored}};
                           set_bytes(json, "message", it.message);
                           return json;
                         },
@@ -51,13 +51,7 @@ Json request_json(const Request& request) {
                           return Json{{"request", "rollback"}, {"keep_result", it.keep_result}};
                         },
                         [](const DiscardRequest& it) {
-                          Json json{{"request", "discard"}, {"paths", Json::array()}};
-                          for (const std::string& path : it.paths) {
-                            Json entry = Json::object();
-                            set_bytes(entry, "path", path);
-                            json["paths"].push_back(std::move(entry));
-                          }
-                          return json;
+                          return Json{{"request", "discard"}, {"paths", strings_json(it.paths, "path")}};
                         },
                         [](const UpdateRequest&) {
                           return Json{{"request", "update"}};
@@ -100,6 +94,11 @@ Json request_json(const Request& request) {
                         },
                         [](const TrafficRequest&) {
                           return Json{{"request", "traffic"}};
+                        },
+                        [](const ResolveRequest& it) {
+                          return Json{{"request", "resolve"},
+                                      {"paths", strings_json(it.paths, "path")},
+                                      {"how", session::name_of(it.how)}};
                         },
                         [](const ListFilesRequest& it) {
                           Json json{{"request", "list_files"}, {"most_entries", it.most_entries}};
@@ -273,6 +272,9 @@ Json answer_json(const Answer& answer) {
                           return json;
                         },
                         [](const TrafficAnswer& it) { return traffic_json(it); },
+                        [](const ResolveAnswer& it) {
+                          return Json{{"answer", "resolve"}, {"result", resolve_json(it)}};
+                        },
                         [](const ErrorAnswer& it) { return error_json(it); },
                         [](const ListingAnswer& it) { return listing_json(it); },
                     },
@@ -311,10 +313,21 @@ std::string encode(const Answer& answer) { return dump(answer_json(answer)); }
 
 namespace {
 
+std::vector<std::string> paths_from(const Json& json) {
+  std::vector<std::string> paths;
+  for (const Json& entry : get_array(json, "paths")) {
+    if (!entry.is_object()) throw Error(Errc::bad_request, "the request's \"paths\" holds something else than paths");
+    paths.push_back(get_bytes(entry, "path"));
+  }
+  return paths;
+}
+
 Request request_from(const Json& json) {
   const std::string kind = get_bytes(json, "request");
   if (kind == "status") return StatusRequest{.with_changes = get_bool(json, "with_changes")};
-  if (kind == "commit") return CommitRequest{.message = get_bytes(json, "message")};
+  if (kind == "commit") {
+    return CommitRequest{.message = get_bytes(json, "message"), .include_ignored = get_bool(json, "include_ignored")};
+  }
   if (kind == "rollback") return RollbackRequest{.keep_result = get_bool(json, "keep_result")};
   if (kind == "update") return UpdateRequest{};
   if (kind == "diff") {
@@ -322,13 +335,11 @@ Request request_from(const Json& json) {
   }
   if (kind == "unmount") return UnmountRequest{};
   if (kind == "finish") return finish_from(json);
-  if (kind == "discard") {
-    DiscardRequest request;
-    for (const Json& entry : get_array(json, "paths")) {
-      if (!entry.is_object()) throw Error(Errc::bad_request, "the request's \"paths\" holds something else than paths");
-      request.paths.push_back(get_bytes(entry, "path"));
-    }
-    return request;
+  if (kind == "discard") return DiscardRequest{.paths = paths_from(json)};
+  if (kind == "resolve") {
+    const std::optional<session::Settle> how = session::settle_from_name(get_bytes(json, "how"));
+    if (!how) throw Error(Errc::bad_request, "the request's \"how\" is not mine, theirs or merged");
+    return ResolveRequest{.paths = paths_from(json), .how = *how};
   }
   if (kind == "changes") return ChangesRequest{};
   if (kind == "traffic") return TrafficRequest{};
@@ -373,6 +384,7 @@ Answer decode_answer(std::string_view text) {
   if (kind == "rollback") return rollback_from(member(json, "result"));
   if (kind == "discard") return DiscardAnswer{.discarded = get_count(json, "discarded")};
   if (kind == "update") return update_from(member(json, "result"));
+  if (kind == "resolve") return resolve_from(member(json, "result"));
   if (kind == "diff_part") return DiffPart{.text = get_bytes(json, "text")};
   if (kind == "diff") return DiffEnd{.omitted = omissions_from(get_array(json, "omitted"))};
   if (kind == "unmount") return UnmountAnswer{.mountpoint = get_bytes(json, "mountpoint")};
@@ -419,6 +431,10 @@ std::string to_json(const UpdateAnswer& answer, const std::string& session) {
 }
 std::string to_json(const DiscardAnswer& answer, const std::string& session) {
   return with_session(session, Json{{"discarded", answer.discarded}});
+}
+
+std::string to_json(const ResolveAnswer& answer, const std::string& session) {
+  return with_session(session, resolve_json(answer));
 }
 
 const char* name_of(Errc code) {

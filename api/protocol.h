@@ -27,6 +27,7 @@ struct StatusRequest {
 };
 struct CommitRequest {
   std::string message;  // empty: the default
+  bool include_ignored = false;
 };
 struct RollbackRequest {
   bool keep_result = false;
@@ -35,6 +36,11 @@ struct DiscardRequest {
   std::vector<std::string> paths;  // from the repository's root, as a diff shows them
 };
 struct UpdateRequest {};
+// Settles conflicting paths, or with none lists them.
+struct ResolveRequest {
+  std::vector<std::string> paths;  // from the repository's root
+  session::Settle how = session::Settle::mine;
+};
 enum class DiffFormat { name_status, stat, patch };
 struct DiffRequest {
   DiffFormat format = DiffFormat::patch;
@@ -75,7 +81,7 @@ struct ListFilesRequest {
 struct TrafficRequest {};
 using Request = std::variant<StatusRequest, CommitRequest, RollbackRequest, DiscardRequest, UpdateRequest, DiffRequest,
                              UnmountRequest, FinishRequest, ChangesRequest, ReadFileRequest, WriteFileRequest,
-                             RemoveFileRequest, TrafficRequest, ListFilesRequest>;
+                             RemoveFileRequest, TrafficRequest, ResolveRequest, ListFilesRequest>;
 
 // ---- Answers.
 // How a mount's opens ("none", "daemon") and bytes ("cached", "writeback", "passthrough") travel, and one sentence why.
@@ -96,6 +102,7 @@ struct SessionView {
   std::vector<session::Omission> omitted;
   std::optional<IoView> io;  // where it is mounted
   std::optional<DenialView> denials;
+  std::optional<session::SessionId> resumed_as;  // the newest session that was opened with its result
 };
 struct CommitAnswer {
   session::State state = session::State::open;
@@ -120,6 +127,11 @@ struct UpdateAnswer {
   std::optional<session::ObjectId> base;
   std::uint64_t merged = 0;
   std::vector<session::Conflict> conflicts;
+};
+struct ResolveAnswer {
+  std::vector<std::string> settled;       // paths
+  std::vector<session::Unresolved> left;  // what a commit would still refuse
+  std::uint64_t merged = 0;               // paths taken from the head, where the session came onto it
 };
 // A diff comes as any number of parts, then its end.
 struct DiffPart {
@@ -173,7 +185,8 @@ struct ErrorAnswer {
   std::optional<session::Denial> denial;  // what a policy refused
 };
 using Answer = std::variant<SessionView, CommitAnswer, RollbackAnswer, DiscardAnswer, UpdateAnswer, DiffPart, DiffEnd,
-                            UnmountAnswer, ChangesAnswer, FileAnswer, TrafficAnswer, ErrorAnswer, ListingAnswer>;
+                            UnmountAnswer, ChangesAnswer, FileAnswer, TrafficAnswer, ResolveAnswer, ErrorAnswer,
+                            ListingAnswer>;
 
 // `who`: the principal that the request is made for; empty: the user at the other end of the socket.
 std::string encode(const Request& request, const std::string& who = {});
@@ -195,6 +208,7 @@ std::string to_json(const CommitAnswer& answer, const std::string& session);
 std::string to_json(const RollbackAnswer& answer, const std::string& session);
 std::string to_json(const UpdateAnswer& answer, const std::string& session);
 std::string to_json(const DiscardAnswer& answer, const std::string& session);
+std::string to_json(const ResolveAnswer& answer, const std::string& session);
 
 // A stable name for a code, as it appears in answers.
 const char* name_of(session::Errc code);

@@ -1,5 +1,7 @@
 #include "api/result_json.h"
 
+#include <map>
+
 #include "api/json_values.h"
 #include "api/session_json.h"
 
@@ -30,6 +32,23 @@ Json omitted_json(const std::vector<session::Omission>& omitted) {
   return kinds;
 }
 
+Json counts_by_kind(const std::vector<session::Omission>& omitted) {
+  std::map<std::string, std::uint64_t> kinds;
+  for (const session::Omission& omission : omitted) ++kinds[session::name_of(omission.kind)];
+  return kinds;
+}
+
+Json mounts_json(const std::vector<MountEntryView>& mounts) {
+  Json array = Json::array();
+  for (const MountEntryView& mount : mounts) {
+    Json entry{{"mode", mount.mode}, {"hides", mount.hides}, {"outside_transaction", mount.outside_transaction}};
+    set_bytes(entry, "path", mount.path);
+    set_bytes(entry, "source", mount.source);
+    array.push_back(std::move(entry));
+  }
+  return array;
+}
+
 }  // namespace
 
 std::string to_json(const RunResult& result) {
@@ -50,6 +69,8 @@ std::string to_json(const RunResult& result) {
   json["conflicts"] = conflicts_json(result.conflicts);
   json["excluded"] = excluded_json(result.omitted);
   json["omitted"] = omitted_json(result.omitted);
+  json["left_out"] = counts_by_kind(result.omitted);
+  json["mounts"] = mounts_json(result.mounts);
   json["summary"] = result.summary;
   json["error"] = result.error.empty() ? Json(nullptr) : Json(result.error);
   return dump(json);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "api/mount_view.h"
 #include "session/overlay.h"
 #include "session/reconcile.h"
 #include "session/session_record.h"
@@ -20,12 +21,13 @@ struct RunResult {
   session::ChangeCounts counts;
   std::vector<session::Conflict> conflicts;
   std::vector<session::Omission> omitted;  // --exclude's among them
+  std::vector<MountEntryView> mounts;      // what was mounted beside the repository
   std::string summary;                     // the last line on stderr
   std::string error;                       // of Escrow's own; empty: none
 };
 
 // {"session", "branch", "state", "reason", "base", "commit", "result", "expires", "exit_code", "run_exit_code",
-// "counts", "conflicts", "excluded", "omitted": {kind: [paths]}, "summary", "error"}
+// "counts", "conflicts", "excluded", "omitted": {kind: [paths]}, "mounts", "summary", "error"}
 std::string to_json(const RunResult& result);
 
 }  // namespace escrow::api

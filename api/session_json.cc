@@ -40,25 +40,6 @@ session::ChangeCounts counts_from(const Json& json) {
           .deleted = get_count(json, "deleted")};
 }
 
-Json strings_json(const std::vector<std::string>& values, const std::string& name) {
-  Json array = Json::array();
-  for (const std::string& value : values) {
-    Json entry = Json::object();
-    set_bytes(entry, name, value);
-    array.push_back(std::move(entry));
-  }
-  return array;
-}
-
-std::vector<std::string> strings_from(const Json& array, const std::string& name) {
-  std::vector<std::string> values;
-  for (const Json& entry : array) {
-    if (!entry.is_object()) throw Error(Errc::bad_request, "the answer's list of \"" + name + "\" is malformed");
-    values.push_back(get_bytes(entry, name));
-  }
-  return values;
-}
-
 void set_audit(Json& json, const session::Audit& audit) {
   set_bytes(json, "committer", audit.committer);
   set_bytes(json, "issuer", audit.issuer);
@@ -66,6 +47,8 @@ void set_audit(Json& json, const session::Audit& audit) {
   set_bytes(json, "image", audit.image);
   set_bytes(json, "trigger", audit.trigger);
   set_bytes(json, "trigger_id", audit.trigger_id);
+  if (!audit.author_name.empty()) set_bytes(json, "author_name", audit.author_name);
+  if (!audit.author_email.empty()) set_bytes(json, "author_email", audit.author_email);
 }
 
 session::Audit audit_from(const Json& json) {
@@ -74,7 +57,9 @@ session::Audit audit_from(const Json& json) {
           .source = get_bytes(json, "source"),
           .image = get_bytes(json, "image"),
           .trigger = get_bytes(json, "trigger"),
-          .trigger_id = get_bytes(json, "trigger_id")};
+          .trigger_id = get_bytes(json, "trigger_id"),
+          .author_name = get_bytes(json, "author_name"),
+          .author_email = get_bytes(json, "author_email")};
 }
 
 void set_options(Json& json, const session::SessionOptions& options) {
@@ -88,6 +73,7 @@ void set_options(Json& json, const session::SessionOptions& options) {
   json["run"] = options.ephemeral;
   json["keep_on_failure"] = options.keep_on_failure;
   json["excludes"] = strings_json(options.excludes, "pattern");
+  json["include_ignored"] = options.include_ignored;
   json["policies"] = strings_json(options.policies, "policy");
   json["contained_symlinks"] = options.contained_symlinks;
   json["require_approval"] = options.require_approval;
@@ -108,6 +94,7 @@ session::SessionOptions options_from(const Json& json) {
   options.ephemeral = get_bool(json, "run");
   options.keep_on_failure = get_bool(json, "keep_on_failure");
   options.excludes = strings_from(get_array(json, "excludes"), "pattern");
+  options.include_ignored = get_bool(json, "include_ignored");
   options.policies = strings_from(get_array(json, "policies"), "policy");
   options.contained_symlinks = get_bool(json, "contained_symlinks");
   options.require_approval = get_bool(json, "require_approval");
@@ -117,6 +104,52 @@ session::SessionOptions options_from(const Json& json) {
   }
   options.command = strings_from(get_array(json, "command"), "argument");
   return options;
+}
+
+Json version_json(const session::Version& version) {
+  if (version.mode == 0) return nullptr;
+  return Json{{"mode", version.mode}, {"id", version.id.hex()}};
+}
+
+session::Version version_from(const Json& json, const std::string& name) {
+  const auto found = json.find(name);
+  if (found == json.end() || found->is_null()) return {};
+  if (!found->is_object()) throw Error(Errc::bad_request, "the answer's \"" + name + "\" is no version of a path");
+  return {.mode = static_cast<std::uint32_t>(get_count(*found, "mode")),
+          .id = get_id(*found, "id").value_or(session::ObjectId())};
+}
+
+Json unresolved_json(const std::vector<session::Unresolved>& paths) {
+  Json array = Json::array();
+  for (const session::Unresolved& one : paths) {
+    Json entry = Json::object();
+    set_bytes(entry, "path", one.path);
+    entry["base"] = version_json(one.base);
+    entry["mine"] = version_json(one.mine);
+    entry["theirs"] = version_json(one.theirs);
+    array.push_back(std::move(entry));
+  }
+  return array;
+}
+
+std::vector<session::Unresolved> unresolved_from(const Json& array) {
+  std::vector<session::Unresolved> paths;
+  for (const Json& entry : array) {
+    if (!entry.is_object()) throw Error(Errc::bad_request, "the answer's list of unresolved paths is malformed");
+    paths.push_back({.path = get_bytes(entry, "path"),
+                     .base = version_from(entry, "base"),
+                     .mine = version_from(entry, "mine"),
+                     .theirs = version_from(entry, "theirs")});
+  }
+  return paths;
+}
+
+std::optional<session::SessionId> session_from(const Json& json, const std::string& name) {
+  const std::string text = get_bytes(json, name);
+  if (text.empty()) return std::nullopt;
+  std::optional<session::SessionId> id = session::SessionId::parse(text);
+  if (!id) throw Error(Errc::bad_request, "the answer's \"" + name + "\" is not a session id");
+  return id;
 }
 
 session::SessionRecord record_from(const Json& json) {
@@ -135,6 +168,8 @@ session::SessionRecord record_from(const Json& json) {
                                 .mountpoint = get_bytes(json, "mountpoint"),
                                 .last_error = get_bytes(json, "last_error"),
                                 .conflicts = strings_from(get_array(json, "conflicts"), "path"),
+                                .unresolved = unresolved_from(get_array(json, "unresolved")),
+                                .resumes = session_from(json, "resumes"),
                                 .result = get_id(json, "result"),
                                 .expires = std::nullopt,
                                 .reviewer = get_bytes(json, "reviewer"),
@@ -152,6 +187,25 @@ session::SessionRecord record_from(const Json& json) {
 }
 
 }  // namespace
+
+Json strings_json(const std::vector<std::string>& values, const std::string& name) {
+  Json array = Json::array();
+  for (const std::string& value : values) {
+    Json entry = Json::object();
+    set_bytes(entry, name, value);
+    array.push_back(std::move(entry));
+  }
+  return array;
+}
+
+std::vector<std::string> strings_from(const Json& array, const std::string& name) {
+  std::vector<std::string> values;
+  for (const Json& entry : array) {
+    if (!entry.is_object()) throw Error(Errc::bad_request, "the answer's list of \"" + name + "\" is malformed");
+    values.push_back(get_bytes(entry, name));
+  }
+  return values;
+}
 
 Json conflicts_json(const std::vector<session::Conflict>& conflicts) {
   Json array = Json::array();
@@ -212,6 +266,9 @@ Json view_json(const SessionView& view) {
   set_bytes(json, "mountpoint", record.mountpoint);
   set_bytes(json, "last_error", record.last_error);
   json["conflicts"] = strings_json(record.conflicts, "path");
+  json["unresolved"] = unresolved_json(record.unresolved);
+  json["resumes"] = record.resumes ? Json(record.resumes->text()) : Json(nullptr);
+  if (view.resumed_as) json["resumed_as"] = view.resumed_as->text();
   set_id(json, "result", record.result);
   json["expires"] = record.expires ? Json(to_text(*record.expires)) : Json(nullptr);
   set_bytes(json, "reviewer", record.reviewer);
@@ -237,7 +294,8 @@ SessionView view_from(const Json& json) {
                    .usage = std::nullopt,
                    .omitted = omissions_from(get_array(json, "omitted")),
                    .io = std::nullopt,
-                   .denials = std::nullopt};
+                   .denials = std::nullopt,
+                   .resumed_as = session_from(json, "resumed_as")};
   if (const auto io = json.find("io"); io != json.end() && io->is_object()) {
     view.io = {.opens = get_bytes(*io, "opens"), .data = get_bytes(*io, "data"), .reason = get_bytes(*io, "reason")};
   }
@@ -307,6 +365,18 @@ UpdateAnswer update_from(const Json& json) {
   return {.base = get_id(json, "base"),
           .merged = get_count(json, "merged"),
           .conflicts = conflicts_from(get_array(json, "conflicts"))};
+}
+
+Json resolve_json(const ResolveAnswer& answer) {
+  return Json{{"settled", strings_json(answer.settled, "path")},
+              {"unresolved", unresolved_json(answer.left)},
+              {"merged", answer.merged}};
+}
+
+ResolveAnswer resolve_from(const Json& json) {
+  return {.settled = strings_from(get_array(json, "settled"), "path"),
+          .left = unresolved_from(get_array(json, "unresolved")),
+          .merged = get_count(json, "merged")};
 }
 
 }  // namespace escrow::api

@@ -20,6 +20,13 @@ RollbackAnswer rollback_from(const Json& json);
 Json update_json(const UpdateAnswer& answer);
 UpdateAnswer update_from(const Json& json);
 
+Json resolve_json(const ResolveAnswer& answer);
+ResolveAnswer resolve_from(const Json& json);
+
+// Objects with a path each.
+Json strings_json(const std::vector<std::string>& values, const std::string& name);
+std::vector<std::string> strings_from(const Json& array, const std::string& name);
+
 Json conflicts_json(const std::vector<session::Conflict>& conflicts);
 std::vector<session::Conflict> conflicts_from(const Json& array);
 

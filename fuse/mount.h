@@ -51,6 +51,9 @@ struct MountOptions {
   unsigned threads = 4;         // that read /dev/fuse, at most: one more whenever none is left to read
   std::vector<std::string> extra_options;  // passed to the kernel as they are, from mount(8) -o
   MountVisits::PathsOf paths_of;  // for processes that may not open files by handle
+  // Of a node that changes without a call here: the kernel asks for its names and attributes each time, and drops its
+  // pages when it is opened. Such nodes need opens that reach the daemon. Empty: there are none.
+  std::function<bool(session::NodeId)> is_volatile;
 };
 
 struct OperationCount {

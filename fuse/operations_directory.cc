@@ -16,8 +16,9 @@ using session::NodeId;
 // One reply's worth of a directory. Until it is handed over it owns the lookups that its entries stand for.
 class DirectoryPage {
  public:
-  DirectoryPage(fuse_req_t request, InodeTable& inodes, std::size_t size)
-      : request_(request), inodes_(inodes), buffer_(reply_buffer(request, size)) {}
+  DirectoryPage(fuse_req_t request, Service& service, NodeId directory, std::size_t size)
+      : request_(request), inodes_(service.inodes), keeps_names_(!service.is_volatile(directory)),
+        buffer_(reply_buffer(request, size)) {}
   ~DirectoryPage() {
     for (const NodeId node : looked_up_) inodes_.forget(node, 1);
   }
@@ -63,6 +64,7 @@ class DirectoryPage {
   bool fill(FileSystem& file_system, const FileSystem::Entry& entry, fuse_entry_param& values) const {
     try {
       values = entry_of(file_system.attributes(entry.node), service_of(request_).io.data);
+      if (!keeps_names_) values.entry_timeout = 0;
       return true;
     } catch (const session::Error& error) {
       // A damaged object must not hide its neighbours: stat(2) of that file alone will tell.
@@ -91,6 +93,7 @@ class DirectoryPage {
 
   fuse_req_t request_;
   InodeTable& inodes_;
+  const bool keeps_names_;
   std::span<std::byte> buffer_;
   std::size_t used_ = 0;
   std::string name_;  // libfuse wants a terminated one
@@ -103,7 +106,7 @@ void answer_page(fuse_req_t request, Operation operation, fuse_ino_t directory, 
   Service& service = service_of(request);
   service.counts.add(operation);
   try {
-    DirectoryPage page(request, service.inodes, size);
+    DirectoryPage page(request, service, NodeId{directory}, size);
     service.file_system.list(NodeId{directory}, static_cast<std::uint64_t>(cookie),
                              [&](const FileSystem::Entry& entry) { return add(page, entry); });
     page.send_to(service);

@@ -44,6 +44,11 @@ CreatedFile create_or_find(FileSystem& file_system, NodeId directory, std::strin
   }
 }
 
+// Whether the kernel may believe what it is told of the directory's names.
+bool keeps_names(fuse_req_t request, fuse_ino_t directory) {
+  return !service_of(request).is_volatile(NodeId{directory});
+}
+
 }  // namespace
 
 void lookup(fuse_req_t request, fuse_ino_t directory, const char* name) {
@@ -52,7 +57,7 @@ void lookup(fuse_req_t request, fuse_ino_t directory, const char* name) {
     if (is_from_helper(request)) {
       return LookupReply{file_system.own_lookup(NodeId{directory}, component(name)), false};
     }
-    return LookupReply{file_system.lookup(NodeId{directory}, component(name))};
+    return LookupReply{file_system.lookup(NodeId{directory}, component(name)), keeps_names(request, directory)};
   });
 }
 
@@ -75,7 +80,8 @@ void forget_multi(fuse_req_t request, std::size_t count, fuse_forget_data* forge
 void mknod(fuse_req_t request, fuse_ino_t directory, const char* name, mode_t mode, dev_t rdev) {
   answer(request, Operation::mknod, [&](FileSystem& file_system) {
     return EntryReply{file_system.make_node(NodeId{directory}, component(name), mode,
-                                            static_cast<std::uint32_t>(rdev), caller_of(request))};
+                                            static_cast<std::uint32_t>(rdev), caller_of(request)),
+                      keeps_names(request, directory)};
   });
 }
 
@@ -84,19 +90,22 @@ void mkdir(fuse_req_t request, fuse_ino_t directory, const char* name, mode_t mo
     // It has only looked the name up, as this call does first.
     if (is_from_helper(request)) throw session::Error(session::Errc::not_permitted, "a helper makes nothing");
     return EntryReply{file_system.make_node(NodeId{directory}, component(name), S_IFDIR | (mode & 07777), 0,
-                                            caller_of(request))};
+                                            caller_of(request)),
+                      keeps_names(request, directory)};
   });
 }
 
 void symlink(fuse_req_t request, const char* target, fuse_ino_t directory, const char* name) {
   answer(request, Operation::symlink, [&](FileSystem& file_system) {
-    return EntryReply{file_system.make_symlink(NodeId{directory}, component(name), target, caller_of(request))};
+    return EntryReply{file_system.make_symlink(NodeId{directory}, component(name), target, caller_of(request)),
+                      keeps_names(request, directory)};
   });
 }
 
 void link(fuse_req_t request, fuse_ino_t node, fuse_ino_t directory, const char* name) {
   answer(request, Operation::link, [&](FileSystem& file_system) {
-    return EntryReply{file_system.link(NodeId{node}, NodeId{directory}, component(name))};
+    return EntryReply{file_system.link(NodeId{node}, NodeId{directory}, component(name)),
+                      keeps_names(request, directory)};
   });
 }
 
@@ -135,7 +144,8 @@ void create(fuse_req_t request, fuse_ino_t directory, const char* name, mode_t m
     const CreatedFile made = create_or_find(file_system, NodeId{directory}, component(name), mode, file->flags,
                                             caller_of(request));
     return CreatedReply{made.attributes,
-                        opened(request, service, made.attributes.node, file->flags, made.is_new)};
+                        opened(request, service, made.attributes.node, file->flags, made.is_new),
+                        keeps_names(request, directory)};
   });
 }
 

@@ -10,6 +10,7 @@
 #include "fuse/errno_map.h"
 #include "fuse/io_uring.h"
 #include "fuse/passthrough.h"
+#include "session/cross_device.h"
 #include "session/error.h"
 
 namespace escrow::fuse {
@@ -35,10 +36,10 @@ class PendingLookup {
   bool taken_ = false;
 };
 
-fuse_file_info file_info_of(const OpenedReply& reply) {
+fuse_file_info file_info_of(const Service& service, const OpenedReply& reply) {
   fuse_file_info file{};
   // As the kernel assumes after ENOSYS to OPEN: what it has cached of the file stays. Passthrough caches nothing.
-  file.keep_cache = reply.backing_id == 0;
+  file.keep_cache = reply.backing_id == 0 && !service.is_volatile(reply.node);
   return file;
 }
 
@@ -59,7 +60,7 @@ void Service::report(const std::string& message) noexcept {
 void send(fuse_req_t request, Service&, Done) { fuse_reply_err(request, 0); }
 
 void send(fuse_req_t request, Service& service, const EntryReply& reply) {
-  send(request, service, LookupReply{reply.attributes});
+  send(request, service, LookupReply{reply.attributes, reply.is_kept});
 }
 
 void send(fuse_req_t request, Service& service, const LookupReply& reply) {
@@ -80,23 +81,25 @@ void send(fuse_req_t request, Service& service, const LookupReply& reply) {
 }
 
 void send(fuse_req_t request, Service& service, const OpenedReply& reply) {
-  fuse_file_info file = file_info_of(reply);
+  fuse_file_info file = file_info_of(service, reply);
   const PassthroughReply passthrough(file, reply.backing_id);
   if (fuse_reply_open(request, &file) != 0) service.open_files.release(reply.node, reply.write);
 }
 
 void send(fuse_req_t request, Service& service, const OpenedDirectoryReply& reply) {
   fuse_file_info file{};
-  file.keep_cache = service.caches_listings;
-  file.cache_readdir = service.caches_listings;
+  const bool is_cached = service.caches_listings && !service.is_volatile(reply.node);
+  file.keep_cache = is_cached;
+  file.cache_readdir = is_cached;
   if (fuse_reply_open(request, &file) != 0) service.file_system.close(reply.node, {.list = true});
 }
 
 void send(fuse_req_t request, Service& service, const CreatedReply& reply) {
   session::Attributes attributes = reply.attributes;
   attributes.volatile_bytes = reply.opened.backing_id != 0;
-  const fuse_entry_param entry = entry_of(attributes, service.io.data);
-  fuse_file_info file = file_info_of(reply.opened);
+  fuse_entry_param entry = entry_of(attributes, service.io.data);
+  if (!reply.is_kept) entry.entry_timeout = 0;
+  fuse_file_info file = file_info_of(service, reply.opened);
   PendingLookup lookup(service.inodes, attributes.node);
   const PassthroughReply passthrough(file, reply.opened.backing_id);
   const int result = fuse_reply_create(request, &entry, &file);
@@ -146,6 +149,8 @@ void send(fuse_req_t request, Service& service, const DirectoryReply& reply) {
 int errno_of_current_exception(Service& service, Operation operation) noexcept {
   try {
     throw;
+  } catch (const session::CrossDevice&) {
+    return EXDEV;
   } catch (const session::Error& error) {
     const int result = errno_of(error.code());
     if (result == EIO) service.report(std::string(name_of(operation)) + ": " + error.what());

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <set>
 #include <span>
@@ -40,8 +41,11 @@ struct Service {
         io(options.io),
         caches_listings(options.cache_listings),
         caches_links(options.cache_links),
+        volatile_nodes(options.is_volatile),
         inodes(file_system_in),
         open_files(file_system_in) {}
+
+  bool is_volatile(session::NodeId node) const { return volatile_nodes && volatile_nodes(node); }
 
   // Writes a failure to the log, each text once.
   void report(const std::string& message) noexcept;
@@ -53,6 +57,7 @@ struct Service {
   const IoMode io;                   // constant
   const bool caches_listings;        // constant
   const bool caches_links;           // constant
+  const std::function<bool(session::NodeId)> volatile_nodes;  // constant; may be empty
   InodeTable inodes;                 // self-locking
   OpenFiles open_files;              // self-locking
   OperationCounts counts;            // self-locking
@@ -68,6 +73,7 @@ struct Service {
 struct Done {};
 struct EntryReply {
   session::Attributes attributes;
+  bool is_kept = true;  // as of LookupReply
 };
 // Without a value the name does not exist: the kernel remembers that, too. Without `is_kept` it asks again for whoever
 // is next.
@@ -88,6 +94,7 @@ struct OpenedDirectoryReply {
 struct CreatedReply {
   session::Attributes attributes;
   OpenedReply opened;
+  bool is_kept = true;  // as of LookupReply
 };
 struct AttributesReply {
   session::Attributes attributes;

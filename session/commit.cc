@@ -39,7 +39,7 @@ Commit commit_of(const Services& services, Quarantine& quarantine, const Session
   Commit commit;
   commit.tree = tree ? *tree : quarantine.put_tree({});
   if (parent) commit.parents.push_back(*parent);
-  commit.author = commit.committer = signature_of(record.options.audit.committer, services.clock.now());
+  commit.author = commit.committer = signature_of(record.options.audit, services.clock.now());
   commit.message = compose_commit_message(record, counts);
   return commit;
 }
@@ -145,7 +145,7 @@ class Committer {
                                          "': it was deleted since the session began; create it again, at " +
                                          result_.base->hex() + " for example, and commit again");
       const TreeRoot head_tree = tree_of_commit(quarantine_, head);
-      auto merged = reconcile(quarantine_, result_.base_tree, result_.tree, head_tree);
+      auto merged = merge_onto(head_tree, result_, branch, services_, quarantine_);
       if (before && !is_commit(merged, head_tree)) {
         alone = true;  // what is not yet in the branch may never be: no reason to refuse anything, or to be done
         continue;
@@ -199,7 +199,7 @@ class Committer {
   void publish_ahead() {
     const std::optional<ObjectId> head = services_.references.head(record_.options.branch);
     const TreeRoot head_tree = tree_of_commit(quarantine_, head);
-    const auto merged = reconcile(quarantine_, result_.base_tree, result_.tree, head_tree);
+    const auto merged = merge_onto(head_tree, result_, record_.options.branch, services_, quarantine_);
     if (!is_commit(merged, head_tree)) return;
     const auto published = quarantine_.publish(quarantine_.put_commit(
         commit_of(services_, quarantine_, record_, std::get<TreeRoot>(merged), head, ChangeCounts{})));
@@ -365,6 +365,14 @@ CommitOutcome commit_result(const Services& services, SessionRecord& record, Ses
 CommitOutcome seal_result(const Services& services, SessionRecord& record, SessionDirectory& directory,
                           const SessionResult& result, const std::string& who) {
   return Committer(services, record, directory, result, CommitFor::by_hand, who).run(&Committer::seal);
+}
+
+std::variant<TreeRoot, Conflicts> merge_onto(const TreeRoot& head_tree, const SessionResult& result,
+                                             const std::string& branch, const Services& services,
+                                             Quarantine& quarantine) {
+  auto merged = reconcile(quarantine, result.base_tree, result.tree, head_tree);
+  if (std::holds_alternative<TreeRoot>(merged) || !services.references.rule_of(branch).merges_text) return merged;
+  return reconcile(quarantine, result.base_tree, result.tree, head_tree, MergeFiles::by_line);
 }
 
 SessionResult sealed_result(const ObjectReader& objects, const SessionRecord& record) {

@@ -7,6 +7,7 @@
 
 #include <optional>
 #include <string>
+#include <variant>
 
 #include "session/session.h"
 
@@ -45,6 +46,11 @@ CommitOutcome commit_result(const Services& services, SessionRecord& record, Ses
 // last_error, and throws.
 CommitOutcome seal_result(const Services& services, SessionRecord& record, SessionDirectory& directory,
                           const SessionResult& result, const std::string& who);
+
+// The result on another head of its branch, whose rule says how files are merged that both sides changed.
+std::variant<std::optional<ObjectId>, Conflicts> merge_onto(const std::optional<ObjectId>& head_tree,
+                                                            const SessionResult& result, const std::string& branch,
+                                                            const Services& services, Quarantine& quarantine);
 
 // The sealed result of a session that has one, as commit_result() takes it. Reads two commits.
 SessionResult sealed_result(const ObjectReader& objects, const SessionRecord& record);

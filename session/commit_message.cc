@@ -1,6 +1,8 @@
 #include "session/commit_message.h"
 
+#include <algorithm>
 #include <cctype>
+#include <utility>
 #include <vector>
 
 #include "session/error.h"
@@ -39,8 +41,29 @@ std::string body_of(std::string_view message) {
   return body;
 }
 
-std::string default_subject(const SessionRecord& record, const ChangeCounts& counts) {
-  return std::to_string(counts.added) + " added, " + std::to_string(counts.modified) + " modified, " +
+constexpr std::size_t kLongestSubject_bytes = 72;
+
+bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
+
+// "run: make -j4", in one line.
+std::string subject_of(const std::vector<std::string>& command) {
+  std::string subject = "run:";
+  for (std::string word : command) {
+    const bool is_plain = !word.empty() && word.find_first_of(" \t\n\r'\"") == std::string::npos;
+    std::replace_if(word.begin(), word.end(), is_control, ' ');
+    subject += is_plain ? ' ' + word : " '" + word + '\'';
+    if (subject.size() > kLongestSubject_bytes) break;
+  }
+  if (subject.size() <= kLongestSubject_bytes) return subject;
+  std::size_t end = kLongestSubject_bytes - 3;
+  while (end > 0 && (static_cast<unsigned char>(subject[end]) & 0xc0) == 0x80) --end;  // not within a character
+  return subject.substr(0, end) + "...";
+}
+
+std::string default_text(const SessionRecord& record, const ChangeCounts& counts) {
+  const std::vector<std::string>& command = record.options.command;
+  const std::string subject = command.empty() ? std::string() : subject_of(command) + "\n\n";
+  return subject + std::to_string(counts.added) + " added, " + std::to_string(counts.modified) + " modified, " +
          std::to_string(counts.deleted) + " deleted in session " + record.id.text() + "\n";
 }
 
@@ -70,7 +93,7 @@ std::string person_name(std::string_view name) {
   while (!name.empty() && is_crud(name.back())) name.remove_suffix(1);
   std::string person;
   for (const char c : name)
-    if (c != '<' && c != '>' && c != '\n' && c != '\0') person += c;
+    if (c != '<' && c != '>' && !is_control(c)) person += c;
   return person;
 }
 
@@ -89,7 +112,7 @@ void check_commit_message(std::string_view message) {
 std::string compose_commit_message(const SessionRecord& record, const ChangeCounts& counts) {
   check_commit_message(record.message);
   std::string text = body_of(record.message);
-  if (text.empty()) text = default_subject(record, counts);
+  if (text.empty()) text = default_text(record, counts);
   text += '\n';
   const auto add = [&text](std::string_view key, std::string_view value) {
     value = trimmed(value);
@@ -119,6 +142,15 @@ Signature signature_of(std::string_view principal, Timestamp now) {
   if (signature.name.empty()) signature.name = std::string(kind);
   signature.email = percent_encoded(name.empty() ? "nobody" : name) + "@" + percent_encoded(kind) + ".escrow.invalid";
   signature.time_s = now.seconds;
+  return signature;
+}
+
+Signature signature_of(const Audit& audit, Timestamp now) {
+  Signature signature = signature_of(audit.committer, now);
+  std::string name = person_name(audit.author_name), email = person_name(audit.author_email);
+  if (name.empty() || email.empty()) return signature;
+  signature.name = std::move(name);
+  signature.email = std::move(email);
   return signature;
 }
 

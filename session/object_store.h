@@ -99,6 +99,13 @@ class Quarantine : public ObjectReader {
 
   // For the time, reads find what is in these quarantines, too; they must outlive it, or the next call.
   virtual void read_through(std::vector<const Quarantine*> others) = 0;
+  // What git-merge-file(1) makes of three versions of a text; nullopt: changes overlap, or one of them is no text, or
+  // larger than kLargestMergedText_bytes.
+  virtual std::optional<ObjectId> put_merged_text(const ObjectId& /*base*/, const ObjectId& /*ours*/,
+                                                  const ObjectId& /*theirs*/) {
+    return std::nullopt;
+  }
+  static constexpr std::uint64_t kLargestMergedText_bytes = std::uint64_t{8} << 20;
   // Whether the object is in the quarantine itself.
   virtual bool holds(const ObjectId& id) const = 0;
   // About as many bytes as publish() may have to bring to the disk; what was published before counts, too.

@@ -7,6 +7,7 @@ namespace escrow::session {
 
 enum class OmissionKind {
   excluded,          // matched --exclude
+  ignored,           // git would not add it (ignore_patterns.h), and the base does not have it
   git_name,          // ".git" and what git takes for it
   git_refused,       // a .gitattributes or .gitmodules that `git fsck --strict` refuses
   socket,

@@ -29,6 +29,7 @@ bool is_directory_mode(GitMode mode) { return type_bits(mode) == kDirectoryType;
 const char* name_of(OmissionKind kind) {
   switch (kind) {
     case OmissionKind::excluded: return "excluded";
+    case OmissionKind::ignored: return "ignored";
     case OmissionKind::git_name: return "git_name";
     case OmissionKind::git_refused: return "git_refused";
     case OmissionKind::socket: return "socket";

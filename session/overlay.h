@@ -22,6 +22,8 @@
 
 namespace escrow::session {
 
+class IgnoringAbove;
+
 struct BuiltTree {
   std::optional<ObjectId> tree;  // of the mount's root; nullopt: nothing in it
   std::vector<Omission> omitted;
@@ -90,8 +92,10 @@ class Overlay final : public FileSystem {
 
   // The git tree of what the mount shows now: directories that did not change keep their tree unread, files that
   // did not change their mode and blob. New objects go to `quarantine`. With writers running the result is some
-  // mixture of their steps: seal first where that matters.
-  BuiltTree build_tree(Quarantine& quarantine, const std::vector<std::string>& excludes);
+  // mixture of their steps: seal first where that matters. What `ignoring` says
+  // that git would not add is left out, unless it tracks it; null: nothing is.
+  BuiltTree build_tree(Quarantine& quarantine, const std::vector<std::string>& excludes,
+                       IgnoringAbove* ignoring = nullptr);
 
   // So that a commit finds contents stored already: wait_for_settled() returns when one was recorded a while ago, or
   // false after stop_settling(); store_settled() then puts its blob, unless it changed since, is large, or is written

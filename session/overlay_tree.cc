@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "session/git_file_rules.h"
+#include "session/ignore_files.h"
 #include "session/overlay_impl.h"
 #include "session/path_pattern.h"
 #include "session/repo_path.h"
@@ -64,33 +65,11 @@ struct Changed {
 
 class Overlay::Impl::TreeBuilder {
  public:
-  TreeBuilder(Impl& overlay, Quarantine& quarantine, PathPatterns excludes)
-      : overlay_(overlay), quarantine_(quarantine), excludes_(std::move(excludes)) {}
+  TreeBuilder(Impl& overlay, Quarantine& quarantine, PathPatterns excludes, IgnoringAbove* ignoring)
+      : overlay_(overlay), quarantine_(quarantine), excludes_(std::move(excludes)), ignoring_(ignoring) {}
 
-  std::optional<ObjectId> build(NodeId directory, const std::string& path, std::size_t depth) {
-    if (depth > kDepthLimit)
-      throw Error(Errc::name_too_long, "directories are nested more than 2048 deep at " +
-                                           quote_path(path).substr(0, 80) +
-                                           "...; remove some levels before committing");
-    Tree entries;
-    std::vector<Changed> changed;
-    for (bool collected = false; !collected;) {
-      {
-        auto now = overlay_.guarded.lock_shared();
-        const auto node = now->nodes.find(directory);
-        if (node == now->nodes.end()) return std::nullopt;  // removed by a writer meanwhile
-        const DirectoryBody& body = *node->second->directory;
-        if (body.overrides.empty()) return body.base_tree.is_null() ? std::nullopt : std::optional(body.base_tree);
-        collected = ready(*now, directory);
-        if (collected) collect(*now, body, entries, changed);
-      }
-      if (!collected) make_ready_unless_removed(directory);
-    }
-    for (const Changed& item : changed)
-      if (const auto entry = entry_of(item, join_path(path, item.name), depth)) entries.push_back(*entry);
-    if (entries.empty()) return std::nullopt;
-    std::sort(entries.begin(), entries.end(), tree_order_less);
-    return quarantine_.put_tree(entries);
+  std::optional<ObjectId> build_root() {
+    return build(kRootNode, {.tracked = ignoring_ != nullptr ? ignoring_->tracked() : std::nullopt});
   }
 
   std::vector<Omission> take_omitted() { return std::move(omitted_); }
@@ -109,6 +88,91 @@ class Overlay::Impl::TreeBuilder {
   }
 
  private:
+  // A directory as its parent knows it.
+  struct Place {
+    std::string path{};              // from the mount's root
+    std::string name{};
+    std::size_t depth = 0;
+    IgnoreLevel* above = nullptr;    // its parent's
+    std::optional<ObjectId> tracked{};  // the tree that the base has under its path
+  };
+  // While its changed entries are looked at.
+  struct Here {
+    const Place& place;
+    IgnoreLevel* ignoring;           // null: nothing is ignored
+    ObjectId own_tree;               // the base's tree that the directory was read from, maybe elsewhere
+    std::optional<Tree> tracked{};   // that of the place, once it was read
+  };
+
+  std::optional<ObjectId> build(NodeId directory, const Place& place) {
+    if (place.depth > kDepthLimit)
+      throw Error(Errc::name_too_long, "directories are nested more than 2048 deep at " +
+                                           quote_path(place.path).substr(0, 80) +
+                                           "...; remove some levels before committing");
+    Tree entries;
+    std::vector<Changed> changed;
+    ObjectId own_tree;
+    for (bool collected = false; !collected;) {
+      {
+        auto now = overlay_.guarded.lock_shared();
+        const auto node = now->nodes.find(directory);
+        if (node == now->nodes.end()) return std::nullopt;  // removed by a writer meanwhile
+        const DirectoryBody& body = *node->second->directory;
+        if (body.overrides.empty()) return body.base_tree.is_null() ? std::nullopt : std::optional(body.base_tree);
+        own_tree = body.base_tree;
+        collected = ready(*now, directory);
+        if (collected) collect(*now, body, entries, changed);
+      }
+      if (!collected) make_ready_unless_removed(directory);
+    }
+    const std::size_t kept = entries.size();
+    const auto read = [&] { return ignore_file(std::span(entries).first(kept), changed, place.path); };
+    const std::unique_ptr<IgnoreLevel> level = level_of(place, read);
+    Here here{.place = place, .ignoring = level.get(), .own_tree = own_tree};
+    for (const Changed& item : changed)
+      if (const auto entry = entry_of(item, join_path(place.path, item.name), here)) entries.push_back(*entry);
+    if (entries.empty()) return std::nullopt;
+    std::sort(entries.begin(), entries.end(), tree_order_less);
+    return quarantine_.put_tree(entries);
+  }
+
+  std::unique_ptr<IgnoreLevel> level_of(const Place& place, IgnoreLevel::ReadFile read) {
+    if (ignoring_ == nullptr) return nullptr;
+    if (place.above == nullptr) return ignoring_->level(std::move(read));
+    return std::make_unique<IgnoreLevel>(*place.above, place.name, std::move(read));
+  }
+
+  // The content of a directory's .gitignore as the session has it now.
+  std::string ignore_file(std::span<const TreeEntry> kept, const std::vector<Changed>& changed,
+                          const std::string& directory) const {
+    const auto is_it = [](const auto& one) { return one.name == kIgnoreFileName; };
+    const std::string path = join_path(directory, kIgnoreFileName);
+    if (const auto item = std::find_if(changed.begin(), changed.end(), is_it); item != changed.end())
+      return item->content ? read_ignore_file(ContentSource(*item->content), path) : std::string();
+    const auto entry = std::find_if(kept.begin(), kept.end(), is_it);
+    return entry == kept.end() ? std::string() : read_ignore_file(quarantine_, *entry, path);
+  }
+
+  // What the base has under the item's path. In a directory that was moved to where the base has none, what it had
+  // before: as with `git mv`, what is tracked stays so.
+  std::optional<TreeEntry> tracked_entry(const Changed& item, Here& here) const {
+    const std::optional<ObjectId>& tree = here.place.tracked;
+    if (!tree || tree == here.own_tree) return item.base_entry;
+    if (!here.tracked) here.tracked = quarantine_.read_tree(*tree);
+    const auto found = std::find_if(here.tracked->begin(), here.tracked->end(),
+                                    [&](const TreeEntry& one) { return one.name == item.name; });
+    return found == here.tracked->end() ? std::nullopt : std::optional(*found);
+  }
+
+  // A directory with something tracked in it is looked into, whatever ignores it.
+  bool is_ignored(const Changed& item, Here& here) const {
+    if (here.ignoring == nullptr || item.base_mode == GitMode::gitlink) return false;
+    const bool is_directory = (item.mode & kTypeMask) == kDirectoryType;
+    const std::optional<TreeEntry> tracked = tracked_entry(item, here);
+    if (tracked && (tracked->mode == GitMode::tree) == is_directory) return false;
+    return here.ignoring->ignores(item.name, is_directory);
+  }
+
   void make_ready_unless_removed(NodeId directory) {
     try {
       overlay_.make_ready(directory);
@@ -142,7 +206,7 @@ class Overlay::Impl::TreeBuilder {
 
   void omit(const std::string& path, OmissionKind kind) { omitted_.push_back({path, kind}); }
 
-  std::optional<TreeEntry> entry_of(const Changed& item, const std::string& path, std::size_t depth) {
+  std::optional<TreeEntry> entry_of(const Changed& item, const std::string& path, Here& here) {
     const std::uint32_t type = item.mode & kTypeMask;
     const bool is_directory =
         item.node ? type == kDirectoryType : item.base_entry && item.base_entry->mode == GitMode::tree;
@@ -155,8 +219,12 @@ class Overlay::Impl::TreeBuilder {
       if (!is_own_git_directory(item, path)) omit(path, OmissionKind::git_name);
       return std::nullopt;
     }
+    if (is_ignored(item, here)) {
+      omit(path, OmissionKind::ignored);
+      return std::nullopt;
+    }
     switch (type) {
-      case kDirectoryType: return accepted(item, path, directory_entry(item, path, depth));
+      case kDirectoryType: return accepted(item, path, directory_entry(item, path, here));
       case kRegularType: return accepted(item, path, file_entry(item, path));
       case kSymlinkType: return accepted(item, path, symlink_entry(item, path));
       case 0140000: omit(path, OmissionKind::socket); return std::nullopt;
@@ -186,7 +254,7 @@ class Overlay::Impl::TreeBuilder {
     if ((item.mode & kPermissionMask) != (usual_mode & ~overlay_.options.umask)) omit(path, OmissionKind::mode);
   }
 
-  std::optional<TreeEntry> directory_entry(const Changed& item, const std::string& path, std::size_t depth) {
+  std::optional<TreeEntry> directory_entry(const Changed& item, const std::string& path, Here& here) {
     if (item.base_mode == GitMode::gitlink) {
       auto now = overlay_.guarded.lock_shared();
       const auto node = now->nodes.find(item.node);
@@ -195,9 +263,12 @@ class Overlay::Impl::TreeBuilder {
       return TreeEntry{item.name, GitMode::gitlink, item.base};
     }
     note_attributes(item, path, 0777);
-    const auto tree = build(item.node, path, depth + 1);
+    Place place{.path = path, .name = item.name, .depth = here.place.depth + 1, .above = here.ignoring};
+    if (here.ignoring != nullptr) place.tracked = tree_of(tracked_entry(item, here));
+    const std::size_t omitted_before = omitted_.size();
+    const auto tree = build(item.node, place);
     if (tree) return TreeEntry{item.name, GitMode::tree, *tree};
-    omit(path, OmissionKind::empty_directory);
+    if (omitted_.size() == omitted_before) omit(path, OmissionKind::empty_directory);
     return std::nullopt;
   }
 
@@ -237,6 +308,7 @@ class Overlay::Impl::TreeBuilder {
   Impl& overlay_;
   Quarantine& quarantine_;
   PathPatterns excludes_;
+  IgnoringAbove* const ignoring_;
   std::vector<Omission> omitted_;
   std::vector<std::string> damaged_;  // the disk lost bytes of these files
 };
@@ -251,10 +323,11 @@ std::optional<ObjectId> Overlay::Impl::store(Content& content, Quarantine& quara
   return blob;
 }
 
-BuiltTree Overlay::build_tree(Quarantine& quarantine, const std::vector<std::string>& excludes) {
-  Impl::TreeBuilder builder(*impl_, quarantine, PathPatterns(excludes));
+BuiltTree Overlay::build_tree(Quarantine& quarantine, const std::vector<std::string>& excludes,
+                              IgnoringAbove* ignoring) {
+  Impl::TreeBuilder builder(*impl_, quarantine, PathPatterns(excludes), ignoring);
   BuiltTree built;
-  built.tree = builder.build(kRootNode, "", 0);
+  built.tree = builder.build_root();
   builder.refuse_damaged();
   built.omitted = builder.take_omitted();
   return built;

@@ -61,7 +61,7 @@ std::string PolicedFileSystem::in_repository(const std::string& path) const {
 }
 
 std::optional<PolicedFileSystem::Spot> PolicedFileSystem::find_directory(NodeId directory) {
-  const Overlay::Names names = overlay_.names(directory);
+  const Overlay::Names names = names_of_(directory);
   if (names.paths.empty()) return std::nullopt;
   Spot spot{in_repository(names.paths.front()), {}, true};
   spot.place = policy_.at(spot.path, true);
@@ -82,7 +82,7 @@ PolicedFileSystem::Spot PolicedFileSystem::spot_in(const Spot& directory, std::s
 }
 
 Actions PolicedFileSystem::judge(NodeId node) {
-  const Overlay::Names names = overlay_.names(node);
+  const Overlay::Names names = names_of_(node);
   if (names.paths.empty()) {
     auto orphans = orphans_.lock();
     const auto found = orphans->find(node);
@@ -116,7 +116,7 @@ void PolicedFileSystem::require_at(const Spot& spot, Action action, const char* 
 void PolicedFileSystem::require_on(NodeId node, Action action, const char* operation) {
   if (allowed_on(node).has(action)) return;
   // The name at which it is denied.
-  const Overlay::Names names = overlay_.names(node);
+  const Overlay::Names names = names_of_(node);
   for (const std::string& path : names.paths) {
     const std::string whole = in_repository(path);
     if (!policy_.allowed(whole, names.is_directory).has(action)) refuse(whole, names.is_directory, action, operation);

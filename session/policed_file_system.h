@@ -9,6 +9,7 @@
 
 #include <array>
 #include <atomic>
+#include <functional>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -43,11 +44,18 @@ class RememberedJudgements {
 
 class PolicedFileSystem final : public ForwardingFileSystem {
  public:
-  // All must outlive it. `overlay` knows the nodes' names; `prefix` is the path of its root in the repository.
+  // What a node is called, below the root: Overlay::names().
+  using NamesOf = std::function<Overlay::Names(NodeId)>;
+
+  // All must outlive it. `prefix` is the path of the root in the repository.
+  PolicedFileSystem(FileSystem& inner, NamesOf names_of, std::string prefix, const AccessPolicy& policy,
+                    DenialSink& denials)
+      : ForwardingFileSystem(inner), names_of_(std::move(names_of)), prefix_(std::move(prefix)), policy_(policy),
+        denials_(denials) {}
   PolicedFileSystem(FileSystem& inner, Overlay& overlay, std::string prefix, const AccessPolicy& policy,
                     DenialSink& denials)
-      : ForwardingFileSystem(inner), overlay_(overlay), prefix_(std::move(prefix)), policy_(policy),
-        denials_(denials) {}
+      : PolicedFileSystem(inner, [&overlay](NodeId node) { return overlay.names(node); }, std::move(prefix), policy,
+                          denials) {}
 
   std::optional<Attributes> lookup(NodeId directory, std::string_view name) override;
   Attributes change_attributes(NodeId node, const AttributeChange& change) override;
@@ -101,7 +109,7 @@ class PolicedFileSystem final : public ForwardingFileSystem {
   void require_move(const Spot& from, const Spot& to);
   void require_move_of_all(NodeId directory, const Spot& from, const Spot& to);
 
-  Overlay& overlay_;               // constant
+  const NamesOf names_of_;         // constant; self-locking
   const std::string prefix_;       // constant
   const AccessPolicy& policy_;     // constant
   DenialSink& denials_;            // constant

@@ -30,7 +30,8 @@ enum class OnConflict { stop_writing, keep_ours };
 
 class Merge {
  public:
-  Merge(Quarantine& writer, OnConflict on_conflict) : writer_(writer), on_conflict_(on_conflict) {}
+  Merge(Quarantine& writer, OnConflict on_conflict, MergeFiles files)
+      : writer_(writer), on_conflict_(on_conflict), files_(files) {}
 
   TreeRoot trees(const TreeRoot& base, const TreeRoot& ours, const TreeRoot& theirs, const std::string& path,
                  int depth) {
@@ -78,7 +79,8 @@ class Merge {
     } else if (leaf_theirs == leaf_base || leaf_ours == leaf_theirs) {
       leaf = leaf_ours;
     } else {
-      conflict_here = true;
+      leaf = merged_text(leaf_base, leaf_ours, leaf_theirs);
+      conflict_here = !leaf;
     }
     if (leaf && (below || conflict_below)) conflict_here = true;
     if (conflict_here) {
@@ -90,8 +92,25 @@ class Merge {
     return std::nullopt;
   }
 
+  // The entry of a file that both sides changed; nullopt: they are not to be merged, or cannot be.
+  Entry merged_text(const Entry& base, const Entry& ours, const Entry& theirs) {
+    if (files_ == MergeFiles::by_path) return std::nullopt;
+    for (const Entry* side : {&base, &ours, &theirs})
+      if (!*side || kind_of((*side)->mode) != Kind::file) return std::nullopt;
+    std::optional<ObjectId> id = ours->id;
+    if (ours->id == base->id) {
+      id = theirs->id;
+    } else if (theirs->id != base->id && theirs->id != ours->id) {
+      id = writer_.put_merged_text(base->id, ours->id, theirs->id);
+    }
+    if (!id) return std::nullopt;
+    // One side alone can have changed a mode of two values; of three (group_writable) the session's counts.
+    return TreeEntry{ours->name, ours->mode == base->mode ? theirs->mode : ours->mode, *id};
+  }
+
   Quarantine& writer_;
   const OnConflict on_conflict_;
+  const MergeFiles files_;
   std::vector<Conflict> conflicts_;
 };
 
@@ -116,8 +135,8 @@ Did what_was_done(const Entry& before, const Entry& after) {
 }
 
 std::variant<TreeRoot, Conflicts> reconcile(Quarantine& writer, const TreeRoot& base, const TreeRoot& ours,
-                                            const TreeRoot& theirs) {
-  Merge merge(writer, OnConflict::stop_writing);
+                                            const TreeRoot& theirs, MergeFiles files) {
+  Merge merge(writer, OnConflict::stop_writing, files);
   const TreeRoot merged = merge.trees(base, ours, theirs, "", 0);
   if (std::vector<Conflict> conflicts = merge.take_conflicts(); !conflicts.empty())
     return Conflicts{std::move(conflicts)};
@@ -126,7 +145,7 @@ std::variant<TreeRoot, Conflicts> reconcile(Quarantine& writer, const TreeRoot& 
 
 MergeKeepingOurs merge_keeping_ours(Quarantine& writer, const TreeRoot& base, const TreeRoot& ours,
                                     const TreeRoot& theirs) {
-  Merge merge(writer, OnConflict::keep_ours);
+  Merge merge(writer, OnConflict::keep_ours, MergeFiles::by_path);
   const TreeRoot merged = merge.trees(base, ours, theirs, "", 0);
   return {merged, merge.take_conflicts()};
 }

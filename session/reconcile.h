@@ -1,5 +1,6 @@
 // Three-way reconciliation by path, with tree ids as short-cuts: the table of the design, section 5. Pure but for
-// reading and writing trees; no state. Contents are never merged: a file that both sides changed is a conflict.
+// reading and writing trees; no state. A file that both sides changed is a conflict, unless texts are to be merged and
+// git can merge this one line by line.
 #pragma once
 
 #include <optional>
@@ -28,11 +29,14 @@ struct Conflicts {
   std::vector<Conflict> paths;  // sorted; never empty
 };
 
+enum class MergeFiles { by_path, by_line };
+
 // `base`, `ours` and `theirs` are trees; nullopt is the empty tree. The merged tree is written to `writer`; nullopt
 // when nothing remains. Cost grows with the paths that differ, not with the trees.
 std::variant<std::optional<ObjectId>, Conflicts> reconcile(Quarantine& writer, const std::optional<ObjectId>& base,
                                                            const std::optional<ObjectId>& ours,
-                                                           const std::optional<ObjectId>& theirs);
+                                                           const std::optional<ObjectId>& theirs,
+                                                           MergeFiles files = MergeFiles::by_path);
 
 // The same, but conflicting paths are taken as `ours` has them: how a session takes in what others committed.
 struct MergeKeepingOurs {

@@ -9,8 +9,10 @@
 #include <thread>
 #include <utility>
 
+#include "session/apply_changes.h"
 #include "session/commit.h"
 #include "session/commit_message.h"
+#include "session/disputes.h"
 #include "session/error.h"
 #include "session/session_tree.h"
 #include "session/tree_walk.h"
@@ -48,27 +50,6 @@ void require_open(const SessionRecord& record, const char* verb) {
                                        name_of(record.state) + ", and only an open session can change");
 }
 
-std::optional<NodeId> node_at(FileSystem& files, std::string_view path) {
-  NodeId node = kRootNode;
-  while (!path.empty()) {
-    const std::size_t slash = path.find('/');
-    const auto found = files.lookup(node, path.substr(0, slash));
-    if (!found) return std::nullopt;
-    node = found->node;
-    path.remove_prefix(slash == std::string_view::npos ? path.size() : slash + 1);
-  }
-  return node;
-}
-
-std::vector<std::string> names_in(FileSystem& files, NodeId directory) {
-  std::vector<std::string> names;
-  files.list(directory, 0, [&names](const FileSystem::Entry& entry) {
-    if (entry.name != "." && entry.name != "..") names.emplace_back(entry.name);
-    return true;
-  });
-  return names;
-}
-
 // A file whose content is lost is one.
 bool is_in(FileSystem& files, const std::string& path) {
   try {
@@ -77,11 +58,6 @@ bool is_in(FileSystem& files, const std::string& path) {
     if (error.code() != Errc::input_output) throw;
     return true;
   }
-}
-
-std::string parent_of(const std::string& path) {
-  const std::size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "" : path.substr(0, slash);
 }
 
 }  // namespace
@@ -154,10 +130,23 @@ struct Session::Impl {
   }
 
   SessionResult result(const SessionRecord& of) {
+    return result(of, services.references.rule_of(of.options.branch).ignore);
+  }
+  SessionResult result(const SessionRecord& of, const IgnoreRule& ignore) {
     std::vector<Omission> left_out;
-    SessionResult now = session_result(overlay, of, held->quarantine(), left_out);
+    SessionResult now = session_result(overlay, of, ignore, held->quarantine(), left_out);
     *omitted.lock() = std::move(left_out);
     return now;
+  }
+
+  // A rollback is not held up by rules that cannot be read.
+  SessionResult result_to_keep(const SessionRecord& of) {
+    try {
+      return result(of);
+    } catch (const Error& error) {
+      if (error.code() != Errc::bad_request) throw;
+      return result(of, {.is_on = false});
+    }
   }
 
   // The gate holds calls back; a process that writes a staging file itself it cannot.
@@ -188,13 +177,12 @@ struct Session::Impl {
   void settle();
   CommitOutcome commit(const CommitRequest& request, const std::optional<TreeRoot>& given);
   void note(SessionRecord next, const std::string& who, const std::string& why);
-  UpdateOutcome update(const ObjectId& head);
+  UpdateOutcome update(const ObjectId& head, bool keeps_conflicts);
   void finish_update();
-  void end_update(bool is_on_new_head);
+  void end_update(bool is_on_new_head, const std::vector<Unresolved>& conflicts);
+  Disputes disputes(const SessionRecord& row, const std::optional<ObjectId>& head);
   std::uint64_t take_in(const TreeRoot& now, const TreeRoot& wanted);
   void apply(const std::vector<PathChange>& changes);
-  void replace(const std::string& path, const std::optional<TreeEntry>& entry);
-  void remove_empty_parents(const std::string& path);
 
   const Services services;                         // constant; self-locking
   const SessionId id;                              // constant
@@ -214,7 +202,11 @@ CommitOutcome Session::Impl::commit(const CommitRequest& request, const std::opt
   check_commit_message(request.message);
   const auto busy = lock_verb();
   settle();
-  return with_record("commit", [&](SessionRecord& row) {
+  return with_record("commit", [&](SessionRecord& row) -> CommitOutcome {
+    if (!given && !row.unresolved.empty()) {
+      if (request.by_hand) return conflicts_of(row.unresolved);
+      refuse_unresolved(row);
+    }
     SessionResult what;
     try {
       if (given) {
@@ -222,6 +214,7 @@ CommitOutcome Session::Impl::commit(const CommitRequest& request, const std::opt
       } else {
         require_cut(row);
         require_whole("commit", row);
+        row.options.include_ignored = row.options.include_ignored || request.include_ignored;
         what = result(row);
       }
       // A rule that came while the session was open counts too.
@@ -255,27 +248,11 @@ void Session::Impl::settle() {
   finish_update();
 }
 
-void Session::Impl::replace(const std::string& path, const std::optional<TreeEntry>& entry) {
-  std::vector<Overlay::Stale> more = overlay.replace(path, entry);
-  auto all = stale.lock();
-  all->insert(all->end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
-}
-
 void Session::Impl::apply(const std::vector<PathChange>& changes) {
-  for (const PathChange& change : changes) {
-    replace(change.path, change.after);
-    if (change.did == Did::deleted) remove_empty_parents(change.path);
-  }
-}
-
-// Git has no empty directories: the last file that others deleted takes its directory with it. A directory that still
-// holds something of the session's stays.
-void Session::Impl::remove_empty_parents(const std::string& path) {
-  for (std::string parent = parent_of(path); !parent.empty(); parent = parent_of(parent)) {
-    const auto node = node_at(overlay, parent);
-    if (!node || !names_in(overlay, *node).empty()) return;
-    replace(parent, std::nullopt);
-  }
+  apply_changes(overlay, changes, [this](std::vector<Overlay::Stale> more) {
+    auto all = stale.lock();
+    all->insert(all->end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+  });
 }
 
 // One transaction of the catalog; the record follows it.
@@ -299,47 +276,61 @@ std::uint64_t Session::Impl::take_in(const TreeRoot& now, const TreeRoot& wanted
 
 // Between its two rows the overlay shows some of what others changed and not the rest. On the old base a commit would
 // bring the one back should others take it back, on the new base the other: so it is not used before it is finished.
-UpdateOutcome Session::Impl::update(const ObjectId& head) {
+UpdateOutcome Session::Impl::update(const ObjectId& head, bool keeps_conflicts) {
   SessionRecord row = copy_of_record();
   const SessionResult now = result(row);
   Quarantine& quarantine = held->quarantine();
-  MergeKeepingOurs merged =
-      merge_keeping_ours(quarantine, now.base_tree, now.tree, tree_of_commit(quarantine, head));
-  if (!merged.conflicts.empty()) return {row.base, 0, std::move(merged.conflicts)};
+  const TreeRoot head_tree = tree_of_commit(quarantine, head);
+  MergeKeepingOurs merged = merge_keeping_ours(quarantine, now.base_tree, now.tree, head_tree);
+  if (!merged.conflicts.empty() && !keeps_conflicts) return {row.base, 0, std::move(merged.conflicts)};
   const RepoPath& prefix = row.options.prefix;
   const auto wanted = entry_at(quarantine, merged.tree, prefix);
-  if (leaf_of(wanted))
+  if (leaf_of(wanted) || !are_below(prefix, merged.conflicts))
     throw Error(Errc::not_a_directory, "cannot update session " + row.id.text() + ": others made a file of " +
                                            quote_path(prefix.text()) + ", the root of its mount");
   // What the overlay is about to refer to must outlive every gc.
   services.references.pin_base(row.id, head);
   row.updating_to = head;
+  row.updating_keeps = keeps_conflicts;
   note(row, "update", "taking in " + head.hex());
   const std::uint64_t count = take_in(now.tree, merged.tree);
-  end_update(true);
+  end_update(true, versions_of(quarantine, merged.conflicts, now, head_tree));
   return {head, count, {}};
 }
 
 // What was taken in already is the head's, and so no change of the session's: taking it in again changes nothing. Where
-// the session has changed meanwhile what is yet to be taken in, all of it is taken back.
+// the session has changed meanwhile what is yet to be taken in, all of it is taken back, or it is unresolved.
 void Session::Impl::finish_update() {
   const SessionRecord row = copy_of_record();
   Quarantine& quarantine = held->quarantine();
-  const SessionResult now = result(row);
+  // Between two bases there is no telling what is tracked.
+  const SessionResult now = result(row, {.is_on = false});
   const TreeRoot head_tree = tree_of_commit(quarantine, row.updating_to);
   const MergeKeepingOurs merged = merge_keeping_ours(quarantine, now.base_tree, now.tree, head_tree);
-  const bool fits = merged.conflicts.empty();
+  const bool fits = row.updating_keeps || merged.conflicts.empty();
   take_in(now.tree, fits ? merged.tree : merge_keeping_ours(quarantine, head_tree, now.tree, now.base_tree).tree);
-  end_update(fits);
+  end_update(fits, versions_of(quarantine, merged.conflicts, now, head_tree));
 }
 
-void Session::Impl::end_update(bool is_on_new_head) {
+void Session::Impl::end_update(bool is_on_new_head, const std::vector<Unresolved>& conflicts) {
   SessionRecord row = copy_of_record();
   const ObjectId head = *row.updating_to;
   if (is_on_new_head) row.base = head;
+  if (is_on_new_head) add_unresolved(row.unresolved, conflicts);
   row.updating_to.reset();
+  row.updating_keeps = false;
   note(row, "update", is_on_new_head ? "onto the new head" : "taken back: the session changed what was to be taken in");
   if (is_on_new_head) services.references.unpin_older(row.id, head);
+}
+
+Disputes Session::Impl::disputes(const SessionRecord& row, const std::optional<ObjectId>& head) {
+  Disputes found{row.unresolved, {}};
+  if (!head || head == row.base) return found;
+  const SessionResult now = result(row);
+  const TreeRoot head_tree = tree_of_commit(held->quarantine(), head);
+  const auto merged = merge_keeping_ours(held->quarantine(), now.base_tree, now.tree, head_tree);
+  found.met_now = versions_of(held->quarantine(), merged.conflicts, now, head_tree);
+  return found;
 }
 
 Session::Session(const Services& services, SessionRecord record, std::unique_ptr<SessionDirectory> held)
@@ -401,7 +392,7 @@ void Session::rollback(Reason reason, std::optional<int> exit_code, const std::s
     how.reason = reason;
     how.exit_code = exit_code;
     how.who = who;
-    if (keep_result) how.keep = impl_->result(row);
+    if (keep_result) how.keep = impl_->result_to_keep(row);
     roll_back(impl_->services, row, impl_->hosted, how);
   });
 }
@@ -419,10 +410,12 @@ std::optional<Conflicts> Session::foreseen_conflicts() {
   const auto busy = impl_->lock_verb();
   const SessionRecord row = record();
   require_open(row, "commit");
+  if (!row.unresolved.empty()) return conflicts_of(row.unresolved);
   const std::optional<ObjectId> head = impl_->services.references.head(row.options.branch);
   if (!head || head == row.base) return std::nullopt;
   const SessionResult now = impl_->result(row);
-  auto merged = reconcile(quarantine(), now.base_tree, now.tree, tree_of_commit(quarantine(), head));
+  const TreeRoot head_tree = tree_of_commit(quarantine(), head);
+  auto merged = merge_onto(head_tree, now, row.options.branch, impl_->services, quarantine());
   auto* const conflicts = std::get_if<Conflicts>(&merged);
   return conflicts != nullptr ? std::optional<Conflicts>(std::move(*conflicts)) : std::nullopt;
 }
@@ -467,6 +460,46 @@ void Session::discard(const std::vector<RepoPath>& paths) {
   impl_->apply(back);
   // Who was told that it is discarded does not find it in a commit, whatever dies meanwhile.
   impl_->overlay.flush(true);
+  SessionRecord next = row;
+  if (take_settled(next.unresolved, paths)) impl_->note(next, "discard", "what was unresolved is the branch's");
+}
+
+std::vector<Unresolved> Session::unresolved() {
+  const auto busy = impl_->lock_verb();
+  impl_->settle();
+  const SessionRecord row = record();
+  require_open(row, "look into");
+  return impl_->disputes(row, head()).all();
+}
+
+Resolution Session::resolve(const std::vector<RepoPath>& paths, Settle how, const std::string& who) {
+  const auto busy = impl_->lock_verb();
+  impl_->settle();
+  require_open(record(), "resolve paths of");
+  const WriteGate::Pause pause(impl_->gate);
+  impl_->require_whole("resolve paths of", record());
+  const std::optional<ObjectId> head = this->head();
+  const Disputes all = impl_->disputes(record(), head);
+  const std::vector<Unresolved> chosen = all.chosen(paths, impl_->id);
+  Resolution done;
+  // From here on the session is on the head that it met: what conflicts stays as the session has it.
+  if (all.has_met_now(chosen)) done.merged = impl_->update(*head, true).merged;
+  SessionRecord row = record();
+  if (how == Settle::theirs) {
+    const TreeRoot base = tree_of_commit(quarantine(), row.base);
+    impl_->apply(changes_to(quarantine(), base, chosen, row.options.prefix));
+    // Who was told that it is the branch's commits no other, whatever dies meanwhile.
+    impl_->overlay.flush(true);
+  }
+  std::vector<RepoPath> settled;
+  for (const Unresolved& one : chosen) {
+    done.settled.push_back(one.path);
+    settled.push_back(RepoPath::parse(one.path, "path"));
+  }
+  take_settled(row.unresolved, settled);
+  impl_->note(row, who, std::string("settled as ") + name_of(how));
+  done.left = row.unresolved;
+  return done;
 }
 
 UpdateOutcome Session::update() {
@@ -482,7 +515,7 @@ UpdateOutcome Session::update() {
   const WriteGate::Pause pause(impl_->gate);
   // It may look like one that the session never touched, and others' content take the place of what is missing.
   impl_->require_whole("update", row);
-  return impl_->update(*head);
+  return impl_->update(*head, false);
 }
 
 }  // namespace escrow::session

@@ -60,6 +60,7 @@ struct CommitRequest {
   Reason reason = Reason::success;
   bool by_hand = false;           // a conflict leaves the session open instead of commit_failed
   std::string who;                // for the history
+  bool include_ignored = false;   // as if the session had been opened so
 };
 
 struct Committed {
@@ -90,6 +91,12 @@ struct UpdateOutcome {
   std::vector<Conflict> conflicts;  // with any, nothing has changed; a commit names them, too
 };
 
+struct Resolution {
+  std::vector<std::string> settled;  // paths
+  std::vector<Unresolved> left;      // what a commit still waits for
+  std::uint64_t merged = 0;          // paths taken from the head, when this brought the session onto it
+};
+
 class Session {
  public:
   // Use SessionManager. `held` is this session's directory, locked.
@@ -117,6 +124,7 @@ class Session {
   // Throws Error{wrong_state} unless the session is open. On Conflicts with by_hand the session stays open; without,
   // it is commit_failed and its result is kept under refs/sessions/<id>. Any other failure leaves it open with
   // last_error set, and throws: also with files that lack what programs stored in them (Overlay::incomplete_files()).
+  // With unresolved paths nothing happens: by hand they are the Conflicts, without Error{wrong_state} names them.
   // The gate must be sealed or paused, or the file system unused, so that the result is one cut.
   // A session that requires approval, by its options or by now by a rule of its branch, is sealed instead.
   CommitOutcome commit(const CommitRequest& request);
@@ -132,12 +140,20 @@ class Session {
   Preview preview();
   // What was left out of the last commit, rollback or preview.
   std::vector<Omission> omitted() const;
-  // Takes paths (with everything below) back to the session's base. Throws Error{not_found} naming a path that is
-  // neither in the base nor in the session, before anything was changed.
+  // Takes paths (with all below) back to the session's base, which settles those that are unresolved. Throws
+  // Error{not_found} naming a path that neither the base nor the session has, before anything was changed.
   void discard(const std::vector<RepoPath>& paths);
   // Takes in what others committed since the base, and makes the head the base; with a conflict it changes nothing. One
   // that is cut short is finished by the next verb, or when the session is attached again, before anything else.
   UpdateOutcome update();
+  // The paths that a commit would refuse now: unresolved since the session was resumed or came onto a new head, and
+  // those that conflict with the head as it is. Sorted.
+  std::vector<Unresolved> unresolved();
+  // Settles those of them that are, or are below, one of `paths`. Where one conflicts with a head that the session is
+  // not on yet, it is brought onto it first, as by update(), and every path that conflicts stays as the session has it,
+  // unresolved. Afterwards the base of each settled path is the head's version, so that a commit takes the session's.
+  // Throws Error{not_found} naming a path with nothing to settle, before anything was changed. Durable on return.
+  Resolution resolve(const std::vector<RepoPath>& paths, Settle how, const std::string& who);
   // What verbs have changed below the kernel since this was asked for, also those that threw: its caches are stale.
   std::vector<Overlay::Stale> take_stale();
   // Decides a commit that failed undecided (commit.h), if there is one, and finishes an update that was cut short.

@@ -22,6 +22,8 @@ class SessionCatalog {
  public:
   virtual ~SessionCatalog() = default;
 
+  // Of one that resumes another, the other's history says so, and its own says who had a part in the other until that
+  // was sealed.
   virtual void insert(const SessionRecord& record) = 0;
   virtual std::optional<SessionRecord> find(const SessionId& id) const = 0;
   // The sessions whose ids begin with `prefix`, at most kMostByPrefix of them, by id.
@@ -30,6 +32,8 @@ class SessionCatalog {
   virtual std::vector<SessionRecord> unended() const = 0;
   // All, oldest first: for who checks everything. The cost grows with the repository's history.
   virtual std::vector<SessionRecord> list() const = 0;
+  // The sessions that resume this one, oldest first.
+  virtual std::vector<SessionId> resumed_as(const SessionId& id) const = 0;
 
   // Replaces the row of record.id, only while the stored state is `expected` (Error{wrong_state} naming the state it
   // is in otherwise), and appends {time, from, to, who, why} to the history.

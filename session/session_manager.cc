@@ -3,6 +3,7 @@
 #include "session/commit.h"
 #include "session/error.h"
 #include "session/recovery.h"
+#include "session/resume.h"
 #include "session/session_tree.h"
 
 namespace escrow::session {
@@ -55,6 +56,10 @@ std::unique_ptr<Session> SessionManager::open(SessionOptions options, bool creat
     throw;
   }
   return std::make_unique<Session>(services_, std::move(record), std::move(held));
+}
+
+std::unique_ptr<Session> SessionManager::resume(const SessionId& older, const std::string& who) {
+  return resume_session(services_, older, who);
 }
 
 SessionManager::Taken SessionManager::take(const SessionId& id, const char* verb) {
@@ -149,8 +154,9 @@ std::vector<std::string> SessionManager::recover() {
   return recover_sessions(services_, [this](const SessionRecord& record, SessionDirectory& directory) {
     Overlay overlay(overlay_options(services_.objects, record), services_.objects,
                     directory.staging(), directory.journal(), services_.clock, services_.log);
+    const IgnoreRule ignore = services_.references.rule_of(record.options.branch).ignore;
     std::vector<Omission> omitted;
-    SessionResult result = session_result(overlay, record, directory.quarantine(), omitted);
+    SessionResult result = session_result(overlay, record, ignore, directory.quarantine(), omitted);
     overlay.abandon();
     return result;
   });

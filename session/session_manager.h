@@ -23,6 +23,8 @@ class SessionManager {
   // `id` is a fresh one; a caller that must know it before anything is on disk brings its own.
   std::unique_ptr<Session> open(SessionOptions options, bool create_branch,
                                 const SessionId& id = SessionId::generate());
+  // A new session with the result of one that failed, or waits (resume.h).
+  std::unique_ptr<Session> resume(const SessionId& older, const std::string& who);
   // Takes over a detached session. Throws Error{attached_elsewhere}, Error{no_session}, Error{wrong_state} for one that
   // has ended or awaits approval.
   std::unique_ptr<Session> attach(const SessionId& id);

@@ -12,6 +12,7 @@
 #include "session/clock.h"
 #include "session/ids.h"
 #include "session/repo_path.h"
+#include "session/unresolved.h"
 
 namespace escrow::session {
 
@@ -56,6 +57,8 @@ struct Audit {
   std::string image;
   std::string trigger;
   std::string trigger_id;
+  // Author and committer of the commit, as git has them; both empty: the principal in `committer`.
+  std::string author_name{}, author_email{};
 };
 
 // Throws Error{bad_request} naming `what` when `value` has a control character or a newline or is over 1,024 bytes.
@@ -81,6 +84,7 @@ struct SessionOptions {
   bool ephemeral = false;        // belongs to a run: when its host dies, recovery rolls it back
   bool keep_on_failure = false;  // a failed run keeps its result under refs/sessions/<id>
   std::vector<std::string> excludes;  // gitignore-style patterns of --exclude
+  bool include_ignored = false;  // what git would not add is committed, too
   std::vector<std::string> policies;  // JSON documents, as given; each can only narrow what the others allow
   bool contained_symlinks = false;    // a link that leads out of the mount cannot be read
   // Success leads to awaiting_approval, not to a commit. A rule of the branch can turn it on, nothing off.
@@ -100,6 +104,7 @@ struct SessionRecord {
   Reason reason = Reason::none;
   std::optional<ObjectId> base{};         // nullopt: the branch did not exist
   std::optional<ObjectId> updating_to{};  // of an update under way: the base to be; the overlay is between the two
+  bool updating_keeps = false;            // it leaves paths that conflict as they are, unresolved
   std::optional<ObjectId> commit{};       // the branch's new head, once committed with changes
   std::optional<ObjectId> swap_from{};    // while committing: the head the commit was made on
   std::optional<ObjectId> swap_to{};      // while committing: the commit that is to become the head
@@ -108,6 +113,8 @@ struct SessionRecord {
   std::string mountpoint{};               // empty: not mounted
   std::string last_error{};               // of the last commit that failed for another reason than a conflict
   std::vector<std::string> conflicts{};   // paths, of commit_failed
+  std::vector<Unresolved> unresolved{};   // paths that keep an open session from being committed
+  std::optional<SessionId> resumes{};     // the session whose result this one was opened with
   // The sealed result that awaits, or awaited, approval: a commit whose parent is the base, or a later head that it was
   // reconciled with. Only sessions that were sealed have one.
   std::optional<ObjectId> result{};

@@ -1,6 +1,7 @@
 #include "session/session_tree.h"
 
 #include "session/error.h"
+#include "session/ignore_files.h"
 #include "session/tree_walk.h"
 
 namespace escrow::session {
@@ -24,14 +25,17 @@ Overlay::Options overlay_options(const ObjectReader& objects, const SessionRecor
   return options;
 }
 
-SessionResult session_result(Overlay& overlay, const SessionRecord& record, Quarantine& quarantine,
-                             std::vector<Omission>& omitted) {
-  BuiltTree built = overlay.build_tree(quarantine, record.options.excludes);
-  omitted = std::move(built.omitted);
+SessionResult session_result(Overlay& overlay, const SessionRecord& record, const IgnoreRule& ignore,
+                             Quarantine& quarantine, std::vector<Omission>& omitted) {
+  const RepoPath& prefix = record.options.prefix;
   SessionResult result;
   result.base = record.base;
   result.base_tree = tree_of_commit(quarantine, record.base);
-  result.tree = graft_tree(quarantine, result.base_tree, record.options.prefix, built.tree);
+  std::optional<IgnoringAbove> ignoring;
+  if (ignore.is_on && !record.options.include_ignored) ignoring.emplace(quarantine, result.base_tree, prefix, ignore);
+  BuiltTree built = overlay.build_tree(quarantine, record.options.excludes, ignoring ? &*ignoring : nullptr);
+  omitted = std::move(built.omitted);
+  result.tree = graft_tree(quarantine, result.base_tree, prefix, built.tree);
   return result;
 }
 

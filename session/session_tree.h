@@ -15,8 +15,9 @@ namespace escrow::session {
 // trees along the prefix.
 Overlay::Options overlay_options(const ObjectReader& objects, const SessionRecord& record);
 
-// What the session holds now, grafted into the whole tree of its base. New objects go to `quarantine`.
-SessionResult session_result(Overlay& overlay, const SessionRecord& record, Quarantine& quarantine,
-                             std::vector<Omission>& omitted);
+// What the session holds now, grafted into the whole tree of its base, without what git would not add by `ignore`
+// unless the session is to include it. New objects go to `quarantine`.
+SessionResult session_result(Overlay& overlay, const SessionRecord& record, const IgnoreRule& ignore,
+                             Quarantine& quarantine, std::vector<Omission>& omitted);
 
 }  // namespace escrow::session

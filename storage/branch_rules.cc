@@ -1,9 +1,12 @@
 #include "storage/branch_rules.h"
 
+#include <array>
+#include <fstream>
 #include <optional>
 
 #include "session/duration.h"
 #include "session/error.h"
+#include "session/ignore_patterns.h"
 #include "storage/git_directory.h"
 #include "storage/git_error.h"
 #include "storage/git_handle.h"
@@ -43,6 +46,16 @@ class Configuration {
     return value && parsed != 0;
   }
 
+  // The first of the choices where none was made.
+  std::string choice(const std::string& branch, const std::string& key,
+                     const std::array<const char*, 2>& choices) const {
+    std::string name;
+    const std::string value = text(branch, key, name).value_or(choices[0]);
+    for (const char* one : choices)
+      if (value == one) return value;
+    refuse(name, value, std::string("it must be ") + choices[0] + " or " + choices[1]);
+  }
+
   std::optional<std::chrono::seconds> duration(const std::string& branch, const std::string& key) const {
     std::string name;
     const std::optional<std::string> value = text(branch, key, name);
@@ -52,6 +65,14 @@ class Configuration {
     } catch (const Error&) {
       refuse(name, *value, "it must be a length of time such as 12h or 7d");
     }
+  }
+
+  // What git would not add.
+  bool ignores(const std::string& branch) const {
+    std::string name;
+    const std::optional<std::string> value = text(branch, "ignore", name);
+    if (value && *value != "git" && *value != "none") refuse(name, *value, "it must be git or none");
+    return value != "none";
   }
 
  private:
@@ -64,6 +85,18 @@ class Configuration {
   GitConfig config_;
 };
 
+// Empty: there is none.
+std::string exclude_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return {};
+  std::string text(session::kLargestIgnoreFile_bytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > session::kLargestIgnoreFile_bytes)
+    throw Error(Errc::bad_request, path + " has more than the 1 MiB that is read; make it smaller");
+  return text;
+}
+
 }  // namespace
 
 session::BranchRule read_branch_rule(const std::string& git_directory, const std::string& branch) {
@@ -72,6 +105,9 @@ session::BranchRule read_branch_rule(const std::string& git_directory, const std
   rule.require_approval = configuration.flag(branch, "requireApproval");
   const auto expires = configuration.duration(branch, "approvalExpires");
   if (expires) rule.approval_expires_s = expires->count();
+  rule.ignore.is_on = configuration.ignores(branch);
+  if (rule.ignore.is_on) rule.ignore.exclude_file = exclude_file(git_directory + "/info/exclude");
+  rule.merges_text = configuration.choice(branch, "merge", {"path", "text"}) == "text";
   return rule;
 }
 

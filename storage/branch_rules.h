@@ -2,10 +2,12 @@
 // the moment it is written.
 //
 //   [escrow]            requireApproval = true, approvalExpires = 7d: for every branch; auditRetention = 90d
-//   [escrow "BRANCH"]   the same first two for one branch, before what [escrow] says
+//                       ignore = git (the default): commits leave out what git would not add; none: they do not
+//                       merge = path, or text: whether files that both sides changed are merged line by line
+//   [escrow "BRANCH"]   the same but auditRetention for one branch, before what [escrow] says
 //
-// Only the repository's file is read, not a user's. Thread-safe. Throws Error{bad_request} naming a key whose value
-// cannot be read.
+// info/exclude (gitignore(5)) is read with it. Only the repository's files are read, not a user's. Thread-safe. Throws
+// Error{bad_request} naming a key whose value cannot be read.
 #pragma once
 
 #include <chrono>

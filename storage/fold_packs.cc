@@ -94,7 +94,9 @@ class Fold {
       if (lasts || indexed.contains(pack) || !status) continue;
       if (static_cast<std::uint64_t>(status->st_size) > kSmallPackBytes) continue;
       try {
-        packs_.push_back(std::make_unique<PackFile>(directory + pack));
+        auto file = std::make_unique<PackFile>(directory + pack);
+        file->open();
+        packs_.push_back(std::move(file));
       } catch (const Error&) {
         if (is_there(directory + name)) throw;
         continue;  // git has taken it away meanwhile

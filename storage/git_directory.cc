@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <string_view>
 #include <vector>
@@ -62,8 +64,8 @@ std::vector<std::string> known_extensions() {
                                    const std::string& value) {
   throw Error(Errc::unsupported_repository,
               "the repository " + git_directory + " uses the git extension " + name + "=" + value +
-                  ", which Escrow cannot read; use a SHA-1 repository with ordinary references, for example one made "
-                  "by git clone --bare --ref-format=files");
+                  ", which Escrow cannot read; it reads repositories with SHA-1 ids and ordinary references, as a "
+                  "plain git init --bare makes them");
 }
 
 void refuse_extensions(const std::string& git_directory, git_config* config) {
@@ -128,6 +130,11 @@ std::optional<std::string> find_git_directory(const std::string& path) {
   const fs::path inner = given / ".git";
   if (is_directory(inner)) return common_directory(inner);
   if (is_there(inner)) {
+    if (::access(inner.c_str(), R_OK) != 0) {
+      const int error = errno;
+      throw Error(error == EACCES ? Errc::access_denied : Errc::input_output,
+                  "cannot read " + inner.string() + ": " + std::strerror(error));
+    }
     const std::string line = first_line_of(inner);
     if (!line.starts_with("gitdir: ")) {
       throw Error(Errc::damaged_repository, "the file " + inner.string() + " does not name a git directory");

@@ -12,7 +12,6 @@ using session::Errc;
 using session::Error;
 using session::ObjectId;
 
-constexpr std::uint64_t kSmallBlobsBytes = std::uint64_t{32} << 20;
 constexpr int kMostHandlesAsked = 3;
 
 [[noreturn]] void throw_unreadable(int code, const ObjectId& id) {
@@ -34,12 +33,20 @@ void expect_type(ObjectType found, ObjectType wanted, const ObjectId& id) {
 GitObjectStore::GitObjectStore(GitRepositoryPool& pool, std::string cache_directory, std::uint64_t cache_limit_bytes)
     : pool_(pool),
       directory_(pool.git_directory() + "/objects"),
+      packed_(directory_),
       cache_(std::move(cache_directory), cache_limit_bytes) {}
 
 GitRepositoryPool::Borrowed GitObjectStore::borrow() const {
   auto repository = pool_.borrow();
   if (generation_.exchange(repository.generation()) != repository.generation()) directory_.close_what_is_gone();
   return repository;
+}
+
+void GitObjectStore::close_with_directory() const {
+  const unsigned removals = directory_.removals();
+  if (removals_.load(std::memory_order_relaxed) == removals) return;
+  pool_.renew();
+  removals_ = removals;
 }
 
 // A handle of libgit2 that could not look at objects/pack as it was opened (ENOMEM) knows of no pack ever after, and
@@ -56,6 +63,9 @@ int GitObjectStore::ask(const ObjectId& id, Question question) const {
 }
 
 RawObject GitObjectStore::read_object(const ObjectId& id) const {
+  auto packed = packed_.read(id);
+  close_with_directory();
+  if (packed) return std::move(*packed);
   const git_oid oid = to_git(id);
   GitOdbObject object;
   const int code = ask(id, [&](git_odb* odb) {
@@ -71,6 +81,9 @@ RawObject GitObjectStore::read_object(const ObjectId& id) const {
 }
 
 std::pair<ObjectType, std::uint64_t> GitObjectStore::header(const ObjectId& id) const {
+  const auto packed = packed_.header(id);
+  close_with_directory();
+  if (packed) return *packed;
   const git_oid oid = to_git(id);
   std::size_t size = 0;
   git_object_t type = GIT_OBJECT_INVALID;
@@ -98,22 +111,30 @@ std::uint64_t GitObjectStore::blob_size(const ObjectId& id) const {
 }
 
 bool GitObjectStore::contains(const ObjectId& id) const {
+  if (packed_.contains(id)) return true;
   const git_oid oid = to_git(id);
   return ask(id, [&](git_odb* odb) { return git_odb_exists(odb, &oid) == 1 ? 0 : GIT_ENOTFOUND; }) == 0;
 }
 
 std::shared_ptr<const ByteSource> GitObjectStore::open_blob(const ObjectId& id) const {
-  if (auto kept = find_small(id)) {
+  if (auto kept = recent_.find(id)) {
     ++small_hits_;
     return kept;
   }
-  const std::uint64_t size = blob_size(id);
-  if (size > kLargeBlobBytes) {
-    return cache_.open(id, size, [&](const BlobCache::Sink& sink) { stream(id, sink); });
+  auto object = packed_.read(id, kLargeBlobBytes);
+  close_with_directory();
+  if (object) {
+    expect_type(object->type, ObjectType::blob, id);
+  } else {
+    const std::uint64_t size = blob_size(id);
+    if (size > kLargeBlobBytes) {
+      return cache_.open(id, size, [&](const BlobCache::Sink& sink) { stream(id, sink); });
+    }
+    object = read_object(id);
   }
   ++small_misses_;
-  auto blob = std::make_shared<MemoryBytes>(read_object(id).content);
-  keep_small(id, blob);
+  auto blob = std::make_shared<MemoryBytes>(std::move(object->content));
+  recent_.keep(id, blob);
   return blob;
 }
 
@@ -121,28 +142,6 @@ void GitObjectStore::stream(const ObjectId& id, const BlobCache::Sink& sink) con
   if (const auto place = directory_.find(id); place && stream_blob(*place, id, sink)) return;
   const std::string content = read_object(id).content;
   sink(std::as_bytes(std::span(content.data(), content.size())));
-}
-
-std::shared_ptr<const ByteSource> GitObjectStore::find_small(const ObjectId& id) const {
-  auto small = small_.lock();
-  const auto found = small->by_id.find(id);
-  if (found == small->by_id.end()) return nullptr;
-  small->recent.splice(small->recent.begin(), small->recent, found->second);
-  return found->second->second;
-}
-
-void GitObjectStore::keep_small(const ObjectId& id, const std::shared_ptr<const ByteSource>& blob) const {
-  auto small = small_.lock();
-  if (small->by_id.contains(id)) return;
-  small->recent.emplace_front(id, blob);
-  small->by_id[id] = small->recent.begin();
-  small->bytes += blob->size() + sizeof(SmallBlobs::Entry);
-  while (small->bytes > kSmallBlobsBytes) {
-    const auto& [oldest, bytes] = small->recent.back();
-    small->bytes -= bytes->size() + sizeof(SmallBlobs::Entry);
-    small->by_id.erase(oldest);
-    small->recent.pop_back();
-  }
 }
 
 }  // namespace escrow::storage

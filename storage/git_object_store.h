@@ -1,31 +1,26 @@
-// The repository's objects, read through libgit2; blobs over kLargeBlobBytes are streamed into a cache on disk.
+// The repository's objects, read from their packs (packed_objects.h) or, where that cannot be, through libgit2; blobs
+// over kLargeBlobBytes are streamed into a cache on disk.
 //
-// Thread-safe: every call borrows a handle from the pool. Hashes are verified as content is read, so a damaged object
-// throws Error{input_output} for itself alone. Recently read small blobs are kept, a bounded number of bytes.
+// Thread-safe. Hashes are verified as content is read, so a damaged object throws Error{input_output} for itself alone.
+// Recently read blobs are kept, a bounded number of bytes (recent_blobs.h).
 #pragma once
 
 #include <atomic>
-#include <list>
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <utility>
 
 #include "session/object_store.h"
-#include "session/synchronized.h"
 #include "storage/blob_cache.h"
 #include "storage/git_repository_pool.h"
 #include "storage/pack_reader.h"
+#include "storage/packed_objects.h"
+#include "storage/recent_blobs.h"
 
 namespace escrow::storage {
 
 // Larger blobs never enter memory whole; git stores them without deltas (core.bigFileThreshold, set by init).
 inline constexpr std::uint64_t kLargeBlobBytes = std::uint64_t{8} << 20;
-
-struct RawObject {
-  ObjectType type;
-  std::string content;
-};
 
 class GitObjectStore final : public session::ObjectReader {
  public:
@@ -46,32 +41,30 @@ class GitObjectStore final : public session::ObjectReader {
   // A blob of any size, piece by piece, its hash not verified; in memory only when it is stored as a delta.
   void stream(const session::ObjectId& id, const BlobCache::Sink& sink) const;
   const ObjectDirectory& directory() const noexcept { return directory_; }
+  // Closes the packs that others have removed.
+  void close_what_is_gone() const { directory_.close_what_is_gone(); }
   // Contents that open_blob() found in a cache, and those that it did not.
   std::pair<std::uint64_t, std::uint64_t> cache_counts() const {
     return {small_hits_.load() + cache_.hits(), small_misses_.load() + cache_.misses()};
   }
 
  private:
-  struct SmallBlobs {
-    using Entry = std::pair<session::ObjectId, std::shared_ptr<const session::ByteSource>>;
-    std::list<Entry> recent;  // newest first
-    std::unordered_map<session::ObjectId, std::list<Entry>::iterator> by_id;
-    std::uint64_t bytes = 0;
-  };
   // Also lets the directory close what is gone, when the pool has.
   GitRepositoryPool::Borrowed borrow() const;
+  // And the other way round.
+  void close_with_directory() const;
   // What `question(odb)` returns: a code of libgit2's, GIT_ENOTFOUND where there is no such object.
   template <typename Question>
   int ask(const session::ObjectId& id, Question question) const;
-  std::shared_ptr<const session::ByteSource> find_small(const session::ObjectId& id) const;
-  void keep_small(const session::ObjectId& id, const std::shared_ptr<const session::ByteSource>& blob) const;
 
-  GitRepositoryPool& pool_;                          // self-locking
-  ObjectDirectory directory_;                        // self-locking
-  mutable BlobCache cache_;                          // self-locking
-  mutable session::Synchronized<SmallBlobs> small_;  // self-locking
+  GitRepositoryPool& pool_;       // self-locking
+  ObjectDirectory directory_;     // self-locking
+  PackedObjects packed_;          // self-locking
+  mutable BlobCache cache_;       // self-locking
+  mutable RecentBlobs recent_;    // self-locking
   mutable std::atomic<std::uint64_t> small_hits_ = 0, small_misses_ = 0;
-  mutable std::atomic<unsigned> generation_ = 0;     // of the pool's handles
+  mutable std::atomic<unsigned> generation_ = 0;  // of the pool's handles
+  mutable std::atomic<unsigned> removals_ = 0;    // that the pool knows of
 };
 
 }  // namespace escrow::storage

@@ -23,6 +23,11 @@ enum class ObjectType : std::uint8_t {
   commit = 1, tree = 2, blob = 3, tag = 4, offset_delta = 6, reference_delta = 7 };
 const char* name_of(ObjectType type);
 
+struct RawObject {
+  ObjectType type;
+  std::string content;
+};
+
 class Sha1 {
  public:
   Sha1();

@@ -1,15 +1,17 @@
 #include "storage/pack_reader.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <utility>
 
 #include "storage/durable_file.h"
 #include "storage/zlib_stream.h"
@@ -22,17 +24,19 @@ using session::Errc;
 using session::Error;
 using session::ObjectId;
 
-constexpr std::size_t kFanoutBytes = 256 * 4;
-constexpr std::size_t kHeaderBytes = 8;
+constexpr std::size_t kPackHeaderBytes = 12;
+// The header of the largest entry; what follows is not looked at.
+constexpr std::size_t kEntryHeaderBytes = 48;
+// The clock that stamps files ticks at least 100 times a second; a disk over the network has its own.
+constexpr std::int64_t kTickNs = 50'000'000;
 
 std::uint32_t big_endian_32(const std::uint8_t* at) {
   return std::uint32_t{at[0]} << 24 | std::uint32_t{at[1]} << 16 | std::uint32_t{at[2]} << 8 | at[3];
 }
 
-std::uint64_t size_of(const UniqueFd& fd, const std::string& path) {
-  struct stat status {};
-  if (::fstat(fd.get(), &status) != 0) throw system_error(errno, "read " + path);
-  return static_cast<std::uint64_t>(status.st_size);
+std::uint64_t next_serial() {
+  static std::atomic<std::uint64_t> last = 0;
+  return ++last;
 }
 
 [[noreturn]] void throw_damaged(const std::string& path, const char* what) {
@@ -41,65 +45,56 @@ std::uint64_t size_of(const UniqueFd& fd, const std::string& path) {
 
 }  // namespace
 
-PackFile::PackFile(const std::string& stem) : stem_(stem) {
-  const std::string index_path = stem + ".idx";
-  const UniqueFd index = open_or_throw(AT_FDCWD, index_path.c_str(), O_RDONLY, 0, "open " + index_path);
-  pack_ = open_or_throw(AT_FDCWD, (stem + ".pack").c_str(), O_RDONLY, 0, "open " + stem + ".pack");
-  pack_size_ = size_of(pack_, stem + ".pack");
-  index_size_ = static_cast<std::size_t>(size_of(index, index_path));
-  if (pack_size_ < 12 + ObjectId::kSize) throw_damaged(stem + ".pack", "it is too short");
-  if (index_size_ < kHeaderBytes + kFanoutBytes + 2 * ObjectId::kSize) throw_damaged(index_path, "it is too short");
-  void* mapped = ::mmap(nullptr, index_size_, PROT_READ, MAP_SHARED, index.get(), 0);
-  if (mapped == MAP_FAILED) throw system_error(errno, "map " + index_path);
-  index_ = static_cast<const std::uint8_t*>(mapped);
-  count_ = big_endian_32(index_ + kHeaderBytes + kFanoutBytes - 4);
-  const std::uint64_t least = kHeaderBytes + kFanoutBytes + std::uint64_t{count_} * 28 + 2 * ObjectId::kSize;
-  if (std::memcmp(index_, "\377tOc\0\0\0\2", 8) != 0 || index_size_ < least) {
-    ::munmap(mapped, index_size_);
-    throw_damaged(index_path, "it is not a pack index of version 2");
-  }
+PackFile::PackFile(const std::string& stem)
+    : stem_(stem), index_(std::make_shared<const PackIndex>(stem + ".idx")), serial_(next_serial()) {
+  if (::access((stem + ".pack").c_str(), F_OK) != 0) throw system_error(errno, "open " + stem + ".pack");
 }
 
-PackFile::~PackFile() { ::munmap(const_cast<std::uint8_t*>(index_), index_size_); }
+PackFile::PackFile(const std::shared_ptr<const PackFile>& other)
+    : stem_(other->stem_), index_(other->index_), serial_(next_serial()) {}
 
-ObjectId PackFile::id_at(std::uint32_t index) const {
-  return ObjectId::from_raw(index_ + kHeaderBytes + kFanoutBytes + std::size_t{index} * ObjectId::kSize);
-}
-
-std::uint32_t PackFile::crc_at(std::uint32_t index) const {
-  return big_endian_32(index_ + kHeaderBytes + kFanoutBytes + std::size_t{count_} * 20 + std::size_t{index} * 4);
-}
-
-std::uint64_t PackFile::offset_at(std::uint32_t index) const {
-  const std::uint8_t* small = index_ + kHeaderBytes + kFanoutBytes + std::size_t{count_} * 24;
-  const std::uint32_t offset = big_endian_32(small + std::size_t{index} * 4);
-  if ((offset & 0x80000000u) == 0) return offset;
-  const std::uint8_t* large = small + std::size_t{count_} * 4 + std::size_t{offset & 0x7fffffffu} * 8;
-  if (large + 8 > index_ + index_size_) throw_damaged(stem_ + ".idx", "an offset lies outside it");
-  return std::uint64_t{big_endian_32(large)} << 32 | big_endian_32(large + 4);
-}
-
-std::optional<std::uint32_t> PackFile::find(const ObjectId& id) const {
-  const std::uint8_t* fanout = index_ + kHeaderBytes;
-  const std::uint8_t first = id.bytes()[0];
-  std::uint32_t low = first == 0 ? 0 : big_endian_32(fanout + (first - 1u) * 4);
-  std::uint32_t high = std::min(big_endian_32(fanout + first * 4u), count_);
-  const std::uint8_t* ids = fanout + kFanoutBytes;
-  while (low < high) {
-    const std::uint32_t middle = low + (high - low) / 2;
-    const int order = std::memcmp(ids + std::size_t{middle} * ObjectId::kSize, id.bytes().data(), ObjectId::kSize);
-    if (order == 0) return middle;
-    if (order < 0) low = middle + 1;
-    else high = middle;
-  }
-  return std::nullopt;
+const PackFile::Opened& PackFile::opened() const {
+  std::call_once(once_, [this] {
+    const std::string path = stem_ + ".pack";
+    UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!fd && errno == ENOENT) throw Error(Errc::not_found, "the file " + path + " was removed");
+    if (!fd) throw system_error(errno, "open " + path);
+    struct stat status {};
+    if (::fstat(fd.get(), &status) != 0) throw system_error(errno, "read " + path);
+    const auto size_bytes = static_cast<std::uint64_t>(status.st_size);
+    if (size_bytes < kPackHeaderBytes + ObjectId::kSize) throw_damaged(path, "it is too short");
+    std::uint8_t header[kPackHeaderBytes], trailer[ObjectId::kSize];
+    if (::pread(fd.get(), header, sizeof header, 0) != sizeof header ||
+        ::pread(fd.get(), trailer, sizeof trailer, static_cast<off_t>(size_bytes - sizeof trailer)) != sizeof trailer) {
+      throw system_error(EIO, "read " + path);
+    }
+    const std::uint32_t version = big_endian_32(header + 4);
+    opened_.fits_index = std::memcmp(header, "PACK", 4) == 0 && (version == 2 || version == 3) &&
+                         big_endian_32(header + 8) == count() && ObjectId::from_raw(trailer) == index_->pack_trailer();
+    opened_.size_bytes = size_bytes;
+    opened_.fd = std::move(fd);
+    is_open_ = true;
+  });
+  return opened_;
 }
 
 EntryHeader PackFile::header_at(std::uint64_t offset) const {
-  std::uint8_t bytes[48] = {};
-  const ssize_t read = ::pread(pack_.get(), bytes, sizeof bytes, static_cast<off_t>(offset));
+  std::uint8_t piece[kEntryHeaderBytes];
+  std::size_t filled = 0;
+  return header_at(offset, piece, filled);
+}
+
+EntryHeader PackFile::header_at(std::uint64_t offset, std::span<std::uint8_t> piece, std::size_t& filled) const {
+  if (offset < kPackHeaderBytes || offset >= end()) throw_damaged(stem_ + ".pack", "an entry lies outside it");
+  ssize_t read = -1;
+  do {
+    read = ::pread(fd(), piece.data(), piece.size(), static_cast<off_t>(offset));
+  } while (read < 0 && errno == EINTR);
   if (read < 0) throw system_error(errno, "read " + stem_ + ".pack");
-  if (read < 24 || offset >= end()) throw_damaged(stem_ + ".pack", "an entry lies outside it");
+  if (read < 24) throw_damaged(stem_ + ".pack", "an entry lies outside it");
+  filled = static_cast<std::size_t>(read);
+  std::uint8_t bytes[kEntryHeaderBytes] = {};
+  std::memcpy(bytes, piece.data(), std::min(filled, sizeof bytes));
   std::size_t at = 0;
   EntryHeader header{static_cast<ObjectType>((bytes[0] >> 4) & 7), bytes[0] & 0x0fu, 0, 0, {}};
   for (unsigned shift = 4; (bytes[at++] & 0x80) != 0; shift += 7) {
@@ -112,8 +107,10 @@ EntryHeader PackFile::header_at(std::uint64_t offset) const {
   } else if (header.type == ObjectType::offset_delta) {
     std::uint64_t distance = bytes[at] & 0x7fu;
     while ((bytes[at++] & 0x80) != 0 && at < 24) distance = ((distance + 1) << 7) | (bytes[at] & 0x7fu);
-    if (distance >= offset) throw_damaged(stem_ + ".pack", "a delta's base lies outside it");
+    if (distance == 0 || distance >= offset) throw_damaged(stem_ + ".pack", "a delta's base lies outside it");
     header.base_offset = offset - distance;
+  } else if (header.type < ObjectType::commit || header.type > ObjectType::tag) {
+    throw_damaged(stem_ + ".pack", "an entry's type is not valid");
   }
   header.data_offset = offset + at;
   return header;
@@ -132,46 +129,116 @@ std::vector<std::string> ObjectDirectory::directories() const {
   return found;
 }
 
-void ObjectDirectory::scan(Packs& packs) const {
-  packs.stamp = stamp();
-  std::set<std::string> stems;
-  for (const std::string& directory : directories()) {
-    std::error_code error;
-    for (const auto& entry : fs::directory_iterator(directory + "/pack", error)) {
-      const fs::path& path = entry.path();
-      if (path.extension() == ".idx") stems.insert(path.parent_path() / path.stem());
-    }
-  }
-  std::vector<std::shared_ptr<const PackFile>> open;
-  for (const auto& pack : packs.open) {
-    if (stems.erase(pack->stem()) > 0) open.push_back(pack);
-  }
-  for (const std::string& stem : stems) {
-    try {
-      open.push_back(std::make_shared<const PackFile>(stem));
-    } catch (const Error&) {
-      // Version 1, damaged, or gone since: libgit2 reads what it can of it, and names what it cannot.
-    }
-  }
-  packs.open = std::move(open);
+ObjectDirectory::Stamp ObjectDirectory::stamp_of(std::string path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) status = {};
+  return {std::move(path), status.st_dev, status.st_ino,
+          std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec};
 }
 
-std::vector<std::int64_t> ObjectDirectory::stamp() const {
-  std::vector<std::int64_t> times;
+bool ObjectDirectory::is_current(const State& state) {
+  return !state.may_change_unseen && std::all_of(state.stamps.begin(), state.stamps.end(),
+                                                 [](const Stamp& stamp) { return stamp == stamp_of(stamp.path); });
+}
+
+void ObjectDirectory::scan(State& state) const {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  const std::int64_t now_ns = std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+  state.stamps.clear();
+  state.may_change_unseen = false;
+  std::set<std::string> stems, packs;
+  state.is_complete = true;
   for (const std::string& directory : directories()) {
-    struct stat status {};
-    ::stat((directory + "/pack").c_str(), &status);
-    times.push_back(std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec);
+    state.stamps.push_back(stamp_of(directory + "/info/alternates"));
+    state.stamps.push_back(stamp_of(directory + "/pack"));
+    for (const Stamp& stamp : state.stamps) {
+      if (stamp.changed_ns > now_ns - kTickNs) state.may_change_unseen = true;
+    }
+    std::error_code error;
+    for (fs::directory_iterator entry(directory + "/pack", error), end; !error && entry != end;
+         entry.increment(error)) {
+      const fs::path& path = entry->path();
+      if (path.extension() == ".idx") stems.insert(path.parent_path() / path.stem());
+      if (path.extension() == ".pack") packs.insert(path.parent_path() / path.stem());
+    }
+    if (error && error != std::errc::no_such_file_or_directory) state.is_complete = false;
   }
-  return times;
+  std::erase_if(stems, [&](const std::string& stem) { return !packs.contains(stem); });
+  auto open = std::make_shared<Packs>();
+  for (const auto& pack : *state.open) {
+    if (stems.erase(pack->stem()) > 0) open->push_back(pack);
+  }
+  if (open->size() < state.open->size()) ++removals_;
+  for (const std::string& stem : stems) {
+    try {
+      open->push_back(std::make_shared<const PackFile>(stem));
+    } catch (const Error& error) {
+      // Version 1, damaged, or gone since: libgit2 reads what it can of it, and names what it cannot.
+      if (error.code() != Errc::damaged_repository) state.is_complete = false;
+    }
+  }
+  state.open = std::move(open);
+}
+
+std::shared_ptr<const ObjectDirectory::Packs> ObjectDirectory::recent() const {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  const std::int64_t now_ns = std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+  if (looked_at_ns_ == now_ns) return state_.lock_shared()->open;
+  const auto packs = current();
+  looked_at_ns_ = now_ns;
+  return packs;
+}
+
+void ObjectDirectory::open(const PackFile& pack) const {
+  if (pack.is_open()) return;
+  std::shared_ptr<const Packs> closed;  // after the lock
+  {
+    auto state = state_.lock();
+    const auto open = std::count_if(state->open->begin(), state->open->end(),
+                                    [](const auto& other) { return other->is_open(); });
+    if (static_cast<std::size_t>(open) >= kMostOpenPacks) {
+      // All but the largest, which have most of what will be read.
+      Packs by_size = *state->open;
+      std::sort(by_size.begin(), by_size.end(), [](const auto& a, const auto& b) { return a->count() > b->count(); });
+      for (std::size_t i = kMostOpenPacks / 4; i < by_size.size(); ++i) {
+        if (by_size[i]->is_open()) by_size[i] = std::make_shared<const PackFile>(by_size[i]);
+      }
+      closed = std::exchange(state->open, std::make_shared<const Packs>(std::move(by_size)));
+    }
+  }
+  pack.open();
+}
+
+std::shared_ptr<const ObjectDirectory::Packs> ObjectDirectory::current() const {
+  {
+    const auto state = state_.lock_shared();
+    if (is_current(*state)) return state->open;
+  }
+  auto state = state_.lock();
+  if (!is_current(*state)) scan(*state);
+  return state->open;
+}
+
+std::shared_ptr<const ObjectDirectory::Packs> ObjectDirectory::more_than(
+    const std::shared_ptr<const Packs>& known) const {
+  auto state = state_.lock();
+  if (!state->is_complete || !is_current(*state)) scan(*state);
+  return *state->open == *known ? nullptr : state->open;
 }
 
 std::optional<ObjectDirectory::Place> ObjectDirectory::find(const ObjectId& id) const {
-  {
-    auto packs = packs_.lock();
-    if (packs->stamp != stamp()) scan(*packs);
-    for (const auto& pack : packs->open) {
-      if (const auto index = pack->find(id)) return Place{pack, *index, {}};
+  for (auto packs = current(); packs; packs = more_than(packs)) {
+    for (const auto& pack : *packs) {
+      try {
+        const auto index = pack->find(id);
+        if (!index) continue;
+        open(*pack);
+        return Place{pack, *index, {}};
+      } catch (const Error&) {
+        // It has just been removed, or cannot be read: the object may be elsewhere.
+      }
     }
   }
   const std::string hex = id.hex();
@@ -182,8 +249,7 @@ std::optional<ObjectDirectory::Place> ObjectDirectory::find(const ObjectId& id) 
   return std::nullopt;
 }
 
-bool ObjectDirectory::is_in(const std::vector<std::shared_ptr<const PackFile>>& packs,
-                            const session::ObjectId& id) const {
+bool ObjectDirectory::is_in(const Packs& packs, const session::ObjectId& id) const {
   for (const auto& pack : packs)
     if (pack->find(id)) return true;
   const std::string hex = id.hex();
@@ -191,14 +257,14 @@ bool ObjectDirectory::is_in(const std::vector<std::shared_ptr<const PackFile>>& 
 }
 
 void ObjectDirectory::close_what_is_gone() const {
-  auto packs = packs_.lock();
-  if (!packs->open.empty()) scan(*packs);
+  auto state = state_.lock();
+  if (!state->open->empty()) scan(*state);
 }
 
-std::vector<std::shared_ptr<const PackFile>> ObjectDirectory::packs() const {
-  auto packs = packs_.lock();
-  scan(*packs);
-  return packs->open;
+ObjectDirectory::Packs ObjectDirectory::packs() const {
+  auto state = state_.lock();
+  scan(*state);
+  return *state->open;
 }
 
 namespace {

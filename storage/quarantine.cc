@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cerrno>
 #include <filesystem>
@@ -14,6 +15,7 @@
 #include "storage/durable_file.h"
 #include "storage/git_error.h"
 #include "storage/make_directories.h"
+#include "storage/merge_text.h"
 #include "storage/zlib_stream.h"
 
 #include <fcntl.h>
@@ -230,6 +232,21 @@ ObjectId GitQuarantine::put_tree(const Tree& tree) { return put_small(ObjectType
 
 ObjectId GitQuarantine::put_commit(const Commit& commit) {
   return put_small(ObjectType::commit, encode_commit(commit));
+}
+
+std::optional<ObjectId> GitQuarantine::put_merged_text(const ObjectId& base, const ObjectId& ours,
+                                                       const ObjectId& theirs) {
+  std::array<std::string, 3> texts;
+  for (std::size_t side = 0; const ObjectId& id : {base, ours, theirs}) {
+    if (blob_size(id) > kLargestMergedText_bytes) return std::nullopt;
+    for_each_piece(*open_blob(id), [&](std::span<const std::byte> bytes) {
+      texts[side].append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    });
+    ++side;
+  }
+  std::optional<std::string> merged = merge_text(texts[0], texts[1], texts[2]);
+  if (!merged) return std::nullopt;
+  return put_blob(MemoryBytes(std::move(*merged)));
 }
 
 ObjectId GitQuarantine::put_blob(const ByteSource& source) {

@@ -48,6 +48,8 @@ class GitQuarantine final : public session::Quarantine {
   std::unique_ptr<Published> publish(const session::ObjectId& root) override;
   void read_through(std::vector<const session::Quarantine*> others) override;
   bool holds(const session::ObjectId& id) const override { return find(id).has_value(); }
+  std::optional<session::ObjectId> put_merged_text(const session::ObjectId& base, const session::ObjectId& ours,
+                                                   const session::ObjectId& theirs) override;
   std::uint64_t held_bytes() const override;
   void discard() override;
 

@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,11 +25,19 @@ class Removal {
       removed_ = true;
       return;
     }
+    // A program may have taken the permissions of its own directories away.
+    if (errno == EACCES && ::fchmod(directory, S_IRWXU) == 0 && ::unlinkat(directory, name.c_str(), 0) == 0) {
+      removed_ = true;
+      return;
+    }
     // EPERM is POSIX's answer for a directory, and also that of a file which may not be removed.
     if (errno == ENOENT) return;
     const int error = errno;
     if (error != EISDIR && error != EPERM) return note(path, error);
-    UniqueFd below(::openat(directory, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    constexpr int kFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+    UniqueFd below(::openat(directory, name.c_str(), kFlags));
+    if (!below && errno == EACCES && ::fchmodat(directory, name.c_str(), S_IRWXU, 0) == 0)
+      below.reset(::openat(directory, name.c_str(), kFlags));
     if (!below) return note(path, errno == ENOTDIR ? error : errno);
     remove_inside(std::move(below), path, {});
     if (::unlinkat(directory, name.c_str(), AT_REMOVEDIR) == 0) removed_ = true;

@@ -201,7 +201,10 @@ std::size_t Repository::fold_packs() {
   return folded;
 }
 
-void Repository::renew_handles() { impl_->pool.renew(); }
+void Repository::renew_handles() {
+  impl_->pool.renew();
+  impl_->objects.close_what_is_gone();
+}
 
 GcReport Repository::gc(const GitProgram& git) {
   const UniqueFd turn = lock_file(impl_->upkeep_lock_path(), LockKind::exclusive);

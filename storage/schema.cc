@@ -13,7 +13,7 @@ using session::Errc;
 using session::Error;
 
 // Paths and other names of any bytes are BLOBs; lists of them are joined with a NUL after each.
-constexpr std::array<const char*, 5> kCatalogMigrations = {R"(
+constexpr std::array<const char*, 7> kCatalogMigrations = {R"(
   CREATE TABLE session (
     id TEXT PRIMARY KEY NOT NULL,
     state TEXT NOT NULL,
@@ -111,6 +111,17 @@ constexpr std::array<const char*, 5> kCatalogMigrations = {R"(
   CREATE TRIGGER denial_forgotten AFTER DELETE ON denial BEGIN
     UPDATE tally SET value = value - OLD.count WHERE name = 'denied calls';
   END;
+)",
+                                                              R"(
+  ALTER TABLE session ADD COLUMN include_ignored INTEGER NOT NULL DEFAULT 0;
+  ALTER TABLE session ADD COLUMN author_name BLOB NOT NULL DEFAULT x'';
+  ALTER TABLE session ADD COLUMN author_email BLOB NOT NULL DEFAULT x'';
+)",
+                                                              R"(
+  ALTER TABLE session ADD COLUMN updating_keeps INTEGER NOT NULL DEFAULT 0;
+  ALTER TABLE session ADD COLUMN unresolved BLOB NOT NULL DEFAULT x'';
+  ALTER TABLE session ADD COLUMN resumes TEXT;
+  CREATE INDEX session_by_resumed ON session (resumes) WHERE resumes IS NOT NULL;
 )"};
 
 // A savepoint or a fork is a new row of `layer`; nothing is copied.

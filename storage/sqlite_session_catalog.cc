@@ -25,7 +25,8 @@ constexpr std::string_view kColumns =
     "read_only, ephemeral, keep_on_failure, excludes, base, \"commit\", swap_from, swap_to, exit_code, message, "
     "mountpoint, last_error, conflicts, created_s, created_ns, changed_s, changed_ns, policies, contained_symlinks, "
     "require_approval, approval_expires_s, command, result, expires_s, expires_ns, reviewer, review_comment, "
-    "counts_added, counts_modified, counts_deleted, limit_bytes, limit_files, updating_to";
+    "counts_added, counts_modified, counts_deleted, limit_bytes, limit_files, updating_to, include_ignored, "
+    "author_name, author_email, updating_keeps, unresolved, resumes";
 
 std::string sql_select(std::string_view rest) {
   return "SELECT " + std::string(kColumns) + " FROM session " + std::string(rest);
@@ -105,6 +106,10 @@ class RowReader {
     if (row_.is_null(column)) return std::nullopt;
     return checked(ObjectId::from_hex(row_.bytes(column)), "object id", row_.bytes(column));
   }
+  std::string optional_text() {
+    const int column = column_++;
+    return row_.is_null(column) ? std::string() : row_.bytes(column);
+  }
   template <typename T>
   T checked(const std::optional<T>& value, const char* what, const std::string& text) const {
     if (value) return *value;
@@ -167,6 +172,12 @@ SessionRecord decode(const Database& database, const Statement::Run& row) {
   for (std::uint64_t* value : {&options.limits.staged_bytes, &options.limits.files})
     *value = static_cast<std::uint64_t>(reader.integer());
   record.updating_to = reader.optional_id();
+  options.include_ignored = reader.flag();
+  for (std::string* value : {&audit.author_name, &audit.author_email}) *value = reader.bytes();
+  record.updating_keeps = reader.flag();
+  record.unresolved = named([](const std::string& text) { return session::unresolved_from(split(text)); }, "conflict");
+  if (const std::string resumed = reader.optional_text(); !resumed.empty())
+    record.resumes = reader.checked(SessionId::parse(resumed), "session that it resumes", resumed);
   return record;
 }
 
@@ -191,7 +202,10 @@ void put_row(Statement& statement, const SessionRecord& record) {
                     record.expires ? std::optional(std::int64_t{record.expires->nanoseconds}) : std::nullopt,
                     record.reviewer, record.review_comment, count(&session::ChangeCounts::added),
                     count(&session::ChangeCounts::modified), count(&session::ChangeCounts::deleted),
-                    options.limits.staged_bytes, options.limits.files, hex_of(record.updating_to));
+                    options.limits.staged_bytes, options.limits.files, hex_of(record.updating_to),
+                    options.include_ignored, Bytes{audit.author_name}, Bytes{audit.author_email},
+                    record.updating_keeps, Bytes{join(session::texts_of(record.unresolved))},
+                    record.resumes ? std::optional(record.resumes->text()) : std::nullopt);
 }
 
 Error no_session(const SessionId& id) {
@@ -200,7 +214,7 @@ Error no_session(const SessionId& id) {
 
 std::string sql_insert() {
   std::string sql = "INSERT INTO session (" + std::string(kColumns) + ") VALUES (?";
-  for (int i = 1; i < 47; ++i) sql += ", ?";
+  for (const char c : kColumns) sql += c == ',' ? ", ?" : "";
   return sql + ")";
 }
 
@@ -247,6 +261,17 @@ struct SqliteSessionCatalog::Connection {
                 const std::string& why) {
     add_history.execute(record.id.text(), record.changed.seconds, record.changed.nanoseconds, from,
                         session::name_of(record.state), who, why);
+  }
+
+  void remember_resumed(const SessionRecord& record) {
+    const std::string& older = record.resumes->text();
+    const std::optional<State> state = state_of(*record.resumes);
+    if (!state) return;  // its record has just been dropped
+    const char* name = session::name_of(*state);
+    add_history.execute(older, record.changed.seconds, record.changed.nanoseconds, name, name,
+                        record.options.audit.issuer, "resumed as session " + record.id.text());
+    const std::string why = "had a part in session " + older + ", which it resumes";
+    add_parts.execute(record.id.text(), record.changed.seconds, record.changed.nanoseconds, why, older);
   }
 
   void change(State expected, const SessionRecord& record, const std::string& who, const std::string& why) {
@@ -297,6 +322,16 @@ struct SqliteSessionCatalog::Connection {
   Statement add_history{database,
                         "INSERT INTO history (session, time_s, time_ns, from_state, to_state, who, why) "
                         "VALUES (?, ?, ?, ?, ?, ?, ?)"};
+  // Whoever a review must not be by: until it was sealed they had a hand in it, afterwards they only looked.
+  Statement add_parts{database,
+                      "INSERT INTO history (session, time_s, time_ns, from_state, to_state, who, why) "
+                      "SELECT ?1, ?2, ?3, 'open', 'open', who, ?4 FROM "
+                      "(SELECT who FROM history WHERE session = ?5 AND who LIKE '%:%' AND number <= "
+                      "coalesce((SELECT min(number) FROM history WHERE session = ?5 AND "
+                      "to_state = 'awaiting_approval'), 9223372036854775807) "
+                      "UNION SELECT committer FROM session WHERE id = ?5 UNION SELECT issuer FROM session "
+                      "WHERE id = ?5)"};
+  Statement read_resumed{database, "SELECT id FROM session WHERE resumes = ?1 ORDER BY created_s, created_ns, id"};
   Statement read_history{database,
                          "SELECT time_s, time_ns, from_state, to_state, who, why FROM history WHERE session = ?1 "
                          "ORDER BY number"};
@@ -342,6 +377,7 @@ void SqliteSessionCatalog::insert(const SessionRecord& record) {
       throw Error(Errc::exists, "session " + record.id.text() + " exists already");
     put_row(connection.insert, record);
     connection.remember(record, std::nullopt, record.options.audit.issuer, "created");
+    if (record.resumes) connection.remember_resumed(record);
   });
 }
 
@@ -409,6 +445,15 @@ SessionCounts SqliteSessionCatalog::counts() const {
     }
   }
   return counts;
+}
+
+std::vector<SessionId> SqliteSessionCatalog::resumed_as(const SessionId& id) const {
+  auto guard = connection_.lock();
+  auto run = (*guard)->read_resumed.run(id.text());
+  std::vector<SessionId> ids;
+  while (run.next())
+    if (auto by = SessionId::parse(run.bytes(0))) ids.push_back(*by);
+  return ids;
 }
 
 void SqliteSessionCatalog::transition(State expected, const SessionRecord& record, const std::string& who,

@@ -30,6 +30,7 @@ class SqliteSessionCatalog final : public session::SessionCatalog {
   std::vector<session::SessionId> find_by_prefix(const std::string& prefix) const override;
   std::vector<session::SessionRecord> unended() const override;
   std::vector<session::SessionRecord> list() const override;
+  std::vector<session::SessionId> resumed_as(const session::SessionId& id) const override;
   void note(const session::SessionRecord& record, const std::string& who, const std::string& why) override;
   void transition(session::State expected, const session::SessionRecord& record, const std::string& who,
                   const std::string& why) override;

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "daemon/cli/commands/commands.h"
+#include "daemon/client/remote_sessions.h"
+#include "daemon/host/config.h"
 #include "daemon/process/exit_status.h"
 #include "session/error.h"
 #include "session/repo_path.h"
@@ -51,6 +53,8 @@ void register_commands(CLI::App& app, const GlobalOptions& options, Action& chos
   register_reject(app, options, chosen);
   register_discard(app, options, chosen);
   register_update(app, options, chosen);
+  register_resume(app, options, chosen);
+  register_resolve(app, options, chosen);
   register_log(app, options, chosen);
   register_audit(app, options, chosen);
   register_policy(app, options, chosen);
@@ -120,6 +124,7 @@ int run_guarded(int argc, char** argv) {
   if (const std::optional<int> status = parse(app, argc, argv)) return *status;
   const bool is_run = app.got_subcommand("run");
   try {
+    if (service_host(options).empty()) options.checkouts_from = place_of_the_user(options);
     const int status = chosen();
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
       complain("what was to be printed could not be written to standard output");

@@ -52,6 +52,21 @@ bool RequestArguments::has(std::string_view name) const {
   return given != given_.end() && (given->second.flag || !given->second.texts.empty());
 }
 
+void add_mount_entries_options(CLI::App& command, MountEntryTexts& entries) {
+  command
+      .add_option("--mount", entries.mounts,
+                  "Show something beside the repository (may be repeated):\n"
+                  "path=P,source=host:DIR[,mode=read-write|overlay] or path=P,source=scratch")
+      ->type_name("ENTRY")
+      ->allow_extra_args(false);
+  command
+      .add_option("--inject", entries.injections,
+                  "Show a copy of a directory or file as it is now (may be repeated); with ,mode=overlay it can\n"
+                  "be written to, for this session")
+      ->type_name("PATH=FROM")
+      ->allow_extra_args(false);
+}
+
 void add_trace_option(CLI::App& command, std::string& file) {
   command.add_option("--trace", file, "Append each denial to FILE as a line of JSON; - is standard error")
       ->type_name("FILE");

@@ -63,9 +63,10 @@ class RemoteSessions final : public SessionSource {
     return api::session_from_json(client_.get(path_of(id) + "?with_changes=true")).view;
   }
 
-  api::CommitAnswer commit(const Id& id, const std::string& message) override {
+  api::CommitAnswer commit(const Id& id, const api::CommitRequest& request) override {
     api::JsonObject body;
-    if (!message.empty()) body.text("message", message);
+    if (!request.message.empty()) body.text("message", request.message);
+    if (request.include_ignored) body.flag("include_ignored", true);
     const HttpClient::Answer answer = client_.ask("POST", path_of(id) + "/commit", body.text());
     if (ServiceClient::is_refused(answer)) return refused_commit(answer, session::State::open);
     return committed(answer.body);
@@ -114,6 +115,11 @@ class RemoteSessions final : public SessionSource {
     return before.record.mountpoint;
   }
 
+  api::ResolveAnswer settle(const Id&, const std::vector<std::string>&, session::Settle) override {
+    refuse_elsewhere("resolve");
+  }
+  Resumed resume(const Id&) override { refuse_elsewhere("resume"); }
+
   void log(const std::string& branch, const std::string& path,
            const std::function<bool(const storage::LogEntry&)>& visit) override {
     const std::string base = repository_path() + "/log?limit=100";
@@ -158,6 +164,12 @@ class RemoteSessions final : public SessionSource {
   void tidy() noexcept override {}
 
  private:
+  [[noreturn]] static void refuse_elsewhere(const char* command) {
+    throw Error(Errc::bad_request, std::string("escrow ") + command +
+                                       " works on the machine of the repository only: run it there, without --host "
+                                       "(from here `escrow discard` gives up a session's side of a path)");
+  }
+
   // At most `most`, as the query has it.
   Ended list(const std::string& query, std::size_t most) {
     Ended listed;

@@ -1,6 +1,7 @@
 #include "daemon/client/session_source.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "daemon/client/remote_sessions.h"
 #include "daemon/host/config.h"
@@ -40,7 +41,9 @@ class LocalSessions final : public SessionSource {
   }
   Id resolve(const std::string& text) override { return recovered().sessions().resolve(text); }
   api::SessionView status(const Id& id) override { return access(id).status(true); }
-  api::CommitAnswer commit(const Id& id, const std::string& message) override { return access(id).commit(message); }
+  api::CommitAnswer commit(const Id& id, const api::CommitRequest& request) override {
+    return access(id).commit(request);
+  }
   api::RollbackAnswer rollback(const Id& id, bool keep_result) override { return access(id).rollback(keep_result); }
   api::CommitAnswer approve(const Id& id, const session::Approval& approval) override {
     session::Approval own = approval;
@@ -54,6 +57,16 @@ class LocalSessions final : public SessionSource {
   api::DiscardAnswer discard(const Id& id, const std::vector<std::string>& paths) override {
     return access(id).discard(paths);
   }
+  api::ResolveAnswer settle(const Id& id, const std::vector<std::string>& paths, session::Settle how) override {
+    return access(id).settle(paths, how);
+  }
+  Resumed resume(const Id& id) override {
+    std::vector<Id> earlier = recovered().repository().catalog().resumed_as(id);
+    const std::unique_ptr<session::Session> made = context_.sessions().resume(id, current_principal());
+    return {.record = made->record(),
+            .counts = session::count_changes(made->preview().changes),
+            .earlier = std::move(earlier)};
+  }
   std::vector<session::Omission> diff(const Id& id, api::DiffFormat format,
                                       const std::function<void(std::string_view)>& out) override {
     return access(id).diff({.format = format, .path = {}}, out);
@@ -63,7 +76,7 @@ class LocalSessions final : public SessionSource {
   void log(const std::string& branch, const std::string& path,
            const std::function<bool(const storage::LogEntry&)>& visit) override {
     storage::Repository& repository = context_.repository();
-    const std::string name = branch.empty() ? repository.references().default_branch() : branch;
+    const std::string name = branch.empty() ? context_.references().default_branch() : branch;
     if (!repository.references().head(name)) {
       throw session::Error(session::Errc::no_branch,
                            "there is no branch " + session::quote_path(name) + ", or it has no commit yet");

@@ -36,7 +36,7 @@ class SessionSource {
   virtual Id resolve(const std::string& text) = 0;
   // With what a commit would do.
   virtual api::SessionView status(const Id& id) = 0;
-  virtual api::CommitAnswer commit(const Id& id, const std::string& message) = 0;
+  virtual api::CommitAnswer commit(const Id& id, const api::CommitRequest& request) = 0;
   virtual api::RollbackAnswer rollback(const Id& id, bool keep_result) = 0;
   // By the user of this process, or whom the service takes them for.
   virtual api::CommitAnswer approve(const Id& id, const session::Approval& approval) = 0;
@@ -45,6 +45,16 @@ class SessionSource {
   virtual api::UpdateAnswer update(const Id& id) = 0;
   // Back to what the base has. Throws Error{not_found} for a path that neither has, before anything is changed.
   virtual api::DiscardAnswer discard(const Id& id, const std::vector<std::string>& paths) = 0;
+  // Settles paths that both the session and others changed; without paths it lists them. Throws Error{not_found} for a
+  // path where nothing conflicts, before anything is changed.
+  virtual api::ResolveAnswer settle(const Id& id, const std::vector<std::string>& paths, session::Settle how) = 0;
+  // A new session, mounted nowhere, with the result of one that failed or waits.
+  struct Resumed {
+    session::SessionRecord record;
+    session::ChangeCounts counts;
+    std::vector<Id> earlier;  // sessions that were opened with the same result before
+  };
+  virtual Resumed resume(const Id& id) = 0;
   // Returns what the commit would leave out.
   virtual std::vector<session::Omission> diff(const Id& id, api::DiffFormat format,
                                               const std::function<void(std::string_view)>& out) = 0;

@@ -33,6 +33,8 @@ std::string explain(session::OmissionKind kind) {
   switch (kind) {
     case session::OmissionKind::excluded:
       return "excluded by --exclude";
+    case session::OmissionKind::ignored:
+      return "ignored as git ignores it";
     case session::OmissionKind::git_name:
       return "names git reserves";
     case session::OmissionKind::git_refused:
@@ -161,19 +163,26 @@ std::string awaiting_words(const session::SessionId& session, const session::Obj
   const std::string& id = session.text();
   return "awaits approval of its result " + result.hex() +
          (expires ? ", until " + human_time(expires->seconds, 0) : "") + ": `escrow diff " + id +
-         "` shows it, `escrow approve " + id + "` commits it, `escrow reject " + id + "` rolls it back";
+         "` shows it, `escrow approve " + id + " --result " + short_id(result) + "` commits it, `escrow reject " + id +
+         "` rolls it back";
 }
 
-std::string omission_lines(const std::vector<session::Omission>& omissions) {
+std::string omission_lines(const std::vector<session::Omission>& omissions, bool is_verbose) {
   std::map<session::OmissionKind, std::vector<std::string>> by_kind;
   for (const session::Omission& omission : omissions) by_kind[omission.kind].push_back(omission.path);
   std::string text;
   for (const auto& [kind, paths] : by_kind) {
-    text += "  " + explain(kind) + " (" + std::to_string(paths.size()) + "):";
-    for (std::size_t at = 0; at < std::min(kNamesShown, paths.size()); ++at) {
-      text += (at == 0 ? " " : ", ") + session::quote_path(paths[at]);
+    text += "  " + explain(kind) + " (" + std::to_string(paths.size()) + ")";
+    const bool is_only_counted = kind == session::OmissionKind::ignored && !is_verbose;
+    const std::size_t shown = is_only_counted ? 0 : is_verbose ? paths.size() : std::min(kNamesShown, paths.size());
+    for (std::size_t at = 0; at < shown; ++at) {
+      text += (at == 0 ? ": " : ", ") + session::quote_path(paths[at]);
     }
-    if (paths.size() > kNamesShown) text += ", and " + std::to_string(paths.size() - kNamesShown) + " more";
+    if (is_only_counted) {
+      text += ": --verbose names them, --include-ignored commits them";
+    } else if (paths.size() > shown) {
+      text += ", and " + std::to_string(paths.size() - shown) + " more";
+    }
     text += "\n";
   }
   return text;

@@ -40,6 +40,6 @@ std::string conflict_lines(const std::vector<session::Conflict>& conflicts);
 std::string awaiting_words(const session::SessionId& session, const session::ObjectId& result,
                               const std::optional<session::Timestamp>& expires);
 // What a commit leaves out, a line for each kind and its first names; empty when there is nothing.
-std::string omission_lines(const std::vector<session::Omission>& omissions);
+std::string omission_lines(const std::vector<session::Omission>& omissions, bool is_verbose);
 
 }  // namespace escrow::daemon

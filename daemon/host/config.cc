@@ -27,6 +27,13 @@ std::string absolute_path(const std::string& path) {
   return text;
 }
 
+std::string place_of_the_user(const GlobalOptions& options) {
+  if (!options.repository.empty()) return absolute_path(options.repository);
+  if (const char* named = std::getenv("ESCROW_REPO"); named != nullptr && *named != '\0') return absolute_path(named);
+  std::error_code failed;
+  return std::filesystem::current_path(failed).string();  // "" where it is gone: many commands need none
+}
+
 std::string repository_path(const GlobalOptions& options) {
   if (!options.repository.empty()) return absolute_path(options.repository);
   if (const char* named = std::getenv("ESCROW_REPO"); named != nullptr && *named != '\0') return absolute_path(named);

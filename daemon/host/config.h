@@ -9,6 +9,8 @@ namespace escrow::daemon {
 
 // --repo, else ESCROW_REPO, else the git repository that encloses the current directory; throws Error{no_repository}.
 std::string repository_path(const GlobalOptions& options);
+// The directory in which the repository is looked for: --repo, ESCROW_REPO, or the current one.
+std::string place_of_the_user(const GlobalOptions& options);
 
 // "user:NAME" of the user this process works for: $SUDO_USER is not believed, the real user id is.
 std::string current_principal();

@@ -1,22 +1,44 @@
 #include "daemon/host/repository_context.h"
 
+#include <filesystem>
+
+#include "daemon/host/checked_out_references.h"
+#include "daemon/host/checkouts.h"
+#include "daemon/console/text_output.h"
 #include "daemon/host/config.h"
 #include "daemon/host/mountpoint.h"
 #include "daemon/host/spdlog_log.h"
 
 namespace escrow::daemon {
+namespace {
+
+// Without asking git: no bare repository pays for work trees that it cannot have.
+bool may_have_work_trees(const std::string& git_directory) {
+  std::error_code failed;
+  return git_directory.ends_with("/.git") || std::filesystem::exists(git_directory + "/worktrees", failed);
+}
+
+}  // namespace
 
 RepositoryContext::RepositoryContext(const GlobalOptions& options)
     : log_(make_log(options.verbose)),
       repository_(storage::Repository::open(repository_path(options), *log_)),
+      checkouts_(!options.checkouts_from.empty() && may_have_work_trees(repository_->git_directory())
+                     ? std::make_unique<Checkouts>(repository_->git_directory(), *log_)
+                     : nullptr),
+      work_tree_(checkouts_ ? checkouts_->work_tree_around(options.checkouts_from) : std::nullopt),
+      followed_(checkouts_ ? std::make_unique<CheckedOutReferences>(repository_->references(), *checkouts_, work_tree_)
+                           : nullptr),
       services_{.objects = repository_->objects(),
-                .references = repository_->references(),
+                .references = followed_ ? *followed_ : repository_->references(),
                 .catalog = repository_->catalog(),
                 .directories = repository_->directories(),
                 .clock = clock_,
                 .log = *log_,
                 .chains = &chains_},
       sessions_(services_) {}
+
+RepositoryContext::~RepositoryContext() = default;
 
 void RepositoryContext::recover() {
   clear_dead_mounts([this](const std::string& text, const std::function<void()>& clear) {
@@ -33,6 +55,17 @@ void RepositoryContext::recover() {
     clear();
   });
   for (const std::string& sentence : sessions_.recover()) log_->write(session::LogLevel::info, sentence);
+  // After the sessions: a commit that a dead process had begun may just have been made.
+  if (!checkouts_) return;
+  for (const std::string& sentence : checkouts_->mend()) log_->write(session::LogLevel::warning, sentence);
+}
+
+std::string RepositoryContext::words_about_checkout(const std::string& branch) const {
+  if (!work_tree_ || checkouts_->branch_of(*work_tree_) != branch) return {};
+  const std::size_t count = checkouts_->uncommitted(*work_tree_, Checkouts::Untracked::counted).size();
+  if (count == 0) return {};
+  return plural(count, "path") + " of " + *work_tree_ + (count == 1 ? " is" : " are") +
+         " not committed, and not in the session: it begins at the head of '" + branch + "'";
 }
 
 void RepositoryContext::tidy() noexcept {

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "daemon/host/global_options.h"
 #include "session/clock.h"
@@ -16,14 +18,21 @@
 
 namespace escrow::daemon {
 
+class Checkouts;
+
 class RepositoryContext {
  public:
   explicit RepositoryContext(const GlobalOptions& options);
+  ~RepositoryContext();
 
   session::Log& log() { return *log_; }
   session::Clock& clock() { return clock_; }
   storage::Repository& repository() { return *repository_; }
   session::SessionManager& sessions() { return sessions_; }
+  // Those that sessions are committed to.
+  session::ReferenceStore& references() { return services_.references; }
+  // A sentence about what the user's work tree has of its own, and sessions of the branch therefore lack; or nothing.
+  std::string words_about_checkout(const std::string& branch) const;
 
   // Brings sessions whose host died to a legal state, and logs what was done. Commands that touch sessions call it
   // first.
@@ -34,6 +43,9 @@ class RepositoryContext {
  private:
   std::unique_ptr<session::Log> log_;
   std::unique_ptr<storage::Repository> repository_;
+  std::unique_ptr<Checkouts> checkouts_;              // null: they are refused, or there are none
+  std::optional<std::string> work_tree_;              // the user's
+  std::unique_ptr<session::ReferenceStore> followed_;  // null: the repository's own
   session::SystemClock clock_;
   session::CommitChains chains_;
   session::Services services_;

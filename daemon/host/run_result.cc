@@ -39,12 +39,12 @@ std::string signal_name(int number) {
 
 // "a, b, c and 4 more"
 template <typename List, typename PathOf>
-std::string first_names(const List& list, PathOf path_of) {
+std::string first_names(const List& list, PathOf path_of, std::size_t most = kNamesShown) {
   std::string text;
-  for (std::size_t at = 0; at < list.size() && at < kNamesShown; ++at) {
+  for (std::size_t at = 0; at < list.size() && at < most; ++at) {
     text += (at == 0 ? "" : ", ") + session::quote_path(path_of(list[at]));
   }
-  if (list.size() > kNamesShown) text += " and " + std::to_string(list.size() - kNamesShown) + " more";
+  if (list.size() > most) text += " and " + std::to_string(list.size() - most) + " more";
   return text;
 }
 
@@ -79,10 +79,15 @@ std::string committed_sentence(const session::SessionRecord& record, const RunSu
   } else {
     text = " changed nothing, so there is no commit";
   }
-  if (const std::size_t left_out = run.result.omitted.size(); left_out > 0) {
+  const std::vector<session::Omission>& omitted = run.result.omitted;
+  const auto ignored = static_cast<std::size_t>(std::count_if(
+      omitted.begin(), omitted.end(), [](const auto& one) { return one.kind == OmissionKind::ignored; }));
+  if (const std::size_t left_out = omitted.size() - ignored; left_out > 0) {
     text += " (" + counted(left_out, "thing that git cannot hold or that was excluded is", "things that git cannot "
                            "hold or that were excluded are") + " not in it)";
   }
+  if (ignored > 0)
+    text += " (" + counted(ignored, "path that git ignores is", "paths that git ignores are") + " not in it)";
   return text;
 }
 
@@ -178,11 +183,12 @@ std::string summary_of(const RunSummary& run) {
   const session::SessionRecord& record = *run.result.record;
   const std::string name = "session " + record.id.text();
   const std::string kept = "; its result is kept as refs/sessions/" + record.id.text();
+  const std::string resumed_with = "; `escrow resume " + record.id.text() + "` opens a session with it on the new head";
   switch (record.state) {
     case State::committed:
       return name + committed_sentence(record, run);
     case State::commit_failed:
-      return name + " was not committed: " + conflicts_sentence(run) + kept;
+      return name + " was not committed: " + conflicts_sentence(run) + kept + resumed_with;
     case State::awaiting_approval:
       return name + " (" + human_counts(run.result.counts) + ") " +
              awaiting_words(record.id, *record.result, record.expires);
@@ -203,15 +209,17 @@ std::string summary_of(const RunSummary& run) {
   return name;
 }
 
-std::string omissions_sentence(const std::vector<session::Omission>& omitted) {
+std::string omissions_sentence(const std::vector<session::Omission>& omitted, bool is_verbose) {
   std::map<OmissionKind, std::vector<std::string>> by_kind;
   for (const session::Omission& omission : omitted) by_kind[omission.kind].push_back(omission.path);
   std::string text;
   for (const auto& [kind, paths] : by_kind) {
     std::string name = session::name_of(kind);
     std::replace(name.begin(), name.end(), '_', ' ');
+    if (kind == OmissionKind::ignored && !is_verbose) continue;  // the summary counts them
+    const std::size_t most = is_verbose ? paths.size() : kNamesShown;
     text += (text.empty() ? "" : "; ") + std::to_string(paths.size()) + " " + name + " (" +
-            first_names(paths, [](const std::string& path) { return path; }) + ")";
+            first_names(paths, [](const std::string& path) { return path; }, most) + ")";
   }
   return text.empty() ? text : "left out of the commit: " + text;
 }

@@ -28,8 +28,9 @@ struct RunSummary {
 // One sentence, without "escrow: ".
 std::string summary_of(const RunSummary& run);
 
-// What was left out of a commit, by kind, with the first names of each; empty: nothing was.
-std::string omissions_sentence(const std::vector<session::Omission>& omitted);
+// What was left out of a commit, by kind, with the first names of each; with `is_verbose` all of them, without none of
+// what is ignored. Empty: nothing was left out.
+std::string omissions_sentence(const std::vector<session::Omission>& omitted, bool is_verbose);
 
 // Writes the JSON to `path` through a temporary file beside it and rename(2), or straight into what is no regular
 // file. Throws Error{unavailable}.

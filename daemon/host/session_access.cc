@@ -81,11 +81,16 @@ std::optional<GivenUp> given_up(const api::Request& request, const session::Sess
   return is_one ? std::optional(GivenUp{finish->reason, finish->exit_code}) : std::nullopt;
 }
 
+std::optional<session::SessionId> newest_of(const std::vector<session::SessionId>& sessions) {
+  return sessions.empty() ? std::nullopt : std::optional(sessions.back());
+}
+
 // The files of a session that is mounted nowhere, as its mount would show them.
 struct DetachedFiles {
   DetachedFiles(session::Session& session, RepositoryContext& context)
-      : stack(session, context.repository().catalog(), context.log(), std::nullopt, {}),
+      : stack(session, context.repository().catalog(), context.log(), std::nullopt, entries, {}),
         files(stack.files(), nullptr) {}
+  const std::vector<MountEntry> entries;  // none
   SessionStack stack;
   SessionFiles files;
 };
@@ -203,7 +208,8 @@ api::Answer SessionAccess::act(session::Session& session, session::Attachment at
                                                                    .exit_code = {},
                                                                    .reason = session::Reason::success,
                                                                    .by_hand = true,
-                                                                   .who = who});
+                                                                   .who = who,
+                                                                   .include_ignored = it.include_ignored});
             return commit_answer(session, outcome);
           },
           [&](const api::RollbackRequest& it) -> api::Answer {
@@ -220,6 +226,10 @@ api::Answer SessionAccess::act(session::Session& session, session::Attachment at
           [&](const api::UpdateRequest&) -> api::Answer {
             remark_what_changes(request);
             return update_answer(session.update());
+          },
+          [&](const api::ResolveRequest& it) -> api::Answer {
+            remark_what_changes(request);
+            return resolve(session, it, who);
           },
           [&](const api::DiffRequest& it) -> api::Answer {
             return send_diff(session, context_.repository(), it, parts_to(on_part));
@@ -264,7 +274,8 @@ api::Answer SessionAccess::answer_ended(const session::SessionManager::Listed& l
                               .usage = std::nullopt,
                               .omitted = {},
                               .io = std::nullopt,
-                              .denials = denials_of(context_.repository().catalog(), record.id)};
+                              .denials = denials_of(context_.repository().catalog(), record.id),
+                              .resumed_as = newest_of(context_.repository().catalog().resumed_as(record.id))};
                         },
                         [&](const api::CommitRequest&) -> api::Answer { return late_commit_answer(record); },
                         [&](const api::RollbackRequest& it) -> api::Answer {
@@ -274,6 +285,7 @@ api::Answer SessionAccess::answer_ended(const session::SessionManager::Listed& l
                         [&](const api::FinishRequest& it) -> api::Answer { return late_finish_answer(record, it); },
                         [&](const api::DiscardRequest&) -> api::Answer { refuse_ended(record, "discard in"); },
                         [&](const api::UpdateRequest&) -> api::Answer { refuse_ended(record, "update"); },
+                        [&](const api::ResolveRequest&) -> api::Answer { refuse_ended(record, "resolve paths of"); },
                         [&](const api::DiffRequest& it) -> api::Answer {
                           if (!is_waiting) refuse_ended(record, "diff");
                           return send_sealed_diff(record, context_.repository(), it, parts_to(on_part));
@@ -293,8 +305,8 @@ api::SessionView SessionAccess::status(bool with_changes) {
   return std::get<api::SessionView>(ask(api::StatusRequest{.with_changes = with_changes}));
 }
 
-api::CommitAnswer SessionAccess::commit(const std::string& message) {
-  return std::get<api::CommitAnswer>(ask(api::CommitRequest{.message = message}));
+api::CommitAnswer SessionAccess::commit(const api::CommitRequest& request) {
+  return std::get<api::CommitAnswer>(ask(request));
 }
 
 api::RollbackAnswer SessionAccess::rollback(bool keep_result) {
@@ -320,6 +332,10 @@ api::DiscardAnswer SessionAccess::discard(const std::vector<std::string>& paths)
 }
 
 api::UpdateAnswer SessionAccess::update() { return std::get<api::UpdateAnswer>(ask(api::UpdateRequest{})); }
+
+api::ResolveAnswer SessionAccess::settle(const std::vector<std::string>& paths, session::Settle how) {
+  return std::get<api::ResolveAnswer>(ask(api::ResolveRequest{.paths = paths, .how = how}));
+}
 
 api::CommitAnswer SessionAccess::approve(const session::Approval& approval) {
   return patiently([&] {

@@ -35,13 +35,15 @@ class SessionAccess {
   const session::SessionId& id() const { return id_; }
 
   api::SessionView status(bool with_changes);
-  api::CommitAnswer commit(const std::string& message);
+  api::CommitAnswer commit(const api::CommitRequest& request);
   api::RollbackAnswer rollback(bool keep_result);
   // Of a session that no run owns. What ended it before decides: then Error{wrong_state} unless that is the same.
   // Returns a warning, or nothing.
   std::string finish(const api::FinishRequest& request);
   api::DiscardAnswer discard(const std::vector<std::string>& paths);
   api::UpdateAnswer update();
+  // Without paths it lists what there is to settle.
+  api::ResolveAnswer settle(const std::vector<std::string>& paths, session::Settle how);
   // Of a session that awaits approval. Waits, as everything here, for another process to let go of it.
   api::CommitAnswer approve(const session::Approval& approval);
   api::RollbackAnswer reject(const session::Review& review, session::Reason reason);

@@ -1,10 +1,8 @@
 #include "daemon/host/session_host.h"
 
 #include <sys/eventfd.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
@@ -32,17 +30,13 @@ using session::WriteGate;
 using std::chrono::milliseconds;
 
 namespace {
-
 // How long a mount that was unmounted may take to end.
-constexpr std::chrono::milliseconds kPatience{1000};
-constexpr std::chrono::milliseconds kSettleEvery{1000};
+constexpr std::chrono::milliseconds kPatience{1000}, kSettleEvery{1000};
 // For a mount that is in use, though no process seems to use it.
 constexpr std::chrono::milliseconds kPatienceForNobody{3000}, kPause{10};
 // How long calls may wait for the pages of a cut, and how often it is tried.
 constexpr std::chrono::milliseconds kCutPatience{2000};
 constexpr int kCutAttempts = 2;
-// More than what waits in memory to be recorded ever needs.
-constexpr std::uint64_t kPlenty_bytes = std::uint64_t{64} << 20;
 
 template <typename... Cases>
 struct Overloaded : Cases... {
@@ -74,7 +68,7 @@ struct SessionHost::Impl {
         log(to),
         cache_before(repository.cache_counts()),
         event(make_event()),
-        stack(*session, repository.catalog(), log, roots(),
+        stack(*session, repository.catalog(), log, roots(), options.entries,
               options.trace ? [this](const auto& lines) { options.trace->write(session->record(), lines); }
                             : std::function<void(const std::vector<session::TracedDenial>&)>()),
         mount(std::make_unique<fuse::Mount>(stack.files(), mount_options(), log, [this] { announce(); })) {
@@ -86,6 +80,7 @@ struct SessionHost::Impl {
           return handle(request, peer.speaks_for.empty() ? principal_of(peer.uid) : peer.speaks_for, send_part);
         },
         log);
+    note_mounts(session->directory(), stack.mounts());
     session->set_mountpoint(options.mount.mountpoint);
   }
 
@@ -101,6 +96,7 @@ struct SessionHost::Impl {
     mount.reset();
     if (ended) return;
     try {
+      note_mounts(session->directory(), {});
       session->set_mountpoint("");
     } catch (const Error& error) {
       log.write(LogLevel::warning, std::string("the session stays marked as mounted: ") + error.what());
@@ -113,10 +109,11 @@ struct SessionHost::Impl {
     return {options.visible_root.empty() ? host : options.visible_root, host, session->record().options.prefix.text()};
   }
 
-  fuse::MountOptions mount_options() const {
+  fuse::MountOptions mount_options() {
     fuse::MountOptions result = options.mount;
     result.source = "escrow:" + session->id().text();
-    result.paths_of = [&overlay = session->overlay()](session::NodeId node) { return overlay.names(node).paths; };
+    result.paths_of = [this](session::NodeId node) { return stack.names(node).paths; };
+    result.is_volatile = stack.volatile_nodes();
     if (const session::AccessPolicy* policy = stack.policy()) {
       result.cache_listings = !policy->can_deny(session::Action::list);
       result.cache_links = !policy->can_deny(session::Action::read);
@@ -133,7 +130,7 @@ struct SessionHost::Impl {
 
   // The kernel's dirty pages reach the session, if there is a way to the mount. False: not all of them in time.
   bool bring_in_pages(milliseconds patience = fuse::HelperProcess::kForEver) {
-    return !mount->is_mounted() || mount->flush(session->overlay().held_files(), patience) != fuse::Flushed::late;
+    return !mount->is_mounted() || mount->flush(stack.held_files(), patience) != fuse::Flushed::late;
   }
 
   bool writes_back() const { return options.mount.io.data == fuse::Data::writeback && mount->is_mounted(); }
@@ -148,9 +145,7 @@ struct SessionHost::Impl {
   // What was written in the last moments is in memory only. When it goes with the mount, and there is no room to commit
   // it or to record it, it would be lost, and a commit after that be without it.
   void record_if_room_is_short() {
-    struct statvfs disk {};
-    const bool is_known = ::statvfs(session->directory().c_str(), &disk) == 0;
-    if (is_known && std::uint64_t{disk.f_bavail} * disk.f_frsize >= kPlenty_bytes) return;
+    if (has_plenty_of_room(session->directory())) return;
     bring_in_pages();
     session->overlay().flush(false);
   }
@@ -355,8 +350,8 @@ struct SessionHost::Impl {
       const session::CommitOutcome outcome = session->commit({.message = message_of(*session, request.message),
                                                               .exit_code = {},
                                                               .reason = session::Reason::success,
-                                                              .by_hand = true,
-                                                              .who = who});
+                                                              .by_hand = true, .who = who,
+                                                              .include_ignored = request.include_ignored});
       api::CommitAnswer answer = commit_answer(*session, outcome);
       if (std::holds_alternative<session::Conflicts>(outcome)) {
         session->gate().move_to(before);
@@ -430,46 +425,56 @@ struct SessionHost::Impl {
     repository.catalog().remark(session->id(), session::SystemClock().now(), who, changing_verb_of(request));
   }
 
+  // A verb that looks at what the session holds.
+  Held lock_to_look(const char* verb) {
+    Held held = lock_verbs();
+    if (held->ended) refuse_ended(session->record(), verb);
+    bring_in_pages();
+    return held;
+  }
+
+  // A verb that changes what the session shows.
+  template <typename Work>
+  api::Answer change(const api::Request& request, const char* verb, const std::string& who, Work work) {
+    const Held held = lock_to_look(verb);
+    refuse_written_back(verb);
+    remark(request, who);
+    const Invalidation invalidation(*this);
+    return work();
+  }
+
   api::Answer discard(const api::DiscardRequest& request, const std::string& who) {
     const std::vector<session::RepoPath> paths = parse_paths(request.paths);
-    Held held = lock_verbs();
-    if (held->ended) refuse_ended(session->record(), "discard in");
-    refuse_written_back("discard in");
-    remark(request, who);
-    bring_in_pages();
-    const Invalidation invalidation(*this);
-    session->discard(paths);
-    return api::DiscardAnswer{.discarded = paths.size()};
+    return change(request, "discard in", who, [&] {
+      session->discard(paths);
+      return api::DiscardAnswer{.discarded = paths.size()};
+    });
   }
 
   api::Answer update(const std::string& who) {
     refuse_while_run_owns("update");
-    Held held = lock_verbs();
-    if (held->ended) refuse_ended(session->record(), "update");
-    refuse_written_back("update");
-    remark(api::UpdateRequest{}, who);
-    bring_in_pages();
-    const Invalidation invalidation(*this);
-    return update_answer(session->update());
+    return change(api::UpdateRequest{}, "update", who, [&] { return update_answer(session->update()); });
+  }
+
+  api::Answer resolve(const api::ResolveRequest& request, const std::string& who) {
+    const char* verb = "resolve paths of";
+    if (!request.paths.empty()) {
+      refuse_while_run_owns(verb);
+      return change(request, verb, who, [&] { return daemon::resolve(*session, request, who); });
+    }
+    const Held held = lock_to_look(verb);
+    return daemon::resolve(*session, request, who);
   }
 
   api::Answer diff(const api::DiffRequest& request, const SendPart& send_part) {
-    {
-      Held held = lock_verbs();
-      if (held->ended) refuse_ended(session->record(), "diff");
-      bring_in_pages();
-    }
+    lock_to_look("diff");
     // Not under the lock of the verbs: a reader of a long diff must not keep a commit waiting.
     return send_diff(*session, repository, request, send_part);
   }
 
   api::Answer changes() {
     refuse_while_run_has_it();
-    {
-      Held held = lock_verbs();
-      if (held->ended) refuse_ended(session->record(), "look into");
-      bring_in_pages();
-    }
+    lock_to_look("look into");
     return changes_of(*session);
   }
 
@@ -482,17 +487,13 @@ struct SessionHost::Impl {
     const storage::CacheCounts cache = repository.cache_counts();
     api::TrafficAnswer answer{{}, session->overlay().usage().staged_bytes, cache.hits - cache_before.hits,
                               cache.misses - cache_before.misses};
-    for (const fuse::OperationCount& one : mount->counts()) {
-      const auto& within = one.times.within;
-      answer.operations.push_back({one.name, one.count, {within.begin(), within.end()}, one.times.seconds});
-    }
+    answer.operations = operations_of(mount->counts());
     return answer;
   }
 
   api::IoView io() const {
-    return {.opens = fuse::name_of(options.mount.io.opens),
-            .data = fuse::name_of(options.mount.io.data),
-            .reason = options.io_reason};
+    const fuse::IoMode mode = options.mount.io;
+    return {.opens = fuse::name_of(mode.opens), .data = fuse::name_of(mode.data), .reason = options.io_reason};
   }
 
   api::Answer status(const api::StatusRequest& request) {
@@ -504,20 +505,22 @@ struct SessionHost::Impl {
   }
 
   api::Answer handle(const api::Request& request, const std::string& who, const SendPart& send_part) {
-    return std::visit(Overloaded{
-                          [&](const api::StatusRequest& it) { return status(it); },
-                          [&](const api::CommitRequest& it) { return commit(it, who); },
-                          [&](const api::RollbackRequest& it) { return rollback(it, who); },
-                          [&](const api::DiscardRequest& it) { return discard(it, who); },
-                          [&](const api::UpdateRequest&) { return update(who); },
-                          [&](const api::DiffRequest& it) { return diff(it, send_part); },
-                          [&](const api::UnmountRequest&) { return unmount(); },
-                          [&](const api::FinishRequest& it) { return finish(it, who); },
-                          [&](const api::ChangesRequest&) { return changes(); },
-                          [&](const auto& it) -> api::Answer { return ask_files(session_files(), *session, it); },
-                          [&](const api::TrafficRequest&) -> api::Answer { return traffic(); },
-                      },
-                      request);
+    return std::visit(
+        Overloaded{
+            [&](const api::StatusRequest& it) { return status(it); },
+            [&](const api::CommitRequest& it) { return commit(it, who); },
+            [&](const api::RollbackRequest& it) { return rollback(it, who); },
+            [&](const api::DiscardRequest& it) { return discard(it, who); },
+            [&](const api::UpdateRequest&) { return update(who); },
+            [&](const api::ResolveRequest& it) { return resolve(it, who); },
+            [&](const api::DiffRequest& it) { return diff(it, send_part); },
+            [&](const api::UnmountRequest&) { return unmount(); },
+            [&](const api::FinishRequest& it) { return finish(it, who); },
+            [&](const api::ChangesRequest&) { return changes(); },
+            [&](const auto& it) -> api::Answer { return ask_files(session_files(), *session, it); },
+            [&](const api::TrafficRequest&) -> api::Answer { return traffic(); },
+        },
+        request);
   }
 
   const std::unique_ptr<session::Session> session;  // constant, as the next four; self-locking
@@ -546,6 +549,7 @@ fuse::Mount& SessionHost::mount() { return *impl_->mount; }
 session::FileSystem& SessionHost::files() { return impl_->stack.files(); }
 api::IoView SessionHost::io() const { return impl_->io(); }
 api::TrafficAnswer SessionHost::traffic() const { return impl_->traffic(); }
+std::vector<api::MountEntryView> SessionHost::mounts() { return impl_->stack.mounts(); }
 int SessionHost::event_fd() const { return impl_->event.get(); }
 bool SessionHost::has_ended() const { return impl_->verbs.lock()->ended; }
 bool SessionHost::is_mounted() const { return impl_->mount->is_mounted(); }

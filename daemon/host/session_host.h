@@ -9,10 +9,12 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "api/control_server.h"
 #include "api/protocol.h"
 #include "daemon/host/denial_trace.h"
+#include "daemon/host/mount_entries.h"
 #include "fuse/mount.h"
 #include "session/session.h"
 #include "storage/repository.h"
@@ -29,6 +31,7 @@ class SessionHost {
     // run has ended the session), a request to commit is refused.
     std::function<void()> cancel_run;
     std::shared_ptr<DenialTrace> trace;  // may be null
+    std::vector<MountEntry> entries;     // what it shows beside the repository
   };
 
   // Mounts and serves from here on, under the session's policies. `repository` and `log` must outlive it.
@@ -40,6 +43,7 @@ class SessionHost {
   const std::string& mountpoint() const;
   api::IoView io() const;
   api::TrafficAnswer traffic() const;
+  std::vector<api::MountEntryView> mounts();
   fuse::Mount& mount();
   // What the mount shows, behind all that guards it.
   session::FileSystem& files();

@@ -189,17 +189,21 @@ struct WriteToJson {
   }
 };
 
+// One text for each value; none that is empty.
 struct WriteToQuery {
   const Request& request;
-  std::string operator()(std::string Request::*member) const { return request.*member; }
-  std::string operator()(bool Request::*member) const { return request.*member ? "true" : ""; }
-  std::string operator()(std::chrono::seconds Request::*member) const {
-    const auto count = (request.*member).count();
-    return count == 0 ? "" : std::to_string(count);
+  Texts operator()(std::string Request::*member) const {
+    return (request.*member).empty() ? Texts() : Texts{request.*member};
   }
+  Texts operator()(bool Request::*member) const { return request.*member ? Texts{"true"} : Texts(); }
+  Texts operator()(std::chrono::seconds Request::*member) const {
+    const auto count = (request.*member).count();
+    return count == 0 ? Texts() : Texts{std::to_string(count)};
+  }
+  Texts operator()(Texts Request::*member) const { return request.*member; }
   template <typename Other>
-  std::string operator()(Other Request::*) const {
-    return "";  // no such field says what is committed
+  Texts operator()(Other Request::*) const {
+    return {};  // no such field says what is committed
   }
 };
 
@@ -246,6 +250,12 @@ const std::vector<SessionRequestField>& session_request_fields() {
        .member = &Request::approval_expires, .value = "TIME",
        .help = "Roll a result back that nobody approved in this time: 12h, 7d (default: never)",
        .most = kMaxApproval_s},
+      {.part = Part::commit, .name = "exclude", .document = "exclude", .member = &Request::excludes, .value = "GLOB",
+       .help = "Leave what matches out of the commit (as a line of .gitignore; may be repeated)",
+       .check = check_exclude},
+      {.part = Part::commit, .name = "include_ignored", .document = "include_ignored",
+       .member = &Request::include_ignored,
+       .help = "Commit what git ignores, too (.gitignore and info/exclude; a rule escrow.ignore=none does it for all)"},
       {.part = Part::view, .name = "uid", .document = "uid", .member = &Request::uid, .value = "UINT",
        .help = "Owner of what the repository holds (default: this user)", .most = kMaxId},
       {.part = Part::view, .name = "gid", .document = "gid", .member = &Request::gid, .value = "UINT",
@@ -258,9 +268,6 @@ const std::vector<SessionRequestField>& session_request_fields() {
        .help = "contained: a link that leads out of the mount cannot be read (EACCES); any (default, not with "
                "--confine, nor in a container)",
        .choices = {"any", "contained"}},
-      {.part = Part::view, .name = "exclude", .document = "exclude", .member = &Request::excludes, .value = "GLOB",
-       .help = "Leave what matches out of the commit (as a line of .gitignore; may be repeated)",
-       .check = check_exclude},
       {.part = Part::view, .name = "policy", .document = "policy", .member = &Request::policies, .value = "FILE",
        .help = "Refuse what the policy in FILE does not allow (may be repeated: each can only narrow)"},
       {.part = Part::view, .name = "keep_on_failure", .document = "keep_on_failure",
@@ -345,8 +352,8 @@ std::vector<std::pair<std::string, std::string>> query_of(const SessionRequest& 
   std::vector<std::pair<std::string, std::string>> query;
   for (const Field& field : session_request_fields()) {
     if (field.part != Part::commit) continue;
-    const std::string text = std::visit(WriteToQuery{request}, field.member);
-    if (!text.empty()) query.emplace_back(name_in_query(field), text);
+    for (std::string& text : std::visit(WriteToQuery{request}, field.member))
+      query.emplace_back(name_in_query(field), std::move(text));
   }
   return query;
 }
@@ -355,10 +362,16 @@ void read_session_request(api::Query& query, SessionRequest& request) {
   for (const Field& field : session_request_fields()) {
     if (field.part != Part::commit) continue;
     const std::string name = name_in_query(field);
-    const std::optional<std::string> text = query.take(name);
-    if (!text || text->empty()) continue;
+    Texts texts;
+    if (std::holds_alternative<Texts Request::*>(field.member)) {
+      texts = query.take_all(name);
+    } else if (std::optional<std::string> text = query.take(name); text && !text->empty()) {
+      texts.push_back(*std::move(text));
+    }
     try {
-      set_request_field(request, field, *text, '"' + name + '"');
+      if (texts.size() > kMaxTexts)
+        throw Error(Errc::bad_request, '"' + name + "\" is there more than " + std::to_string(kMaxTexts) + " times");
+      for (const std::string& text : texts) set_request_field(request, field, text, '"' + name + '"');
     } catch (const Error& error) {
       throw api::Problem(api::ProblemCode::invalid_value, error.what(), {{"field", name}});
     }
@@ -402,6 +415,7 @@ session::SessionOptions session_options(const SessionRequest& request, const ses
   options.read_only = request.read_only;
   options.keep_on_failure = request.keep_on_failure;
   options.excludes = request.excludes;
+  options.include_ignored = request.include_ignored;
   options.policies = request.policies.documents;
   options.contained_symlinks = request.symlinks == "contained";
   options.require_approval = request.require_approval;

@@ -38,12 +38,13 @@ struct SessionRequest {
   std::string image, trigger, trigger_id, message;
   bool require_approval = false;
   std::chrono::seconds approval_expires{0};  // 0: as the branch's rule says, else never
+  std::vector<std::string> excludes;         // patterns of what is left out
+  bool include_ignored = false;              // what git would not add is committed, too
   // ---- The view.
   std::optional<std::uint32_t> uid, gid;  // nullopt: of who asks
   std::string umask = "022";              // octal
   bool read_only = false;
   std::string symlinks;  // "any" or "contained"; empty: as the kind of session has it
-  std::vector<std::string> excludes;
   PolicyDocuments policies;
   bool keep_on_failure = false;
   std::uint64_t limit_staged_bytes = 0, limit_files = 0;  // 0: none

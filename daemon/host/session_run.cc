@@ -56,7 +56,7 @@ std::optional<CommandSpec::Identity> identity_of(uid_t uid, gid_t gid) {
 void SessionRun::check() const {
   const SessionRequest& view = settings_.view;
   choose_io(view, !view.policies.documents.empty(),
-            {.staged_bytes = view.limit_staged_bytes, .files = view.limit_files});
+            {.staged_bytes = view.limit_staged_bytes, .files = view.limit_files}, settings_.mounts);
   for (const std::string& entry : settings_.environment) {
     if (entry.find('=') == std::string::npos || entry.starts_with('=')) {
       throw Error(Errc::bad_request, "--env \"" + entry + "\" is not of the form NAME=VALUE");
@@ -97,7 +97,7 @@ void SessionRun::find_container() {
 void SessionRun::open_session() {
   context_ = std::make_unique<RepositoryContext>(settings_.repository);
   context_->recover();
-  session::SessionOptions session_options = settings_.session_options(context_->repository().references());
+  session::SessionOptions session_options = settings_.session_options(context_->references());
   std::shared_ptr<DenialTrace> trace;
   if (!settings_.trace.empty()) {
     trace = std::make_shared<DenialTrace>(settings_.trace, settings_.output.most_bytes);
@@ -114,9 +114,13 @@ void SessionRun::open_session() {
   }
   mountpoint_ = std::make_unique<RunMountpoint>(is_elsewhere() ? "" : settings_.mountpoint,
                                                 context_->repository().git_directory(), session_options);
+  std::vector<MountEntry> entries =
+      open_mount_entries(settings_.mounts, context_->repository().git_directory());
   std::unique_ptr<session::Session> session = context_->sessions().open(
       session_options, settings_.create_branch, settings_.id.value_or(session::SessionId::generate()));
   id_ = session->id();
+  if (const std::string words = context_->words_about_checkout(session->record().options.branch); !words.empty())
+    settings_.say(words);
   ballast_.emplace(session->directory());
   if (settings_.git) {
     const storage::Repository& repository = context_->repository();
@@ -129,11 +133,12 @@ void SessionRun::open_session() {
   if (!mountpoint_->is_fresh()) {
     host_options.mount.root_mask = closed_to_others(mountpoint_->path(), context_->repository().git_directory());
   }
-  IoChoice io = choose_io(settings_.view, !session_options.policies.empty(), session_options.limits);
+  IoChoice io = choose_io(settings_.view, !session_options.policies.empty(), session_options.limits, settings_.mounts);
   host_options.mount.io = io.mode;
   host_options.io_reason = std::move(io.reason);
   host_options.visible_root = visible_mountpoint();
   host_options.trace = std::move(trace);
+  host_options.entries = std::move(entries);
   host_options.mount.allow_other = ::geteuid() == 0;
   host_options.mount.read_only = session_options.read_only;
   // The runner hears it as it hears every signal that cancels.
@@ -242,6 +247,7 @@ void SessionRun::end_session() {
   } else {
     commit();
   }
+  result_.mounts = host_->mounts();
   result_.omitted = host_->session().omitted();
   result_.record = host_->session().record();
   if (settings_.concluded) settings_.concluded(result_);

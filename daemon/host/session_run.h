@@ -33,6 +33,7 @@ class SessionRun {
     bool create_branch = false;
     std::optional<session::SessionId> id;  // nullopt: a fresh one
     SessionRequest view;                   // of it what is of the mount: xattr, symlinks, io, opens, io_uring
+    std::vector<MountEntrySpec> mounts;    // beside the repository
     std::string trace;                     // a file for denials, or "-": standard error; empty: none
     std::string mountpoint;                // confined: as the command sees it; empty: a fresh one, or /sandbox
     std::vector<std::string> command;

@@ -18,19 +18,22 @@ std::unique_ptr<session::LimitedFileSystem> limited_file_system(session::Session
 
 SessionStack::SessionStack(session::Session& session, session::SessionCatalog& catalog, session::Log& log,
                            const std::optional<session::ContainedLinks::Roots>& roots,
+                           const std::vector<MountEntry>& entries,
                            std::function<void(const std::vector<session::TracedDenial>&)> trace)
     : session_(session),
+      entries_(entries),
       denials_(session.id(), catalog, clock_, log, std::move(trace)),
       policy_(compile_policies(session.record().options.policies)),
-      limited_(limited_file_system(session)) {
+      limited_(limited_file_system(session)),
+      table_(make_mount_table(entries, limited(), session)) {
   const session::SessionOptions options = session.record().options;
   if (options.contained_symlinks && roots) {
     links_ = std::make_unique<session::ContainedLinks>(
-        limited(), [this](session::NodeId node) { return session_.overlay().names(node).paths; }, *roots, denials_);
+        tabled(), [this](session::NodeId node) { return names(node).paths; }, *roots, denials_);
   }
   if (policy_) {
-    policed_ = std::make_unique<session::PolicedFileSystem>(contained(), session_.overlay(), options.prefix.text(),
-                                                            *policy_, denials_);
+    policed_ = std::make_unique<session::PolicedFileSystem>(
+        contained(), [this](session::NodeId node) { return names(node); }, options.prefix.text(), *policy_, denials_);
   }
 }
 
@@ -39,9 +42,33 @@ session::FileSystem& SessionStack::limited() {
   return session_.file_system();
 }
 
+session::FileSystem& SessionStack::tabled() {
+  if (table_) return *table_;
+  return limited();
+}
+
 session::FileSystem& SessionStack::contained() {
   if (links_) return *links_;
-  return limited();
+  return tabled();
+}
+
+session::Overlay::Names SessionStack::names(session::NodeId node) const {
+  return table_ ? table_->names(node) : session_.overlay().names(node);
+}
+
+std::vector<api::MountEntryView> SessionStack::mounts() const { return views_of(entries_, table_.get()); }
+
+std::function<bool(session::NodeId)> SessionStack::volatile_nodes() const {
+  if (!table_) return {};
+  return [this](session::NodeId node) { return table_->is_volatile(node); };
+}
+
+std::vector<session::NodeId> SessionStack::held_files() const {
+  std::vector<session::NodeId> held = session_.overlay().held_files();
+  if (!table_) return held;
+  const std::vector<session::NodeId> beside = table_->held_files();
+  held.insert(held.end(), beside.begin(), beside.end());
+  return held;
 }
 
 session::FileSystem& SessionStack::files() {

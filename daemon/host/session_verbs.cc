@@ -1,6 +1,9 @@
 #include "daemon/host/session_verbs.h"
 
+#include <sys/statvfs.h>
+
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 
 #include "daemon/host/session_git.h"
@@ -21,6 +24,7 @@ struct Overloaded : Cases... {
 };
 
 constexpr std::size_t kDiffPartBytes = 256 * 1024;
+constexpr std::uint64_t kPlenty_bytes = std::uint64_t{64} << 20;
 
 storage::DiffFormat storage_format(api::DiffFormat format) {
   switch (format) {
@@ -48,6 +52,11 @@ api::DiffEnd send_trees(const std::optional<session::ObjectId>& before, const st
   repository.write_diff(before, after, storage_format(request.format), quarantine, add, request.path);
   send();
   return {};
+}
+
+std::string way_on(const session::SessionRecord& record) {
+  if (record.state != session::State::commit_failed) return {};
+  return "; `escrow resume " + record.id.text() + "` opens a session with its result on the branch's new head";
 }
 
 }  // namespace
@@ -128,7 +137,7 @@ void refuse_ended(const session::SessionRecord& record, const std::string& verb)
   std::string how = name_of(record.state);
   if (record.commit) how += " as " + record.commit->hex();
   throw Error(Errc::wrong_state, "cannot " + verb + " session " + record.id.text() + ": it is already " + how + " (" +
-                                     name_of(record.reason) + ")");
+                                     name_of(record.reason) + ")" + way_on(record));
 }
 
 api::CommitAnswer late_commit_answer(const session::SessionRecord& record) {
@@ -200,27 +209,50 @@ std::vector<session::RepoPath> parse_paths(const std::vector<std::string>& texts
 
 const char* changing_verb_of(const api::Request& request) {
   return std::visit(Overloaded{
-                        [](const api::DiscardRequest&) { return "discarded changes"; },
-                        [](const api::UpdateRequest&) { return "updated it"; },
-                        [](const api::CommitRequest&) { return "finished it"; },
-                        [](const api::FinishRequest&) { return "finished it"; },
-                        [](const api::RollbackRequest&) { return static_cast<const char*>(nullptr); },
-                        [](const api::StatusRequest&) { return static_cast<const char*>(nullptr); },
-                        [](const api::DiffRequest&) { return static_cast<const char*>(nullptr); },
-                        [](const api::UnmountRequest&) { return static_cast<const char*>(nullptr); },
-                        [](const api::ChangesRequest&) { return static_cast<const char*>(nullptr); },
-                        [](const api::ReadFileRequest&) { return static_cast<const char*>(nullptr); },
-                        [](const api::ListFilesRequest&) { return static_cast<const char*>(nullptr); },
+                        [](const api::DiscardRequest&) -> const char* { return "discarded changes"; },
+                        [](const api::UpdateRequest&) -> const char* { return "updated it"; },
+                        [](const api::ResolveRequest& it) -> const char* {
+                          return it.paths.empty() ? nullptr : "resolved paths";
+                        },
+                        [](const api::CommitRequest&) -> const char* { return "finished it"; },
+                        [](const api::FinishRequest&) -> const char* { return "finished it"; },
+                        [](const api::RollbackRequest&) -> const char* { return nullptr; },
+                        [](const api::StatusRequest&) -> const char* { return nullptr; },
+                        [](const api::DiffRequest&) -> const char* { return nullptr; },
+                        [](const api::UnmountRequest&) -> const char* { return nullptr; },
+                        [](const api::ChangesRequest&) -> const char* { return nullptr; },
+                        [](const api::ReadFileRequest&) -> const char* { return nullptr; },
+                        [](const api::ListFilesRequest&) -> const char* { return nullptr; },
                         // The caller notes a series of these once.
-                        [](const api::WriteFileRequest&) { return static_cast<const char*>(nullptr); },
-                        [](const api::RemoveFileRequest&) { return static_cast<const char*>(nullptr); },
-                        [](const api::TrafficRequest&) { return static_cast<const char*>(nullptr); },
+                        [](const api::WriteFileRequest&) -> const char* { return nullptr; },
+                        [](const api::RemoveFileRequest&) -> const char* { return nullptr; },
+                        [](const api::TrafficRequest&) -> const char* { return nullptr; },
                     },
                     request);
 }
 
 api::UpdateAnswer update_answer(const session::UpdateOutcome& outcome) {
   return {.base = outcome.base, .merged = outcome.merged, .conflicts = outcome.conflicts};
+}
+
+std::vector<api::TrafficAnswer::Operation> operations_of(const std::vector<fuse::OperationCount>& counts) {
+  std::vector<api::TrafficAnswer::Operation> operations;
+  for (const fuse::OperationCount& one : counts) {
+    const auto& within = one.times.within;
+    operations.push_back({one.name, one.count, {within.begin(), within.end()}, one.times.seconds});
+  }
+  return operations;
+}
+
+bool has_plenty_of_room(const std::string& directory) {
+  struct statvfs disk {};
+  return ::statvfs(directory.c_str(), &disk) == 0 && std::uint64_t{disk.f_bavail} * disk.f_frsize >= kPlenty_bytes;
+}
+
+api::ResolveAnswer resolve(session::Session& session, const api::ResolveRequest& request, const std::string& who) {
+  if (request.paths.empty()) return {.settled = {}, .left = session.unresolved(), .merged = 0};
+  session::Resolution done = session.resolve(parse_paths(request.paths), request.how, who);
+  return {.settled = std::move(done.settled), .left = std::move(done.left), .merged = done.merged};
 }
 
 }  // namespace escrow::daemon

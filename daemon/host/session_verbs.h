@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "api/protocol.h"
+#include "fuse/mount.h"
 #include "session/session.h"
 #include "storage/repository.h"
 
@@ -49,6 +50,15 @@ std::vector<session::RepoPath> parse_paths(const std::vector<std::string>& texts
 // What is to be read in the history of a session for a request that changes what is in it, or seals it; null: it does
 // not.
 const char* changing_verb_of(const api::Request& request);
+
+// Settles the paths, or lists what there is to settle.
+api::ResolveAnswer resolve(session::Session& session, const api::ResolveRequest& request, const std::string& who);
+
+// The requests that a mount has served.
+std::vector<api::TrafficAnswer::Operation> operations_of(const std::vector<fuse::OperationCount>& counts);
+
+// Whether the disk below has more room than what waits in memory to be recorded ever needs; false also when unknown.
+bool has_plenty_of_room(const std::string& directory);
 
 api::UpdateAnswer update_answer(const session::UpdateOutcome& outcome);
 

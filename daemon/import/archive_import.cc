@@ -160,9 +160,9 @@ class ArchiveImport {
   ArchiveImport(session::Quarantine& quarantine, const session::ByteSource& archive, std::uint64_t most_bytes)
       : quarantine_(quarantine), reader_(archive), most_bytes_(most_bytes) {}
 
-  session::BuiltTree run() {
+  session::BuiltTree run(ImportFilter filter) {
     while (archive_entry* entry = reader_.next()) add(entry);
-    return tree_.build(quarantine_);
+    return tree_.build(quarantine_, std::move(filter));
   }
 
  private:
@@ -226,8 +226,8 @@ class ArchiveImport {
 }  // namespace
 
 session::BuiltTree import_archive(session::Quarantine& quarantine, const session::ByteSource& archive,
-                                  std::uint64_t most_bytes) {
-  return ArchiveImport(quarantine, archive, most_bytes).run();
+                                  std::uint64_t most_bytes, ImportFilter filter) {
+  return ArchiveImport(quarantine, archive, most_bytes).run(std::move(filter));
 }
 
 }  // namespace escrow::daemon

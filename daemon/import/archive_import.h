@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "daemon/import/import_filter.h"
 #include "session/object_store.h"
 #include "session/overlay.h"
 
@@ -15,6 +16,6 @@ namespace escrow::daemon {
 
 // At most `most_bytes` of contents: of a sparse file an archive can claim more than it has.
 session::BuiltTree import_archive(session::Quarantine& quarantine, const session::ByteSource& archive,
-                                  std::uint64_t most_bytes);
+                                  std::uint64_t most_bytes, ImportFilter filter = {});
 
 }  // namespace escrow::daemon

@@ -138,16 +138,26 @@ void ArchivedTree::add_hard_link(std::string_view name, std::string_view target)
   }
 }
 
-session::BuiltTree ArchivedTree::build(session::Quarantine& quarantine) const {
+session::BuiltTree ArchivedTree::build(session::Quarantine& quarantine, ImportFilter filter) const {
   session::BuiltTree built;
   OmittedNames omitted(OmittedNames::kAnswer_bytes);
-  built.tree = build(quarantine, root_, "", omitted);
+  FilteredDirectory filtered(filter, [&] { return read_ignore_file(quarantine, root_, ""); });
+  built.tree = build(quarantine, root_, "", filtered, omitted);
   built.omitted = omitted.take();
   return built;
 }
 
+std::string ArchivedTree::read_ignore_file(const session::ObjectReader& objects, const Directory& directory,
+                                           const std::string& path) {
+  const auto found = directory.find(session::kIgnoreFileName);
+  const auto* const leaf = found == directory.end() ? nullptr : std::get_if<Leaf>(&found->second.is);
+  if (leaf == nullptr) return {};
+  return session::read_ignore_file(objects, {.name = found->first, .mode = leaf->mode, .id = leaf->id},
+                                   session::join_path(path, found->first));
+}
+
 session::TreeRoot ArchivedTree::build(session::Quarantine& quarantine, const Directory& directory,
-                                      const std::string& path, OmittedNames& omitted) {
+                                      const std::string& path, FilteredDirectory& filtered, OmittedNames& omitted) {
   session::Tree tree;
   const auto put = [&](session::TreeEntry made, const std::string& below) {
     if (const auto refused = session::why_git_refuses(quarantine, made)) return omitted.add(below, *refused);
@@ -155,14 +165,17 @@ session::TreeRoot ArchivedTree::build(session::Quarantine& quarantine, const Dir
   };
   for (const auto& [name, entry] : directory) {
     const std::string below = session::join_path(path, name);
-    if (const auto* leaf = std::get_if<Leaf>(&entry.is)) {
+    const auto* const inner = std::get_if<std::unique_ptr<Directory>>(&entry.is);
+    if (const auto why = filtered.why_left_out(name, inner != nullptr)) {
+      omitted.add(below, *why);
+    } else if (const auto* leaf = std::get_if<Leaf>(&entry.is)) {
       put({.name = name, .mode = leaf->mode, .id = leaf->id}, below);
     } else if (const auto* kind = std::get_if<OmissionKind>(&entry.is)) {
       omitted.add(below, *kind);
     } else {
       const std::size_t omitted_before = omitted.size();
-      const session::TreeRoot inside =
-          build(quarantine, *std::get<std::unique_ptr<Directory>>(entry.is), below, omitted);
+      FilteredDirectory filtered_below(filtered, name, [&] { return read_ignore_file(quarantine, **inner, below); });
+      const session::TreeRoot inside = build(quarantine, **inner, below, filtered_below, omitted);
       if (inside) {
         put({.name = name, .mode = GitMode::tree, .id = *inside}, below);
       } else if (omitted.size() == omitted_before) {

@@ -15,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include "daemon/import/import_filter.h"
 #include "daemon/import/omitted_names.h"
 #include "session/object_store.h"
 #include "session/overlay.h"
@@ -31,7 +32,7 @@ class ArchivedTree {
   // A file with the content and mode of another that came before.
   void add_hard_link(std::string_view name, std::string_view target);
 
-  session::BuiltTree build(session::Quarantine& quarantine) const;
+  session::BuiltTree build(session::Quarantine& quarantine, ImportFilter filter = {}) const;
 
  private:
   struct Leaf {
@@ -51,7 +52,9 @@ class ArchivedTree {
   Entry* place(std::string_view name, const Parts& parts);
   const Entry* find(const Parts& parts) const;
   static session::TreeRoot build(session::Quarantine& quarantine, const Directory& directory, const std::string& path,
-                                 OmittedNames& omitted);
+                                 FilteredDirectory& filtered, OmittedNames& omitted);
+  static std::string read_ignore_file(const session::ObjectReader& objects, const Directory& directory,
+                                      const std::string& path);
 
   Directory root_;
   std::size_t entries_ = 0;

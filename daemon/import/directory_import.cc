@@ -4,6 +4,9 @@
 #include <optional>
 #include <utility>
 
+#include "daemon/import/import_filter.h"
+#include "session/path_pattern.h"
+
 namespace escrow::daemon {
 
 using session::GitMode;
@@ -40,8 +43,11 @@ session::CommitOutcome commit_import(session::Session& session, const std::funct
     const session::TreeRoot imported = read();
     const session::SessionRecord record = session.record();
     const session::TreeRoot before = session::tree_of_commit(session.quarantine(), record.base);
-    const session::TreeRoot after =
-        session::graft_tree(session.quarantine(), before, record.options.prefix, imported);
+    const session::RepoPath& prefix = record.options.prefix;
+    const session::TreeRoot there =
+        with_excluded(session.quarantine(), session::tree_of(session::entry_at(session.quarantine(), before, prefix)),
+                      imported, session::PathPatterns(record.options.excludes));
+    const session::TreeRoot after = session::graft_tree(session.quarantine(), before, prefix, there);
     return session.commit_tree(after, {.message = message, .exit_code = {}, .reason = session::Reason::success,
                                        .by_hand = false, .who = who});
   } catch (...) {

@@ -33,7 +33,8 @@ class DirectoryImport final : public DirectoryVisitor {
   std::vector<session::Tree> open_;  // of the directory that is walked, and of those entered and not left
 };
 
-// Commits what `read` puts into the session's quarantine as all that the session shows, whatever its branch has there.
+// Commits what `read` puts into the session's quarantine as all that the session shows, whatever its branch has there;
+// what the session excludes stays as the branch has it.
 // When anything throws, the session is rolled back.
 session::CommitOutcome commit_import(session::Session& session, const std::function<session::TreeRoot()>& read,
                                      const std::string& message, const std::string& who);

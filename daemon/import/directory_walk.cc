@@ -107,11 +107,12 @@ FileDescriptor open_inside(int directory, const std::string& name, int flags) {
 }
 
 DirectoryWalk::DirectoryWalk(DirectoryVisitor& visitor, const std::string& skipped_directory, Progress progress,
-                             OpenInside open, Limits limits)
+                             OpenInside open, Limits limits, ImportFilter filter)
     : visitor_(visitor),
       progress_(std::move(progress)),
       open_(std::move(open)),
       limits_(limits),
+      filter_(std::move(filter)),
       omitted_(limits.omitted_bytes),
       on_read_([this](std::uint64_t position) {
         if (progress_) progress_({.files = result_.size.files, .bytes = result_.size.bytes + position});
@@ -127,22 +128,38 @@ WalkedDirectory DirectoryWalk::run(const std::string& directory) {
 }
 
 WalkedDirectory DirectoryWalk::run(FileDescriptor directory) {
-  walk(std::move(directory), "", 0);
+  FilteredDirectory filtered(filter_, [&] { return read_ignore_file(directory, ""); });
+  walk(directory, "", 0, filtered);
   result_.omitted = omitted_.take();
   return std::move(result_);
 }
 
-void DirectoryWalk::walk(FileDescriptor directory, const std::string& path, int depth) {
+void DirectoryWalk::walk(const FileDescriptor& directory, const std::string& path, int depth,
+                         FilteredDirectory& filtered) {
   if (depth > kMaxDepth) {
     throw Error(Errc::name_too_long, "cannot import " + session::quote_path(path.substr(0, 200)) +
                                          "...: directories are nested more than 1024 deep");
   }
   for (const std::string& name : names_in(directory, path, limits_.entries)) {
-    look_at(directory.get(), name, session::join_path(path, name), depth);
+    look_at(directory.get(), name, session::join_path(path, name), depth, filtered);
   }
 }
 
-void DirectoryWalk::look_at(int directory, const std::string& name, const std::string& path, int depth) {
+// Git follows no link there, and takes nothing but a regular file.
+std::string DirectoryWalk::read_ignore_file(const FileDescriptor& directory, const std::string& path) {
+  const std::string name(session::kIgnoreFileName), below = session::join_path(path, name);
+  FileDescriptor file = open_(directory.get(), name, O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
+  if (!file && (errno == ENOENT || errno == ELOOP || errno == ENXIO)) return {};
+  struct stat about {};
+  if (!file || fstat(file.get(), &about) != 0) refuse(below, errno);
+  if (!S_ISREG(about.st_mode)) return {};
+  const auto size = static_cast<std::uint64_t>(about.st_size);
+  const std::function<void(std::uint64_t)> unseen = [](std::uint64_t) {};
+  return session::read_ignore_file(FileSource(std::move(file), size, below, unseen), below);
+}
+
+void DirectoryWalk::look_at(int directory, const std::string& name, const std::string& path, int depth,
+                            FilteredDirectory& filtered) {
   if (path.size() > limits_.path_bytes) refuse_size(path, "its path is too long");
   if (session::git_refuses_name(name)) return omit(path, OmissionKind::git_name);
   FileDescriptor found = open_(directory, name, O_PATH | O_NOFOLLOW);
@@ -151,24 +168,27 @@ void DirectoryWalk::look_at(int directory, const std::string& name, const std::s
   const bool is_skipped = about.st_dev == skipped_.device && about.st_ino == skipped_.inode;
   const bool is_refused_link = S_ISLNK(about.st_mode) && session::is_gitmodules_name(name);
   if (is_skipped || is_refused_link) return omit(path, OmissionKind::git_name);
+  if (const auto why = filtered.why_left_out(name, S_ISDIR(about.st_mode))) return omit(path, *why);
   if (S_ISDIR(about.st_mode)) {
     if (session::is_gitmodules_name(name) || session::is_gitattributes_name(name))
       return omit(path, OmissionKind::git_refused);
     found.reset();  // one descriptor for each level
-    return look_into(directory, name, path, depth);
+    return look_into(directory, name, path, depth, filtered);
   }
   if (S_ISLNK(about.st_mode)) return read_link(found, path);
   if (S_ISREG(about.st_mode)) return read_file(directory, name, path);
   omit(path, kind_of_special(about.st_mode));
 }
 
-void DirectoryWalk::look_into(int directory, const std::string& name, const std::string& path, int depth) {
-  FileDescriptor child = open_(directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+void DirectoryWalk::look_into(int directory, const std::string& name, const std::string& path, int depth,
+                              FilteredDirectory& above) {
+  const FileDescriptor child = open_(directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
   if (!child) refuse(path, errno);
   const std::uint64_t files_before = result_.size.files;
   const std::size_t omitted_before = omitted_.size();
   visitor_.enter(path);
-  walk(std::move(child), path, depth + 1);
+  FilteredDirectory filtered(above, name, [&] { return read_ignore_file(child, path); });
+  walk(child, path, depth + 1, filtered);
   visitor_.leave(path);
   const bool has_nothing = result_.size.files == files_before && omitted_.size() == omitted_before;
   if (has_nothing) omit(path, OmissionKind::empty_directory);
@@ -216,13 +236,13 @@ ShownWalk::ShownWalk(std::string directory)
       bar_("Importing"),
       total_(bar_.is_shown() ? measure_directory(directory_) : DirectorySize{}) {}
 
-WalkedDirectory ShownWalk::run(DirectoryVisitor& visitor, const std::string& skipped_directory) {
+WalkedDirectory ShownWalk::run(DirectoryVisitor& visitor, const std::string& skipped_directory, ImportFilter filter) {
   allow_many_descriptors();
   const auto show = [this](const DirectorySize& done) {
     bar_.update(done.bytes + done.files, total_.bytes + total_.files,
                 plural(done.files, "file") + ", " + human_size(done.bytes));
   };
-  DirectoryWalk walk(visitor, skipped_directory, show, open_inside, {});
+  DirectoryWalk walk(visitor, skipped_directory, show, open_inside, {}, std::move(filter));
   return walk.run(directory_);
 }
 

@@ -1,10 +1,11 @@
 // Walks a directory of the host as `escrow import` sees it. What git can hold is shown to a visitor, who keeps it; what
 // it cannot is left out and named.
 //
-// Symbolic links stay links, the owner's executable bit decides the mode, a hard link is a file like any other;
-// .gitignore is not applied. Each entry is opened by its name in its directory, never by a path. One descriptor is
-// open for each level of nesting. Not thread-safe. Throws Error naming the file that cannot be read, Error{busy} for
-// one that changes meanwhile, and what the visitor and the opener throw.
+// Symbolic links stay links, the owner's executable bit decides the mode, a hard link is a file like any other. The
+// filter decides what else is left out: it is not opened, nor is anything below it. Each entry is opened by its name
+// in its directory, never by a path. One descriptor is open for each level of nesting. Not thread-safe. Throws Error
+// naming the file that cannot be read, Error{busy} for one that changes meanwhile, and what the visitor and the opener
+// throw.
 #pragma once
 
 #include <sys/types.h>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "daemon/console/progress_bar.h"
+#include "daemon/import/import_filter.h"
 #include "daemon/import/omitted_names.h"
 #include "daemon/process/file_descriptor.h"
 #include "session/object_store.h"
@@ -63,7 +65,7 @@ class DirectoryWalk {
 
   // `skipped_directory` (the repository itself; may be empty) is left out should it be inside.
   DirectoryWalk(DirectoryVisitor& visitor, const std::string& skipped_directory, Progress progress,
-                OpenInside open, Limits limits);
+                OpenInside open, Limits limits, ImportFilter filter = {});
 
   // Once, either.
   WalkedDirectory run(const std::string& directory);
@@ -74,9 +76,12 @@ class DirectoryWalk {
     dev_t device = 0;
     ino_t inode = 0;
   };
-  void walk(FileDescriptor directory, const std::string& path, int depth);
-  void look_at(int directory, const std::string& name, const std::string& path, int depth);
-  void look_into(int directory, const std::string& name, const std::string& path, int depth);
+  void walk(const FileDescriptor& directory, const std::string& path, int depth, FilteredDirectory& filtered);
+  void look_at(int directory, const std::string& name, const std::string& path, int depth,
+               FilteredDirectory& filtered);
+  void look_into(int directory, const std::string& name, const std::string& path, int depth,
+                 FilteredDirectory& above);
+  std::string read_ignore_file(const FileDescriptor& directory, const std::string& path);
   void read_file(int directory, const std::string& name, const std::string& path);
   void read_link(const FileDescriptor& link, const std::string& path);
   void omit(const std::string& path, session::OmissionKind kind);
@@ -86,6 +91,7 @@ class DirectoryWalk {
   Progress progress_;
   const OpenInside open_;
   Limits limits_;  // what is left of them
+  ImportFilter filter_;
   OmittedNames omitted_;
   std::function<void(std::uint64_t)> on_read_;
   WalkedDirectory result_;
@@ -100,7 +106,7 @@ class ShownWalk {
  public:
   explicit ShownWalk(std::string directory);
   // As of DirectoryWalk; once.
-  WalkedDirectory run(DirectoryVisitor& visitor, const std::string& skipped_directory);
+  WalkedDirectory run(DirectoryVisitor& visitor, const std::string& skipped_directory, ImportFilter filter = {});
 
  private:
   const std::string directory_;

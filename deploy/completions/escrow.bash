@@ -59,7 +59,7 @@ _escrow() {
     mapfile -t COMPREPLY < <(compgen -W "$(_escrow_help_words $command)" -- "$current")
   else
     case $command in
-      status | diff | commit | rollback | approve | reject | discard | update)
+      status | diff | commit | rollback | approve | reject | discard | update | resume | resolve)
         mapfile -t COMPREPLY < <(compgen -W "$(_escrow_sessions)" -- "$current") ;;
       policy) mapfile -t COMPREPLY < <(compgen -W 'test explain' -- "$current"; compgen -f -- "$current") ;;
       import | mount | unmount) mapfile -t COMPREPLY < <(compgen -d -- "$current") ;;

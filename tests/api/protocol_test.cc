@@ -53,6 +53,11 @@ TEST(Protocol, EveryRequestComesThrough) {
   }
   through_the_wire(ChangesRequest{}, decode_request);
   through_the_wire(TrafficRequest{}, decode_request);
+  for (const session::Settle how : {session::Settle::mine, session::Settle::theirs, session::Settle::merged}) {
+    const ResolveRequest got = through_the_wire(ResolveRequest{.paths = kHardNames, .how = how}, decode_request);
+    EXPECT_EQ(got.how, how);
+    EXPECT_EQ(got.paths, kHardNames);
+  }
   for (const std::string& path : kHardNames) {
     const ReadFileRequest read{.path = path, .offset = 5, .most_bytes = std::uint64_t{1} << 40};
     const ReadFileRequest got = through_the_wire(read, decode_request);
@@ -143,8 +148,22 @@ TEST(Protocol, AStatusAnswerCarriesTheWholeRecord) {
   EXPECT_EQ(back.omitted[0].path, "a\xff");
   EXPECT_EQ(back.omitted[0].kind, session::OmissionKind::fifo);
   EXPECT_EQ(back.io->opens + back.io->data + back.io->reason, "daemonpassthroughbecause");
+  EXPECT_FALSE(back.resumed_as);
+  view.resumed_as = record.id;
+  EXPECT_EQ(through_the_wire(view, decode_answer).resumed_as, record.id);
   view.io.reset();
   EXPECT_FALSE(through_the_wire(view, decode_answer).io);
+}
+
+TEST(Protocol, AResolveAnswerCarriesTheVersionsOfWhatIsLeft) {
+  const session::Version there{.mode = 0100755, .id = *session::ObjectId::from_hex(std::string(40, 'a'))};
+  const ResolveAnswer sent{.settled = {"x\ny", "\xff"},
+                           .left = {{"\xfe", there, {}, there}, {"dir", {}, there, {040000, there.id}}},
+                           .merged = 7};
+  const ResolveAnswer back = through_the_wire(sent, decode_answer);
+  EXPECT_EQ(back.settled, sent.settled);
+  EXPECT_EQ(back.left, sent.left);
+  EXPECT_EQ(back.merged, 7u);
 }
 
 TEST(Protocol, ACommitAnswerCarriesItsConflicts) {
@@ -194,6 +213,7 @@ TEST(Protocol, MalformedRequestsAreRefused) {
   for (const char* line :
        {"", "{", "null", "[]", "3", "\"commit\"", "{}", R"({"request":7})", R"({"request":"launch"})",
         R"({"request":"commit","message":[]})", R"({"request":"rollback","keep_result":"yes"})",
+        R"({"request":"resolve","paths":[{"path":"a"}]})", R"({"request":"resolve","paths":[],"how":"ours"})",
         R"({"request":"diff","format":"colour"})", R"({"request":"discard","paths":"a"})",
         R"({"request":"discard","paths":["a"]})", R"({"request":"discard","paths":[{"path":1}]})",
         R"({"request":"discard","paths":[{"path":"a","path_base64":"%%%%"}]})",

@@ -4,6 +4,7 @@ A scene is prepared once; each fault then meets a copy of it. `expected` are the
 """
 import contextlib
 import hashlib
+import json
 import os
 import random
 import re
@@ -126,8 +127,9 @@ def others_commit(bench, files, changed):
 class Scene:
     """`status` is the command's when nothing fails; `then` are commands that follow, with their statuses."""
 
-    def __init__(self, prepare, command, status=0, then=(), staged=False):
+    def __init__(self, prepare, command, status=0, then=(), staged=False, opens=False):
         self.prepare, self.words, self.status, self.then = prepare, command, status, then
+        self.opens = opens  # whether it opens sessions, which nothing that follows ends
         self.staged = staged  # whether it says that what is staged is on disk
 
     def promises(self, sync):
@@ -154,6 +156,22 @@ def merged(bench):
 def conflicting(bench):
     session, _ = edited(False)(bench)
     return session, others_commit(bench, base_files(), {'d/f1': b'theirs\n', 'd/f9': b'theirs\n'})
+
+
+def resolved(bench):
+    session, after = edited(False)(bench)
+    theirs = {'d/f1': b'theirs\n', 'd/f9': b'theirs\n'}
+    others_commit(bench, base_files(), theirs)
+    return session, {**after, **theirs}
+
+
+def kept(bench):
+    """A session that has failed and kept its result; others have changed one of its files."""
+    files = import_base(bench)
+    bench.run(*[word.replace('{mount}', bench.mount) for word in RUN_KEEPING], FAILS, statuses=(3,))
+    [session] = [one['session'] for one in json.loads(bench.run('sessions', '--json').stdout)
+                 if one['state'] == 'rolled_back']
+    return session, others_commit(bench, files, {'d/f1': b'theirs\n', 'd/f9': b'theirs\n'})
 
 
 def unchanged(bench):
@@ -240,6 +258,7 @@ SUCCEEDS = 'echo changed > d/f1 && yes made | head -100000 > made'
 FAILS = SUCCEEDS + '; exit 3'
 COMMIT, ROLL_BACK = ['commit', '{session}'], ['rollback', '{session}']
 RUN = ['run', '--mountpoint', '{mount}', '--io-uring', 'off', '--', 'sh', '-c']
+RUN_KEEPING = ['run', '--keep-on-failure', *RUN[1:]]
 
 SCENES = {
     'init': Scene(nothing, ['init'], then=[(['import', '{top}/base'], 0)]),
@@ -254,6 +273,8 @@ SCENES = {
     'update': Scene(merged, ['update', '{session}'], then=[(COMMIT, 0)], staged=True),
     'update-conflict': Scene(conflicting, ['update', '{session}'], 122, then=[(ROLL_BACK, 0)]),
     'discard': Scene(discarded, ['discard', '{session}', 'd/f1', 'goes', 'n'], then=[(COMMIT, 0)], staged=True),
+    'resolve': Scene(resolved, ['resolve', '{session}', 'd/f1', '--theirs'], then=[(COMMIT, 0)], staged=True),
+    'resume': Scene(kept, ['resume', '{session}'], staged=True, opens=True),
     'seal': Scene(edited(True, '--require-approval'), COMMIT, 123, then=[(['approve', '{session}'], 0)]),
     'seal-by-rule': Scene(ruled, COMMIT, 123, then=[(['approve', '{session}'], 0)]),
     'approve': Scene(sealed, ['approve', '{session}']),

@@ -165,7 +165,7 @@ class Play:
         again = self.bench.run(*self.words(self.scene.words), statuses=None)
         if again.returncode not in (self.scene.status, self.again):
             raise Broken(f'tried again it ended with {again.returncode}: {again.stderr.strip()}')
-        if not self.session:
+        if not self.session or self.scene.opens:
             self.roll_back_what_is_open()
         self.finish()
         self.expect_final()

@@ -31,7 +31,7 @@ TESTS = {LIST: program('sync_list.py'),
          REPOSITORY: unit('storage_reference_tests', '--gtest_filter=RepositorySync.*:BlobCacheSync.*'),
          FILES: unit('daemon_files_test'),
          SESSION: unit('session_tests', '--gtest_filter=*Overlay*:*Replaced*')}
-for scene in ('init', 'import-first', 'commit', 'seal', 'approve', 'reject', 'update', 'discard'):
+for scene in ('init', 'import-first', 'commit', 'seal', 'approve', 'reject', 'update', 'discard', 'resolve', 'resume'):
     TESTS[scene] = program('faults.py', '--kind', 'SYNC', '--scene', scene)
 for kind in ('small', 'large', 'block', 'grown', 'name'):
     TESTS['fsync of ' + kind] = program('fsync_faults.py', '--kind', kind)
@@ -55,8 +55,12 @@ SITES = {
     'session/overlay_unsynced.cc: staging.sync_all()': ([SESSION], [SESSION]),
     'session/overlay_unsynced.cc: content->sync()': (
         Exempt('the staging area remembers it: the next fsync of the file and the commit say so'), [SESSION]),
+    'session/resume.cc: overlay.flush(true)': (['resume'], [LIST]),
     'session/session.cc: overlay.flush(true)': (['update'], [LIST]),
     'session/session.cc: impl_->overlay.flush(true)': (['discard'], [LIST]),
+    'session/session.cc: impl_->overlay.flush(true) (2)': (['resolve'], [LIST]),
+    'session/single_file.cc: files_->sync_file(file_)': (
+        Exempt('a copy that goes with the session'), Exempt('as its error')),
     'storage/blob_cache.cc: ::fdatasync(fd.get())': ([REPOSITORY], [REPOSITORY]),
     'storage/durable_file.cc: ::fsync(fd.get())': (['init'], [LIST]),
     'storage/durable_file.cc: sync_directory(parent_of(path))': (['init'], [LIST]),
@@ -70,6 +74,12 @@ SITES = {
     'storage/file_staging_area.cc: names_.sync() (2)': ([STAGING], [STAGING]),
     'storage/file_staging_area.cc: names_.sync() (3)': ([STAGING], [STAGING, 'order of fsync']),
     'storage/file_staging_area.cc: ::syncfs(directory)': ([STAGING], [STAGING]),
+    'storage/host_directory_bytes.cc: ::fsync(file(node, false)->descriptor.get())': (
+        Open('of a host directory in a mount table'), Open('as its error')),
+    'storage/host_directory_bytes.cc: sync_directory(*named_in)': (
+        Open('of a host directory in a mount table'), Open('as its error')),
+    'storage/host_directory_bytes.cc: ::fsync(opened.get())': (
+        Open('of a host directory in a mount table'), Open('as its error')),
     'storage/fold_packs.cc: sync_directory(path_ + "/pack")': ([REPOSITORY], [REPOSITORY]),
     'storage/git_references.cc: sync_directory(git_directory + "/" + parent_of(name))': (['commit'], [LIST]),
     'storage/git_references.cc: sync_names_above(parent_of(name))': ([REPOSITORY], [REPOSITORY]),

@@ -66,6 +66,19 @@ def in_a_session(service, commands):
     service.finish(theirs, {'exit_code': 0}).expect(200)
     commands('commit', session, status=122, shows=True)
     commands('update', session, status=122, shows=True)
+    if commands.is_there:
+        commands('resolve', session, status=2)
+        commands('resume', session, status=2)
+    else:
+        expect(PREFIX + b'/' + STRANGE in commands.exact('resolve', session), 'the JSON of resolve')
+        commands('resolve', session, PREFIX + b'/none-' + STRANGE, '--mine', status=1, shows=True)
+        commands('resolve', session, shows=True)
+        commands('unmount', point)
+        commands('rollback', session, '--keep-result')
+        session = commands('resume', session, point, shows=True).split()[0].decode()
+        commands('resolve', session, PREFIX, '--theirs')
+        with open(point + b'/' + STRANGE, 'rb') as file:
+            expect(file.read().startswith(b'theirs '), 'the session shows its own side still')
     commands('unmount', point)
     commands('rollback', session)
     commands('audit', '--session', session)

@@ -7,6 +7,7 @@ import sqlite3
 
 from authorization_test import asked, refused
 from host_options_test import options_of_mount
+from imports_test import archive, entry, send
 from runs_test import awaited, output, run, shell
 from service import NOBODY, NOBODY_NAME, expect, expect_equal, main, write
 
@@ -222,6 +223,51 @@ def NobodyGainsByATerm(start):
         name = run(service, shell('echo > x', policy=deny('x')))
         awaited(service, name)
         refused(service, 'GET', f'/v1/runs/{name}/output?stream=trace', 404, 'not_found')
+
+
+def WhatGitIgnoresIsLeftOutUnlessAskedFor(start):
+    with start() as service:
+        def commit(opened, asked=None, *names):
+            session = service.open(**opened)['session']
+            for name in names:
+                service.put(f'/v1/sessions/{session}/files/{name}', b'new').expect(201)
+            return service.post(f'/v1/sessions/{session}/commit', asked or {}).expect(200)
+
+        def tree():
+            return set(service.git('ls-tree', '-r', '--name-only', 'main').split('\n'))
+
+        session = service.open()['session']
+        service.put(f'/v1/sessions/{session}/files/.gitignore', b'*.o\nbuild/\n').expect(201)
+        service.post(f'/v1/sessions/{session}/commit').expect(200)
+        view = commit({}, None, 'a.o', 'a.c', 'build/x')
+        expect_equal('what was left out', (view['omitted'], view['include_ignored']),
+                     ([{'path': 'a.o', 'kind': 'ignored'}, {'path': 'build', 'kind': 'ignored'}], False))
+        expect(not {'a.o', 'build/x'} & tree() and 'a.c' in tree(), f'{tree()}')
+        view = commit({'include_ignored': True}, None, 'b.o')
+        expect_equal('of the session', (view['omitted'], view['include_ignored'], 'b.o' in tree()), ([], True, True))
+        view = commit({}, {'include_ignored': True, 'message': 'all'}, 'c.o')
+        expect_equal('of the commit', (view['omitted'], 'c.o' in tree()), ([], True))
+        view = commit({}, None, 'b.o')
+        expect_equal('what is tracked', (view['omitted'], service.git('show', 'main:b.o')), ([], 'new'))
+        service.post('/v1/sessions', {'repository': 'data', 'include_ignored': 'yes'}).expect(400, 'invalid_value')
+        name = run(service, shell('touch r.o r.c'))
+        expect_equal('of a run', awaited(service, name)['session']['state'], 'committed')
+        expect_equal('it names', output(service, name, 'omitted'), '{"kind":"ignored","path":"r.o"}\n')
+        name = run(service, shell('touch r.o', include_ignored=True))
+        awaited(service, name)
+        expect({'r.o', 'r.c'} <= tree(), f'{tree()}')
+
+        whole = archive(entry('.gitignore', b'*.log\n/out/\n'), entry('x.log'), entry('out/x'), entry('in/out/x'),
+                        entry('in/b.o'), entry('c.o', b'imported'), entry('x.tmp'), entry('a.o'))
+        made = send(service, whole, '?exclude=*.tmp&exclude=/a.*').expect(201)
+        expect_equal('an import leaves out', made['omitted'],
+                     [{'path': 'a.o', 'kind': 'excluded'}, {'path': 'out', 'kind': 'ignored'},
+                      {'path': 'x.log', 'kind': 'ignored'}, {'path': 'x.tmp', 'kind': 'excluded'}])
+        expect_equal('the branch', tree(), {'.gitignore', 'in/out/x', 'in/b.o', 'c.o', 'a.c', 'a.txt'})
+        made = send(service, whole, '?include_ignored=true').expect(201)
+        expect_equal('all of it', (made['omitted'], 'out/x' in tree(), 'x.log' in tree()), ([], True, True))
+        send(service, whole, '?include_ignored=maybe').expect(400, 'invalid_value')
+        send(service, whole, '?exclude=/').expect(400, 'invalid_value')
 
 
 def OperatorsMakeRepositories(start):

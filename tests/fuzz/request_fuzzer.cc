@@ -63,7 +63,7 @@ escrow::api::Router make_router() {
   post("/v1/sessions/{session}/reject", [](const HttpRequest& request) { daemon::read_rejecting(request); });
   post("/v1/sessions/{session}/mount", [](const HttpRequest& request) { daemon::read_mounting(request); });
   post("/v1/sessions/{session}/unmount", [](const HttpRequest& request) { daemon::read_nothing(request); });
-  post("/v1/sessions/{session}/commit", [](const HttpRequest& request) { daemon::read_message(request); });
+  post("/v1/sessions/{session}/commit", [](const HttpRequest& request) { daemon::read_commit_request(request); });
   post("/v1/sessions/{session}/rollback", [](const HttpRequest& request) { daemon::read_keep_result(request); });
   return router;
 }

@@ -51,6 +51,26 @@ TEST_F(CommitMessage, AnEmptyMessageCountsTheChangesAndNamesTheSession) {
   }
 }
 
+TEST_F(CommitMessage, TheDefaultNamesTheCommandOfARunInOneLine) {
+  const std::string counts = "\n\n3 added, 2 modified, 1 deleted in session " + record_.id.text() + "\n\n";
+  const auto of = [&](const std::vector<std::string>& command) {
+    record_.options.command = command;
+    const std::string text = compose("");
+    EXPECT_EQ(git_reads(text), trailers());
+    const std::size_t end = text.find(counts);
+    EXPECT_NE(end, std::string::npos) << text;
+    return text.substr(0, end);
+  };
+  EXPECT_EQ(of({"make", "-j4"}), "run: make -j4");
+  EXPECT_EQ(of({"sh", "-c", "set -e\nmake\x1b"}), "run: sh -c 'set -e make '");
+  EXPECT_EQ(of({"echo", ""}), "run: echo ''");
+  EXPECT_EQ(of({"Signed-off-by:", "me"}), "run: Signed-off-by: me");
+  EXPECT_EQ(of({"echo", std::string(100, 'x')}), "run: echo " + std::string(59, 'x') + "...");
+  EXPECT_EQ(of({"echo", std::string(58, 'x') + "\xc3\xa9" + std::string(40, 'x')}),
+            "run: echo " + std::string(58, 'x') + "...")
+      << "no half of a character";
+}
+
 TEST_F(CommitMessage, WhatLooksLikeATrailerInTheUsersTextIsNotRead) {
   for (const char* message : {
            "Subject\n\nEscrow-Session: forged\nEscrow-Committer: user:root",
@@ -148,6 +168,18 @@ TEST_F(CommitMessage, TheIdentityIsThePrincipalAtAnAddressThatCannotExist) {
   EXPECT_EQ(alice.offset_minutes, 0);
   EXPECT_EQ(signature_of("agent:code review", {}).email, "code%20review@agent.escrow.invalid");
   EXPECT_EQ(signature_of("role:deploy", {}).email, "deploy@role.escrow.invalid");
+}
+
+TEST_F(CommitMessage, TheAuthorIsWhomTheRecordNames) {
+  Audit audit = record_.options.audit;
+  audit.author_name = " Alice <A> Example\n";
+  audit.author_email = "<alice@example.org>";
+  const Signature who = signature_of(audit, {1'700'000'000, 5});
+  EXPECT_EQ(who.name, "Alice A Example");
+  EXPECT_EQ(who.email, "alice@example.org");
+  EXPECT_EQ(who.time_s, 1'700'000'000);
+  audit.author_email = "<>";
+  EXPECT_EQ(signature_of(audit, {}).email, signature_of(audit.committer, {}).email);
 }
 
 TEST_F(CommitMessage, AnIdentityIsNeverOneThatGitRefuses) {

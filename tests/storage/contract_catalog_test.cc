@@ -78,6 +78,31 @@ TEST_P(CatalogContract, EveryFieldOfARecordComesBack) {
   EXPECT_EQ(describe(*catalog().find(a_)), describe(record));
 }
 
+TEST_P(CatalogContract, AnUpdateThatKeepsConflictsIsKnownWhileItIsUnderWay) {
+  SessionRecord record = sample_record(a_);
+  record.updating_to = record.base;
+  catalog().insert(record);
+  EXPECT_EQ(catalog().find(a_)->updating_to, record.base);
+  EXPECT_TRUE(catalog().find(a_)->updating_keeps);
+  record.updating_to.reset();
+  record.updating_keeps = false;
+  catalog().transition(State::open, record, "update", "onto the new head");
+  EXPECT_FALSE(catalog().find(a_)->updating_to);
+  EXPECT_FALSE(catalog().find(a_)->updating_keeps);
+}
+
+TEST_P(CatalogContract, TheSessionsThatResumeOneAreFound) {
+  SessionRecord older = sample_record(a_), newer = sample_record(b_);
+  older.resumes.reset();
+  catalog().insert(older);
+  EXPECT_TRUE(catalog().resumed_as(a_).empty());
+  newer.resumes = a_;
+  catalog().insert(newer);
+  EXPECT_EQ(catalog().resumed_as(a_), std::vector{b_});
+  EXPECT_TRUE(catalog().resumed_as(b_).empty());
+  EXPECT_EQ(describe(*catalog().find(a_)), describe(older)) << "the older one's row stays as it is";
+}
+
 TEST_P(CatalogContract, ANoteChangesARowWithinItsState) {
   SessionRecord record = sample_record(a_);
   catalog().insert(record);

@@ -203,6 +203,7 @@ class BranchRules : public testing::Test {
 TEST_F(BranchRules, ARepositoryAsksForNothingUnlessItSaysSo) {
   EXPECT_FALSE(rule("main").require_approval);
   EXPECT_EQ(rule("main").approval_expires_s, 0);
+  EXPECT_FALSE(rule("main").merges_text);
   EXPECT_EQ(read_audit_retention(repository_.path), std::chrono::hours(90 * 24));
 }
 
@@ -218,6 +219,10 @@ TEST_F(BranchRules, ABranchHasItsOwnValueBeforeEverybodys) {
   EXPECT_TRUE(rule("release/v1.2").require_approval);
   EXPECT_EQ(rule("release/v1.2").approval_expires_s, 12 * 3600);
   EXPECT_EQ(read_audit_retention(repository_.path), std::chrono::hours(30 * 24));
+  config("escrow.merge text");
+  config("escrow.release/v1.2.merge path");
+  EXPECT_TRUE(rule("main").merges_text);
+  EXPECT_FALSE(rule("release/v1.2").merges_text);
 }
 
 TEST_F(BranchRules, AKeyWithoutAValueIsTrueAsGitHasIt) {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <fstream>
+#include <set>
 #include <thread>
 
 #include "session/error.h"
@@ -246,11 +247,48 @@ TEST_F(SqliteCatalog, RowsOfTheFirstVersionKeepWhatTheySaidAndGoOn) {
   EXPECT_FALSE(record.counts);
   EXPECT_EQ(record.reviewer, "");
   EXPECT_EQ(record.options.limits.files, 0u);
+  EXPECT_TRUE(record.unresolved.empty());
+  EXPECT_FALSE(record.updating_keeps);
+  EXPECT_FALSE(record.resumes);
   ASSERT_EQ(catalog.history(id).size(), 1u);
   record.state = State::rolled_back;
   catalog.transition(State::open, record, "recovery", "host_lost");
   EXPECT_EQ(catalog.find(id)->state, State::rolled_back);
   EXPECT_EQ(catalog.history(id).size(), 2u);
+}
+
+// Whoever had a hand in the older one must not review the new one as if it were a stranger's.
+TEST_F(SqliteCatalog, TheHistoriesOfBothSayWhoResumedWhatAndWhoHadAPartInIt) {
+  SqliteSessionCatalog catalog(path_);
+  const SessionId older = SessionId::generate(), newer = SessionId::generate();
+  SessionRecord record = support::sample_record(older);
+  record.options.audit.committer = "user:alice";
+  record.options.audit.issuer = "agent:bot";
+  record.resumes.reset();
+  catalog.insert(record);
+  catalog.remark(older, {1, 0}, "user:dave", "wrote files");
+  record.state = State::awaiting_approval;
+  catalog.transition(State::open, record, "run", "sealed");
+  catalog.remark(older, {2, 0}, "user:rita", "looked at it");
+
+  SessionRecord next = support::sample_record(newer);
+  next.options.audit.committer = next.options.audit.issuer = "user:carol";
+  next.resumes = older;
+  catalog.insert(next);
+  EXPECT_EQ(catalog.history(older).back().why, "resumed as session " + newer.text());
+  EXPECT_EQ(catalog.history(older).back().who, "user:carol");
+  EXPECT_EQ(catalog.history(older).back().to, State::awaiting_approval);
+  std::set<std::string> who;
+  for (const Transition& step : catalog.history(newer)) {
+    who.insert(step.who);
+    EXPECT_EQ(step.to, State::open);
+  }
+  EXPECT_EQ(who, (std::set<std::string>{"agent:bot", "user:alice", "user:carol", "user:dave"}));
+  // One whose record was dropped meanwhile keeps nobody from going on.
+  SessionRecord alone = support::sample_record(SessionId::generate());
+  alone.resumes = SessionId::generate();
+  catalog.insert(alone);
+  EXPECT_EQ(catalog.history(alone.id).size(), 1u);
 }
 
 TEST_F(SqliteCatalog, WhoeverFollowsItIsToldWhatIsNewByNumbersThatOnlyGrow) {

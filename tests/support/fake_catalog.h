@@ -21,6 +21,7 @@ class FakeCatalog final : public session::SessionCatalog {
   using Id = session::SessionId;
 
   void insert(const Record& record) override {
+    if (before_write) before_write();
     if (!state_.lock()->rows.emplace(record.id, record).second)
       throw session::Error(session::Errc::exists, "session " + record.id.text() + " exists already");
   }
@@ -47,6 +48,12 @@ class FakeCatalog final : public session::SessionCatalog {
     for (const auto& [id, row] : state->rows) records.push_back(row);
     std::ranges::stable_sort(records, {}, &Record::created);
     return records;
+  }
+  std::vector<Id> resumed_as(const Id& id) const override {
+    std::vector<Id> ids;
+    for (const Record& record : list())
+      if (record.resumes == id) ids.push_back(record.id);
+    return ids;
   }
   void transition(session::State expected, const Record& record, const std::string& who,
                   const std::string& why) override {

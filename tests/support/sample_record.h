@@ -29,12 +29,19 @@ inline session::SessionRecord sample_record(const session::SessionId& id) {
   record.options.read_only = true;
   record.options.ephemeral = true;
   record.options.keep_on_failure = true;
+  record.options.audit.author_name = "Alice \xff";
+  record.options.audit.author_email = "alice@example.org";
   record.options.excludes = {"*.tmp", "!keep.tmp"};
+  record.options.include_ignored = true;
   record.options.policies = {R"({"default": "allow"})", R"({"default": "deny"})"};
   record.options.contained_symlinks = true;
   record.options.require_approval = true;
   record.options.approval_expires_s = 3600;
   record.options.command = {"sh", "-c", "echo \xff"};
+  const session::Version there{0100644, session::ObjectId(bytes)};
+  record.unresolved = {{"a/b\nc", there, {}, {0100755, session::ObjectId(bytes)}}, {"\xfe", {}, there, there}};
+  record.updating_keeps = true;
+  record.resumes = session::SessionId::parse("0123456789abcdef");
   return record;
 }
 
@@ -50,7 +57,9 @@ inline std::string describe(const session::SessionRecord& record) {
   for (const std::string& pattern : options.excludes) out << " '" << pattern << "'";
   for (const std::string& policy : options.policies) out << " policy '" << policy << "'";
   for (const std::string& argument : options.command) out << " argument '" << argument << "'";
-  out << ' ' << options.contained_symlinks << options.require_approval << " for " << options.approval_expires_s;
+  out << " by " << audit.author_name << " <" << audit.author_email << ">";
+  out << ' ' << options.include_ignored << options.contained_symlinks << options.require_approval << " for "
+      << options.approval_expires_s;
   if (record.expires) out << " expires " << record.expires->seconds << '.' << record.expires->nanoseconds;
   if (record.counts)
     out << " counts " << record.counts->added << ',' << record.counts->modified << ',' << record.counts->deleted;
@@ -60,6 +69,8 @@ inline std::string describe(const session::SessionRecord& record) {
   out << " exit " << (record.exit_code ? std::to_string(*record.exit_code) : "-") << " message '" << record.message
       << "' at '" << record.mountpoint << "' error '" << record.last_error << "' conflicts";
   for (const std::string& path : record.conflicts) out << " '" << path << "'";
+  for (const std::string& text : session::texts_of(record.unresolved)) out << " unresolved '" << text << "'";
+  out << " resumes " << (record.resumes ? record.resumes->text() : "-");
   out << " created " << record.created.seconds << '.' << record.created.nanoseconds << " changed "
       << record.changed.seconds << '.' << record.changed.nanoseconds;
   return out.str();

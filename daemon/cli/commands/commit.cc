@@ -13,16 +13,16 @@ namespace {
 
 struct CommitArguments {
   std::string session, message;
-  bool json = false;
+  bool include_ignored = false, json = false;
 };
 
-int report(const api::CommitAnswer& answer, const std::string& id) {
-  if (!answer.omitted.empty()) print("Left out of the commit:\n" + omission_lines(answer.omitted));
+int report(const GlobalOptions& options, const api::CommitAnswer& answer, const std::string& id) {
+  if (!answer.omitted.empty()) print("Left out of the commit:\n" + omission_lines(answer.omitted, options.verbose));
   if (!answer.warning.empty()) tell("escrow: " + answer.warning);
   if (!answer.conflicts.empty()) {
     tell("Both the session and the branch changed:\n" + conflict_lines(answer.conflicts) + "Session " + id +
-         " was not committed and stays open: `escrow discard " + id +
-         " PATH...` gives up the session's side of a path, then commit again.");
+         " was not committed and stays open: `escrow resolve " + id +
+         " PATH... --mine|--theirs|--merged` settles each, then commit again.");
     return kExitConflict;
   }
   if (answer.result) {
@@ -43,10 +43,11 @@ int report(const api::CommitAnswer& answer, const std::string& id) {
 int commit(const GlobalOptions& options, const CommitArguments& arguments) {
   const std::unique_ptr<SessionSource> source = session_source(options);
   const session::SessionId session = source->resolve(arguments.session);
-  const api::CommitAnswer answer = source->commit(session, arguments.message);
+  const api::CommitAnswer answer = source->commit(
+      session, {.message = arguments.message, .include_ignored = arguments.include_ignored});
   const std::string& id = session.text();
   if (arguments.json) print_line(api::to_json(answer, id));
-  const int status = arguments.json ? exit_status_of(answer) : report(answer, id);
+  const int status = arguments.json ? exit_status_of(answer) : report(options, answer, id);
   source->tidy();
   return status;
 }
@@ -59,12 +60,14 @@ void register_commit(CLI::App& app, const GlobalOptions& options, Action& chosen
   command->add_option("SESSION", arguments->session, "The session, or a unique prefix of its id")->required();
   command->add_option("-m,--message", arguments->message, "The commit message (default: names the session)")
       ->type_name("M");
+  command->add_flag("--include-ignored", arguments->include_ignored, "Commit what git ignores, too");
   command->add_flag("--json", arguments->json, "Print one JSON object");
   command->footer(
       "What was written a millisecond ago is in, fsynced or not; nothing written afterwards is. A mounted session is\n"
       "unmounted. Where others changed the same paths meanwhile the exit status is 122, the paths are listed, and the\n"
       "session stays as it was. A session that requires approval is sealed instead (exit status 123): see\n"
-      "`escrow approve --help`.\n"
+      "`escrow approve --help`. What git would not add (.gitignore, info/exclude) and the base does not have is left\n"
+      "out and counted; --verbose before the command names it.\n"
       "\n"
       "Example:\n"
       "  escrow commit 3f9c -m \"Retrain with more data\"\n");

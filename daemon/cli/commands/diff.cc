@@ -33,7 +33,7 @@ int diff(const GlobalOptions& options, const DiffArguments& arguments) {
   }
   const std::vector<session::Omission> omitted = source->diff(id, format_of(arguments), print);
   if (!omitted.empty()) {
-    std::string lines = omission_lines(omitted);
+    std::string lines = omission_lines(omitted, options.verbose);
     lines.pop_back();
     tell("A commit leaves out:\n" + lines);
   }

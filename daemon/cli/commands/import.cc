@@ -11,6 +11,7 @@
 #include "daemon/client/remote_sessions.h"
 #include "daemon/console/text_output.h"
 #include "daemon/host/config.h"
+#include "daemon/host/local_author.h"
 #include "daemon/host/repository_context.h"
 #include "daemon/host/session_verbs.h"
 #include "daemon/import/directory_import.h"
@@ -28,7 +29,7 @@ struct ImportArguments {
   bool json = false;
 };
 
-int report(const ImportArguments& arguments, const Imported& imported) {
+int report(const GlobalOptions& options, const ImportArguments& arguments, const Imported& imported) {
   const auto& [answer, record, walked] = imported;
   if (arguments.json) {
     print_line(api::JsonObject()
@@ -45,7 +46,7 @@ int report(const ImportArguments& arguments, const Imported& imported) {
                    .text());
     return exit_status_of(answer);
   }
-  if (!walked.omitted.empty()) print("Left out of the commit:\n" + omission_lines(walked.omitted));
+  if (!walked.omitted.empty()) print("Left out of the commit:\n" + omission_lines(walked.omitted, options.verbose));
   if (!answer.conflicts.empty()) {
     tell("Others changed the same paths while the import ran:\n" + conflict_lines(answer.conflicts) +
          "Nothing was committed; what was imported is kept as refs/sessions/" + record.id.text() + ".");
@@ -56,6 +57,12 @@ int report(const ImportArguments& arguments, const Imported& imported) {
     print_line("Read " + what + human_counts(answer.counts) + ": session " + record.id.text() + " " +
                awaiting_words(record.id, *answer.result, answer.expires) + ".");
     return kExitAwaitsApproval;
+  }
+  if (answer.commit && walked.size.files == 0) {
+    const std::string& prefix = record.options.prefix.text();
+    tell("escrow: warning: what was imported holds no file, so all " + std::to_string(answer.counts.deleted) +
+         " files of branch " + record.options.branch + (prefix.empty() ? "" : " below " + session::quote_path(prefix)) +
+         " are deleted by this commit");
   }
   if (answer.commit) {
     print_line("Imported " + what + "as commit " + answer.commit->hex() + " on " + record.options.branch + " (" +
@@ -69,13 +76,15 @@ int report(const ImportArguments& arguments, const Imported& imported) {
 Imported import_here(const GlobalOptions& options, const ImportArguments& arguments) {
   RepositoryContext context(options);
   context.recover();
-  session::SessionOptions opened = session_options(arguments.session, context.repository().references(), "import");
+  session::SessionOptions opened = session_options(arguments.session, context.references(), "import");
+  set_local_author(opened, arguments.session, context.repository().git_directory());
   opened.ephemeral = true;
   const std::unique_ptr<session::Session> session = context.sessions().open(opened, true);
   WalkedDirectory walked;
   const auto read = [&] {
     DirectoryImport import(session->quarantine());
-    walked = ShownWalk(arguments.directory).run(import, context.repository().git_directory());
+    ImportFilter filter(*session, context.repository().references());
+    walked = ShownWalk(arguments.directory).run(import, context.repository().git_directory(), std::move(filter));
     return import.tree();
   };
   const session::CommitOutcome outcome = commit_import(*session, read, arguments.session.message, current_principal());
@@ -96,7 +105,7 @@ int import_directory(const GlobalOptions& options, const ImportArguments& given)
   arguments.session = arguments.given.request();
   arguments.session.message = arguments.message.empty() ? "Import " + session::quote_path(name) : arguments.message;
   const bool is_here = service_host(options).empty();
-  return report(arguments, is_here ? import_here(options, arguments) : import_there(options, arguments));
+  return report(options, arguments, is_here ? import_here(options, arguments) : import_there(options, arguments));
 }
 
 }  // namespace
@@ -111,9 +120,11 @@ void register_import(CLI::App& app, const GlobalOptions& options, Action& chosen
   command->add_flag("--json", arguments->json, "Print one JSON object");
   command->footer(
       "One commit makes the branch (or the directory --path-prefix of it) exactly what DIR holds: files that DIR does\n"
-      "not have are deleted there. Symbolic links and executable bits are kept, .gitignore is not applied; names that\n"
-      "git reserves (.git), sockets, fifos, devices and empty directories are left out and named. A branch that does\n"
-      "not exist is created. Where the branch asks for approval, the import waits for it too (exit status 123).\n"
+      "not have are deleted there. Symbolic links and executable bits are kept. Left out and named are: what the\n"
+      ".gitignore files of DIR and the repository's info/exclude ignore and the branch does not have yet\n"
+      "(--include-ignored imports it), names that git reserves (.git), sockets, fifos, devices and empty directories.\n"
+      "What --exclude matches stays as the branch has it. A branch that does not exist is created. Where the branch\n"
+      "asks for approval, the import waits for it too (exit status 123).\n"
       "With --host DIR is of this machine all the same: it is sent to the service while it is read.\n"
       "\n"
       "Examples:\n"

@@ -17,7 +17,7 @@ namespace {
 
 struct InitArguments {
   std::string branch = "main";
-  bool json = false;
+  bool is_branch_given = false, json = false;
 };
 
 struct Made {
@@ -53,7 +53,8 @@ int init(const GlobalOptions& options, const InitArguments& arguments) {
     print_line("Created the bare repository " + session::quote_path(path) + " on branch " + arguments.branch + ".");
   } else {
     print_line("The git repository " + session::quote_path(path) +
-               " is ready for sessions; its branches are as they were.");
+               " is ready for sessions; its branches are as they were" +
+               (arguments.is_branch_given ? ": --branch is for a repository that is made" : "") + ".");
   }
   return kExitSuccess;
 }
@@ -63,9 +64,10 @@ int init(const GlobalOptions& options, const InitArguments& arguments) {
 void register_init(CLI::App& app, const GlobalOptions& options, Action& chosen) {
   auto arguments = std::make_shared<InitArguments>();
   CLI::App* command = app.add_subcommand("init", "Create a repository, or make an existing git repository ready");
-  command->add_option("--branch", arguments->branch, "The branch of a new repository")
-      ->type_name("B")
-      ->capture_default_str();
+  const CLI::Option* const branch =
+      command->add_option("--branch", arguments->branch, "The branch of a new repository")
+          ->type_name("B")
+          ->capture_default_str();
   command->add_flag("--json", arguments->json, "Print one JSON object");
   command->footer(
       "Creates a bare git repository with Escrow's state in <gitdir>/escrow/. A git repository that is there already\n"
@@ -77,8 +79,10 @@ void register_init(CLI::App& app, const GlobalOptions& options, Action& chosen) 
       "  escrow --repo data.git init\n"
       "  escrow --repo ~/src/project init      # adopt; sessions commit to branches that are not checked out\n"
       "  escrow --host unix:///run/escrowd/escrowd.sock --repo data init\n");
-  command->callback(
-      [&options, &chosen, arguments] { chosen = [&options, arguments] { return init(options, *arguments); }; });
+  command->callback([&options, &chosen, arguments, branch] {
+    arguments->is_branch_given = branch->count() > 0;
+    chosen = [&options, arguments] { return init(options, *arguments); };
+  });
 }
 
 }  // namespace escrow::daemon

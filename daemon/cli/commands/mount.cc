@@ -6,6 +6,7 @@
 #include "api/json_document.h"
 #include "daemon/cli/background.h"
 #include "daemon/cli/commands/commands.h"
+#include "daemon/cli/commands/mounting.h"
 #include "daemon/cli/request_arguments.h"
 #include "daemon/client/remote_opening.h"
 #include "daemon/client/remote_sessions.h"
@@ -14,6 +15,7 @@
 #include "daemon/console/text_output.h"
 #include "daemon/host/config.h"
 #include "daemon/host/denial_trace.h"
+#include "daemon/host/local_author.h"
 #include "daemon/host/io_choice.h"
 #include "daemon/host/mount_options.h"
 #include "daemon/host/mount_service.h"
@@ -37,6 +39,8 @@ struct Arguments {
   RequestArguments given;
   MountArguments mount;
   std::vector<std::string> option_lists;
+  MountEntryTexts mounts;
+  std::vector<MountEntrySpec> entries;  // the same, with absolute paths
   bool foreground = false, git = false;
   bool json = false;
 };
@@ -44,8 +48,8 @@ struct Arguments {
 std::unique_ptr<session::Session> open_or_attach(RepositoryContext& context, const MountArguments& arguments,
                                                  bool git) {
   if (arguments.session.empty()) {
-    const session::SessionOptions options =
-        session_options(arguments.opened, context.repository().references(), "manual");
+    session::SessionOptions options = session_options(arguments.opened, context.references(), "manual");
+    set_local_author(options, arguments.opened, context.repository().git_directory());
     if (git) check_git_inside(options);
     return context.sessions().open(options, arguments.opened.branch.empty());
   }
@@ -92,6 +96,7 @@ int host_session(const GlobalOptions& options, const Arguments& arguments, const
     hosted.mount.root_mask = closed_to_others(hosted.mount.mountpoint, context.repository().git_directory());
   }
   hosted.mount.extra_options = arguments.mount.kernel_options;
+  hosted.entries = open_mount_entries(arguments.entries, context.repository().git_directory());
   std::unique_ptr<session::Session> session = open_or_attach(context, arguments.mount, arguments.git);
   hosted.mount.read_only = session->record().options.read_only;
   const session::SessionId id = session->id();
@@ -101,7 +106,7 @@ int host_session(const GlobalOptions& options, const Arguments& arguments, const
     if (arguments.git)
       add_git_directory(*session, context.repository(), objects_directory(context.repository()));
     IoChoice io = choose_io(arguments.mount.opened, !session->record().options.policies.empty(),
-                            session->record().options.limits);
+                            session->record().options.limits, arguments.entries);
     hosted.mount.io = io.mode;
     hosted.io_reason = std::move(io.reason);
     host = std::make_unique<SessionHost>(std::move(session), hosted, context.repository(), context.log());
@@ -129,7 +134,7 @@ int host_session(const GlobalOptions& options, const Arguments& arguments, const
 void check_arguments(const Arguments& arguments) {
   const SessionRequest& opened = arguments.mount.opened;
   const bool has_policy = !opened.policies.documents.empty();
-  choose_io(opened, has_policy);
+  choose_io(opened, has_policy, {}, arguments.entries);
   if (!arguments.mount.session.empty() && has_policy) {
     throw Error(Errc::bad_request, "--policy cannot be given with --session: a session keeps the policies it was "
                                    "opened with, and they hold here, too");
@@ -148,6 +153,7 @@ void check_arguments(const Arguments& arguments) {
 std::vector<std::string> of_this_machine(const Arguments& arguments) {
   std::vector<std::string> given;
   if (!arguments.mount.opened.issuer.empty()) given.emplace_back("--issuer");
+  if (!arguments.mounts.empty()) given.emplace_back("--mount or --inject");
   if (!arguments.mount.trace.empty()) given.emplace_back("--trace");
   if (arguments.foreground) given.emplace_back("--foreground");
   if (arguments.git) given.emplace_back("--git");
@@ -182,6 +188,7 @@ int mount(const GlobalOptions& given, Arguments arguments) {
   arguments.mount.opened = arguments.given.request();
   for (const std::string& list : arguments.option_lists) apply_mount_options(list, arguments.mount);
   if (!service_host(given).empty()) return mount_there(given, arguments);
+  arguments.entries = parse_mount_entries(arguments.mounts);
   check_arguments(arguments);
   // The background process changes its directory: every path is made absolute first.
   GlobalOptions options = given;
@@ -199,6 +206,18 @@ int mount(const GlobalOptions& given, Arguments arguments) {
 
 }  // namespace
 
+void check_place_to_mount(const GlobalOptions& options, const std::string& mountpoint) {
+  check_mountpoint(mountpoint, RepositoryContext(options).repository().git_directory());
+}
+
+void mount_in_background(const GlobalOptions& options, const session::SessionId& id, const std::string& mountpoint) {
+  Arguments arguments;
+  arguments.mount.opened = arguments.given.request();
+  arguments.mount.session = id.text();
+  arguments.mount.mountpoint = mountpoint;
+  run_in_background([&](const Announce& announce) { return host_session(options, arguments, announce); });
+}
+
 void register_mount(CLI::App& app, const GlobalOptions& options, Action& chosen) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("mount", "Mount a session and stay in the background; prints its id");
@@ -206,6 +225,7 @@ void register_mount(CLI::App& app, const GlobalOptions& options, Action& chosen)
   command->add_option("--session", arguments->mount.session, "Mount this detached session instead of a new one")
       ->type_name("ID");
   arguments->given.add_to(*command, {RequestPart::commit, RequestPart::asker, RequestPart::view, RequestPart::mount});
+  add_mount_entries_options(*command, arguments->mounts);
   add_trace_option(*command, arguments->mount.trace);
   command->add_flag("--allow-other", arguments->mount.allow_other,
                     "Other users may use the mount (root's: also without,\n"

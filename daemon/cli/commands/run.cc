@@ -14,6 +14,7 @@
 #include "daemon/client/remote_sessions.h"
 #include "daemon/host/config.h"
 #include "daemon/host/denial_trace.h"
+#include "daemon/host/local_author.h"
 #include "daemon/host/run_result.h"
 #include "daemon/host/session_run.h"
 #include "daemon/process/confinement.h"
@@ -51,6 +52,7 @@ struct RunArguments {
   SessionRequest session;  // of what is given, when the command runs
   std::string trace, mountpoint, timeout, grace, result, message;
   std::vector<std::string> environment;
+  MountEntryTexts mounts;
   bool keep_on_failure = false, git = false;
   std::uint64_t retries = 0;
   std::string retry_backoff;
@@ -107,11 +109,14 @@ SessionRun::Settings Run::settings() const {
   const SessionRequest& session = arguments_.session;
   SessionRun::Settings settings;
   settings.repository = options_;
-  settings.session_options = [&session](const session::ReferenceStore& references) {
-    return session_options(session, references, "sandbox");
+  settings.session_options = [this, &session](const session::ReferenceStore& references) {
+    session::SessionOptions options = session_options(session, references, "sandbox");
+    set_local_author(options, session, repository_path(options_));
+    return options;
   };
   settings.create_branch = session.branch.empty();
   settings.view = session;
+  settings.mounts = parse_mount_entries(arguments_.mounts);
   settings.trace = arguments_.trace;
   settings.mountpoint = arguments_.mountpoint;
   settings.command = arguments_.command;
@@ -189,7 +194,10 @@ int Run::execute_there() {
 }
 
 int Run::report(api::RunResult& result) const {
-  if (const std::string omitted = omissions_sentence(result.omitted); !omitted.empty()) say(omitted);
+  if (const std::string omitted = omissions_sentence(result.omitted, options_.verbose); !omitted.empty()) {
+    say(omitted);
+  }
+  if (const std::string outside = outside_sentence(result.mounts); !outside.empty()) say(outside);
   if (!arguments_.result.empty()) {
     try {
       write_result(arguments_.result, result);
@@ -259,6 +267,7 @@ void register_run(CLI::App& app, const GlobalOptions& options, Action& chosen) {
   CLI::Option* image = command->get_option("--image");
   image->description("Run the command in a container of this image; recorded by its digest")
       ->check([](const std::string& name) { return name.empty() ? "it is empty; name the image" : ""; });
+  add_mount_entries_options(*command, arguments->mounts);
   add_trace_option(*command, arguments->trace);
   command
       ->add_option("--mountpoint", arguments->mountpoint,
@@ -321,8 +330,8 @@ void register_run(CLI::App& app, const GlobalOptions& options, Action& chosen) {
   command->callback([&options, &chosen, command, arguments] {
     arguments->command = words_as_given(options.arguments, arguments->command);
     arguments->of_this_machine =
-        given_options(*command, {"--issuer", "--git", "--retry", "--retry-backoff", "--image", "--runtime", "--pull",
-                                 "--runtime-arg"});
+        given_options(*command, {"--issuer", "--mount", "--inject", "--git", "--retry", "--retry-backoff", "--image",
+                                 "--runtime", "--pull", "--runtime-arg"});
     chosen = [&options, arguments] { return Run(options, *arguments).execute(); };
   });
 }

@@ -27,10 +27,10 @@ HttpReply import(const ServiceParts& parts, Call& call) {
   const std::uint64_t most_bytes = parts.config->max_content_bytes;
   std::optional<CallerFiles> files;  // opened before there is a session
   if (!importing.source.empty()) files.emplace(parts.source_roots, caller, importing.source, "source");
-  const auto read = [&](session::Quarantine& own, const std::string& repository) {
+  const auto read = [&](session::Quarantine& own, const std::string& repository, ImportFilter filter) {
     InterruptibleQuarantine quarantine(own, parts.stopping);
-    return files ? files->read(quarantine, repository, most_bytes)
-                 : import_archive(quarantine, *call.request.content, most_bytes);
+    return files ? files->read(quarantine, repository, most_bytes, std::move(filter))
+                 : import_archive(quarantine, *call.request.content, most_bytes, std::move(filter));
   };
   const api::SessionResource made = parts.sessions.import(caller, importing.opening, read);
   return HttpResponse{.status = 201, .content_type = "application/json", .body = api::to_json(made),

@@ -320,11 +320,12 @@ ServiceSessions::Mounting read_mounting(const api::HttpRequest& request) {
   return mounting;
 }
 
-std::string read_message(const api::HttpRequest& request) {
+api::CommitRequest read_commit_request(const api::HttpRequest& request) {
   RequestFields fields = fields_of(request);
-  std::string message = short_text(fields, "message", kMaxMessage);
+  api::CommitRequest wanted{.message = short_text(fields, "message", kMaxMessage),
+                            .include_ignored = fields.flag("include_ignored").value_or(false)};
   fields.refuse_others();
-  return message;
+  return wanted;
 }
 
 bool read_keep_result(const api::HttpRequest& request) {

@@ -47,7 +47,7 @@ ServiceSessions::AuditWanted read_audit_wanted(api::Query& query);
 // "committed,rolled_back". Throws Problem naming the one that is none.
 std::set<session::State> read_states(const std::string& text);
 
-std::string read_message(const api::HttpRequest& request);
+api::CommitRequest read_commit_request(const api::HttpRequest& request);
 bool read_keep_result(const api::HttpRequest& request);
 // 0: as long as before.
 std::uint64_t read_lease(const api::HttpRequest& request);

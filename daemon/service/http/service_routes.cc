@@ -326,8 +326,8 @@ HttpReply finish_session(const ServiceParts& parts, Call& call) {
 
 HttpReply commit_session(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
-  const std::string message = read_message(call.request);
-  return ok(api::to_json(parts.sessions.commit(caller(parts, call), call.parameters[0], message)));
+  const api::CommitRequest wanted = read_commit_request(call.request);
+  return ok(api::to_json(parts.sessions.commit(caller(parts, call), call.parameters[0], wanted)));
 }
 
 HttpReply roll_back_session(const ServiceParts& parts, Call& call) {

@@ -149,13 +149,14 @@ FileDescriptor CallerFiles::open_as_caller(int directory, const std::string& nam
 }
 
 session::BuiltTree CallerFiles::read(session::Quarantine& quarantine, const std::string& skipped,
-                                     std::uint64_t most_bytes) {
+                                     std::uint64_t most_bytes, ImportFilter filter) {
   BoundedImport import(quarantine, most_bytes);
   const auto open = [this](int directory, const std::string& name, int flags) {
     return open_as_caller(directory, name, flags);
   };
   DirectoryWalk walk(import, skipped, {}, open,
-                     {.entries = kMaxEntries, .omitted_bytes = OmittedNames::kAnswer_bytes, .path_bytes = PATH_MAX});
+                     {.entries = kMaxEntries, .omitted_bytes = OmittedNames::kAnswer_bytes, .path_bytes = PATH_MAX},
+                     std::move(filter));
   session::BuiltTree built;
   built.omitted = walk.run(std::move(directory_)).omitted;
   built.tree = import.tree();

@@ -35,7 +35,8 @@ class CallerFiles {
 
   // The directory as a git tree, `skipped` (the repository itself) left out. At most `most_bytes` of contents, and 4
   // million entries. Once.
-  session::BuiltTree read(session::Quarantine& quarantine, const std::string& skipped, std::uint64_t most_bytes);
+  session::BuiltTree read(session::Quarantine& quarantine, const std::string& skipped, std::uint64_t most_bytes,
+                          ImportFilter filter);
 
  private:
   FileDescriptor open_as_caller(int directory, const std::string& name, int flags) const;

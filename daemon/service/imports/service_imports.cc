@@ -4,6 +4,7 @@
 
 #include "api/problem.h"
 #include "daemon/import/directory_import.h"
+#include "daemon/import/import_filter.h"
 #include "daemon/service/commit_timer.h"
 #include "daemon/service/sessions/service_sessions.h"
 
@@ -45,7 +46,8 @@ api::SessionResource ServiceSessions::import(const Caller& caller, const OpenReq
   try {
     const std::unique_ptr<session::Session> session = sessions.open(options, true, id);
     const auto read_now = [&] {
-      built = read(session->quarantine(), repository.context->repository().git_directory());
+      storage::Repository& where = repository.context->repository();
+      built = read(session->quarantine(), where.git_directory(), ImportFilter(*session, where.references()));
       return built.tree;
     };
     outcome = commit_import(*session, read_now, opening.session.message, caller.principal);

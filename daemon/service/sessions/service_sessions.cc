@@ -383,7 +383,8 @@ SessionResource ServiceSessions::finish(const Caller& caller, const std::string&
   return made;
 }
 
-SessionResource ServiceSessions::commit(const Caller& caller, const std::string& id, const std::string& given) {
+SessionResource ServiceSessions::commit(const Caller& caller, const std::string& id,
+                                        const api::CommitRequest& given) {
   const Found found = may_end(caller, id);
   const SessionTryLock turn(*this, found);
   const SessionRecord record = concluded(found);
@@ -394,16 +395,17 @@ SessionResource ServiceSessions::commit(const Caller& caller, const std::string&
     return resource(found);
   }
   check_commit(caller, found);
-  std::string message = given;
+  api::CommitRequest wanted = given;
   const auto facts = store_.session(found.record.id);
-  if (message.empty() && facts) message = facts->message;
-  return commit_now(found, caller, message);
+  if (wanted.message.empty() && facts) wanted.message = facts->message;
+  return commit_now(found, caller, wanted);
 }
 
-SessionResource ServiceSessions::commit_now(const Found& found, const Caller& caller, const std::string& message) {
+SessionResource ServiceSessions::commit_now(const Found& found, const Caller& caller,
+                                            const api::CommitRequest& wanted) {
   const std::string& id = found.record.id.text();
   CommitTimer timer(metrics_);
-  api::CommitAnswer answer = SessionAccess(*found.repository.context, id, caller.principal).commit(message);
+  api::CommitAnswer answer = SessionAccess(*found.repository.context, id, caller.principal).commit(wanted);
   timer.end(answer.conflicts.empty() ? name_of(answer.state) : "conflict");
   if (!answer.conflicts.empty()) {
     throw Problem("session " + id + " was not committed: others changed " + std::to_string(answer.conflicts.size()) +

@@ -19,6 +19,7 @@
 #include "api/resources.h"
 #include "daemon/host/repository_upkeep.h"
 #include "daemon/host/session_request.h"
+#include "daemon/import/import_filter.h"
 #include "daemon/service/caller.h"
 #include "daemon/service/service_repositories.h"
 #include "daemon/service/service_time.h"
@@ -118,8 +119,8 @@ class ServiceSessions {
 
   // Puts what is to be imported into the quarantine: of a directory of the machine not the repository, should it be
   // inside.
-  using ReadTree =
-      std::function<session::BuiltTree(session::Quarantine& quarantine, const std::string& repository_directory)>;
+  using ReadTree = std::function<session::BuiltTree(
+      session::Quarantine& quarantine, const std::string& repository_directory, ImportFilter filter)>;
   // One commit that makes the branch (or the opening's prefix of it) what is read (service_imports.cc). A branch that
   // does not exist is created. Throws Problem{conflict} with the paths and the session, whose result is kept. When
   // reading throws there is no session. With a request key that a committed import had: that one.
@@ -138,7 +139,7 @@ class ServiceSessions {
   };
   api::SessionResource finish(const Caller& caller, const std::string& id, const FinishRequest& ending);
   // Throws Problem{conflict} with the paths; the session stays open.
-  api::SessionResource commit(const Caller& caller, const std::string& id, const std::string& message);
+  api::SessionResource commit(const Caller& caller, const std::string& id, const api::CommitRequest& wanted);
   api::SessionResource rollback(const Caller& caller, const std::string& id, bool keep_result);
 
   // By a reviewer, of a session that awaits approval; `approval.review.reviewer` is filled in. Throws
@@ -223,7 +224,7 @@ class ServiceSessions {
   std::optional<bool> has_record(const storage::ServiceStore::SessionFacts& facts);
   api::SessionResource open_new(const Caller& caller, const ServiceRepositories::Entry& repository,
                                 const OpenRequest& opening);
-  api::SessionResource commit_now(const Found& found, const Caller& caller, const std::string& message);
+  api::SessionResource commit_now(const Found& found, const Caller& caller, const api::CommitRequest& wanted);
   void end(const Found& found, const Caller& caller, const FinishRequest& ending, std::string& warning);
   // In the session's history: who changes it does that first.
   void remark(const Found& found, const Caller& caller, const std::string& what);

@@ -107,8 +107,8 @@ TEST(RunResult, AResultThatWaitsIsNamedWithWhatCanBeDoneAboutIt) {
   EXPECT_EQ(summary(result, end_of(EndCause::exited)),
             "session 0123456789abcdef (2 added, 3 deleted) awaits approval of its result "
             "1234567890123456789012345678901234567890, until 2023-11-14 22:13:20 +0000: `escrow diff "
-            "0123456789abcdef` shows it, `escrow approve 0123456789abcdef` commits it, `escrow reject "
-            "0123456789abcdef` rolls it back");
+            "0123456789abcdef` shows it, `escrow approve 0123456789abcdef --result 123456789012` commits "
+            "it, `escrow reject 0123456789abcdef` rolls it back");
 }
 
 TEST(RunResult, AConflictNamesItsPathsAndWhereTheResultIs) {
@@ -119,7 +119,8 @@ TEST(RunResult, AConflictNamesItsPathsAndWhereTheResultIs) {
   }
   EXPECT_EQ(summary(result, end_of(EndCause::exited)),
             "session 0123456789abcdef was not committed: 7 paths conflict with what others committed to main "
-            "meanwhile: f0, f1, f2, f3, f4 and 2 more; its result is kept as refs/sessions/0123456789abcdef");
+            "meanwhile: f0, f1, f2, f3, f4 and 2 more; its result is kept as refs/sessions/0123456789abcdef; "
+            "`escrow resume 0123456789abcdef` opens a session with it on the new head");
 }
 
 TEST(RunResult, AFailedCommitSaysHowToTryAgain) {
@@ -133,10 +134,11 @@ TEST(RunResult, AFailedCommitSaysHowToTryAgain) {
 }
 
 TEST(RunResult, WhatIsLeftOutIsNamedByKind) {
-  EXPECT_EQ(omissions_sentence({}), "");
+  EXPECT_EQ(omissions_sentence({}, false), "");
   EXPECT_EQ(omissions_sentence({{"a.sock", session::OmissionKind::socket},
                                 {"b\n", session::OmissionKind::socket},
-                                {"e", session::OmissionKind::empty_directory}}),
+                                {"e", session::OmissionKind::empty_directory}},
+                               false),
             "left out of the commit: 2 socket (a.sock, \"b\\n\"); 1 empty directory (e)");
 }
 

@@ -1,0 +1,66 @@
+#include "daemon/host/checked_out_references.h"
+
+#include <utility>
+
+#include "session/error.h"
+
+namespace escrow::daemon {
+
+using session::ObjectId;
+using session::SessionId;
+
+CheckedOutReferences::CheckedOutReferences(session::ReferenceStore& inner, const Checkouts& checkouts,
+                                           std::optional<std::string> work_tree)
+    : inner_(inner), checkouts_(checkouts), work_tree_(std::move(work_tree)) {}
+
+std::string CheckedOutReferences::default_branch() const {
+  return work_tree_ ? checkouts_.branch_of(*work_tree_) : inner_.default_branch();
+}
+
+void CheckedOutReferences::check_target(const std::string& branch) const {
+  try {
+    inner_.check_target(branch);
+  } catch (const session::Error& error) {
+    if (error.code() != session::Errc::wrong_state) throw;
+  }
+}
+
+bool CheckedOutReferences::move_through(const std::string& branch, const std::optional<ObjectId>& expected,
+                                        const std::vector<Move>& moves) {
+  const std::unique_ptr<Checkouts::Move> move = checkouts_.prepare(branch, expected, moves.back().to);
+  const bool has_moved = inner_.move_through(branch, expected, moves);
+  if (move && has_moved) move->follow();
+  if (move && !has_moved) move->has_not_moved();
+  return has_moved;
+}
+
+std::optional<ObjectId> CheckedOutReferences::head(const std::string& branch) const { return inner_.head(branch); }
+session::BranchRule CheckedOutReferences::rule_of(const std::string& branch) const { return inner_.rule_of(branch); }
+std::unique_ptr<session::ReferenceStore::Turn> CheckedOutReferences::take_turn(const std::string& branch) {
+  return inner_.take_turn(branch);
+}
+void CheckedOutReferences::make_durable(const std::string& branch) { inner_.make_durable(branch); }
+bool CheckedOutReferences::reflog_has(const std::string& branch, const ObjectId& commit) const {
+  return inner_.reflog_has(branch, commit);
+}
+void CheckedOutReferences::pin_fresh(const SessionId& session, const std::string& branch, const ObjectId& commit) {
+  inner_.pin_fresh(session, branch, commit);
+}
+void CheckedOutReferences::pin_base(const SessionId& session, const ObjectId& commit) {
+  inner_.pin_base(session, commit);
+}
+bool CheckedOutReferences::is_pinned(const SessionId& session, const ObjectId& commit) const {
+  return inner_.is_pinned(session, commit);
+}
+void CheckedOutReferences::unpin_base(const SessionId& session) { inner_.unpin_base(session); }
+void CheckedOutReferences::unpin_older(const SessionId& session, const ObjectId& base) {
+  inner_.unpin_older(session, base);
+}
+void CheckedOutReferences::keep_result(const SessionId& session, const ObjectId& commit) {
+  inner_.keep_result(session, commit);
+}
+std::optional<ObjectId> CheckedOutReferences::result(const SessionId& session) const { return inner_.result(session); }
+void CheckedOutReferences::drop_result(const SessionId& session) { inner_.drop_result(session); }
+void CheckedOutReferences::sweep_locks() { inner_.sweep_locks(); }
+
+}  // namespace escrow::daemon

@@ -1,0 +1,231 @@
+#include "daemon/host/checkouts.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include "daemon/process/program_output.h"
+#include "session/error.h"
+#include "session/repo_path.h"
+#include "storage/durable_file.h"
+#include "storage/lock_file.h"
+
+namespace escrow::daemon {
+
+using session::Errc;
+using session::Error;
+
+namespace {
+
+constexpr const char* kEmptyTree = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
+constexpr std::size_t kNamedInTheWay = 5;
+constexpr unsigned kRecordMode = 0644;
+
+std::vector<std::string> parts_of(const std::string& text) {
+  std::vector<std::string> parts;
+  for (std::size_t start = 0; start < text.size();) {
+    const std::size_t end = std::min(text.find('\0', start), text.size());
+    parts.push_back(text.substr(start, end - start));
+    start = end + 1;
+  }
+  return parts;
+}
+
+// Those of `own` that are one of `changed`, or a directory above or a file below one.
+std::vector<std::string> in_the_way_of(const std::set<std::string>& changed, const std::vector<std::string>& own) {
+  std::vector<std::string> found;
+  for (const std::string& path : own) {
+    bool is_one = changed.contains(path);
+    for (std::size_t slash = path.rfind('/'); !is_one && slash != path.npos && slash > 0;
+         slash = path.rfind('/', slash - 1))
+      is_one = changed.contains(path.substr(0, slash));
+    const auto below = changed.lower_bound(path + '/');
+    if (is_one || (below != changed.end() && below->starts_with(path + '/'))) found.push_back(path);
+  }
+  return found;
+}
+
+std::string first_of(const std::vector<std::string>& paths) {
+  std::string named;
+  for (std::size_t at = 0; at < std::min(paths.size(), kNamedInTheWay); ++at)
+    named += (at == 0 ? "" : ", ") + session::quote_path(paths[at]);
+  if (paths.size() > kNamedInTheWay) named += " and " + std::to_string(paths.size() - kNamedInTheWay) + " more";
+  return named;
+}
+
+}  // namespace
+
+Checkouts::Checkouts(std::string git_directory, session::Log& log)
+    : git_directory_(std::move(git_directory)), log_(log) {}
+
+std::string Checkouts::record_path() const { return git_directory_ + "/escrow/checkouts.behind"; }
+std::string Checkouts::lock_path() const { return git_directory_ + "/escrow/checkouts.lock"; }
+
+// Whatever repository the caller's variables are about. That the repository is trusted was decided when it was opened.
+Checkouts::Answer Checkouts::git(const std::string& work_tree, const std::vector<std::string>& arguments) const {
+  std::vector<std::string> command = {"env"};
+  for (const char* variable :
+       {"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_COMMON_DIR", "GIT_CONFIG", "GIT_DIR", "GIT_INDEX_FILE",
+        "GIT_NAMESPACE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_QUARANTINE_PATH", "GIT_WORK_TREE"})
+    command.insert(command.end(), {"-u", variable});
+  command.insert(command.end(), {"LC_ALL=C", "git", "-c", "safe.directory=*", "-C", work_tree});
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  ProgramOutput output = run_program(command);
+  return {output.status, std::move(output.out), output.complaint()};
+}
+
+std::optional<std::string> Checkouts::work_tree_around(const std::string& directory) const {
+  Answer answer = git(directory, {"rev-parse", "--path-format=absolute", "--show-toplevel", "--git-common-dir"});
+  const std::size_t line = answer.out.find('\n');
+  if (answer.status != 0 || line == std::string::npos) return std::nullopt;
+  std::string common = answer.out.substr(line + 1);
+  if (common.ends_with('\n')) common.pop_back();
+  std::error_code failed;
+  if (!std::filesystem::equivalent(common, git_directory_, failed)) return std::nullopt;
+  return answer.out.substr(0, line);
+}
+
+std::string Checkouts::branch_of(const std::string& work_tree) const {
+  Answer answer = git(work_tree, {"symbolic-ref", "--quiet", "--short", "HEAD"});
+  if (answer.out.ends_with('\n')) answer.out.pop_back();
+  if (answer.status != 0 || answer.out.empty())
+    throw Error(Errc::wrong_state, "the work tree " + work_tree +
+                                       " is on no branch (its HEAD is detached); check out a branch there, or give one "
+                                       "with --branch");
+  return answer.out;
+}
+
+std::vector<std::string> Checkouts::uncommitted(const std::string& work_tree, Untracked untracked) const {
+  const char* which = untracked == Untracked::counted ? "--untracked-files=normal" : "--untracked-files=no";
+  const Answer answer = git(work_tree, {"--no-optional-locks", "status", "--porcelain", "-z", which, "--no-renames",
+                                        "--ignore-submodules"});
+  std::vector<std::string> paths;
+  constexpr std::size_t kLetters = 3;  // "XY "
+  for (const std::string& line : parts_of(answer.out))
+    if (line.size() > kLetters) paths.push_back(line.substr(kLetters));
+  return paths;
+}
+
+std::vector<std::string> Checkouts::on_branch(const std::string& branch) const {
+  std::error_code failed;
+  const Answer answer = git(git_directory_, {"worktree", "list", "--porcelain", "-z"});
+  if (answer.status != 0)
+    throw Error(Errc::unavailable, "cannot find out which work trees have '" + branch + "' checked out: " +
+                                       answer.complaint);
+  std::vector<std::string> found;
+  std::string at;
+  for (const std::string& line : parts_of(answer.out)) {
+    if (line.starts_with("worktree ")) at = line.substr(9);
+    // One whose directory is gone is git's to prune.
+    if (line == "branch refs/heads/" + branch && std::filesystem::exists(at + "/.git", failed)) found.push_back(at);
+  }
+  return found;
+}
+
+// git itself would bring back a file that was removed here, and does not name all that is in its way. Of what it does
+// not know it looks only at what the commit would replace: the session may be mounted in the work tree.
+void Checkouts::check(const std::string& work_tree, const std::string& from, const std::string& to) const {
+  git(work_tree, {"update-index", "-q", "--ignore-submodules", "--refresh"});
+  const std::vector<std::string> changed =
+      parts_of(git(work_tree, {"diff-tree", "-r", "-z", "--name-only", "--no-renames", from, to}).out);
+  const std::vector<std::string> own =
+      in_the_way_of(std::set<std::string>(changed.begin(), changed.end()), uncommitted(work_tree, Untracked::left_out));
+  std::string named = first_of(own);
+  if (own.empty()) {
+    const Answer tried = git(work_tree, {"read-tree", "-m", "-u", "--dry-run", from, to});
+    if (tried.status == 0) return;
+    named = tried.complaint;
+  }
+  throw Error(Errc::wrong_state, "the branch is checked out in " + work_tree +
+                                     ", and what is not committed there is in the way: " + named +
+                                     "; commit, stash or remove it there, then commit the session again");
+}
+
+std::unique_ptr<Checkouts::Move> Checkouts::prepare(const std::string& branch,
+                                                    const std::optional<session::ObjectId>& from,
+                                                    const session::ObjectId& to) const {
+  if (on_branch(branch).empty()) return nullptr;
+  storage::UniqueFd turn = storage::lock_file(lock_path(), storage::LockKind::exclusive);
+  for (const std::string& sentence : mend_now()) log_.write(session::LogLevel::warning, sentence);
+  const std::string before = from ? from->hex() : kEmptyTree;
+  std::vector<std::string> work_trees = on_branch(branch);
+  std::string record = branch + '\0' + before + '\0';
+  for (const std::string& one : work_trees) {
+    check(one, before, to.hex());
+    record += one + '\0';
+  }
+  if (work_trees.empty()) return nullptr;
+  storage::write_file_durably(record_path(), record, kRecordMode);
+  return std::make_unique<Move>(*this, std::move(turn), std::move(work_trees), before, to.hex());
+}
+
+Checkouts::Move::Move(const Checkouts& checkouts, storage::UniqueFd turn, std::vector<std::string> work_trees,
+                      std::string from, std::string to)
+    : checkouts_(checkouts),
+      turn_(std::move(turn)),
+      work_trees_(std::move(work_trees)),
+      from_(std::move(from)),
+      to_(std::move(to)) {}
+
+Checkouts::Move::~Move() {
+  if (!is_behind_) ::unlink(checkouts_.record_path().c_str());
+}
+
+void Checkouts::Move::follow() noexcept {
+  try {
+    bool has_followed = true;
+    for (const std::string& one : work_trees_) {
+      const Answer answer = checkouts_.git(one, {"read-tree", "-m", "-u", from_, to_});
+      if (answer.status == 0) continue;
+      has_followed = false;
+      checkouts_.log_.write(session::LogLevel::warning,
+                            "the branch has moved, but the work tree " + one + " could not follow (the next command "
+                            "tries again): " + answer.complaint);
+    }
+    is_behind_ = !has_followed;
+  } catch (const std::exception& failure) {
+    checkouts_.log_.write(session::LogLevel::warning,
+                          std::string("the branch has moved, but its work trees could not follow (the next command "
+                                      "tries again): ") + failure.what());
+  }
+}
+
+std::vector<std::string> Checkouts::mend() const {
+  if (::access(record_path().c_str(), F_OK) != 0) return {};
+  const storage::UniqueFd turn = storage::try_lock_file(lock_path());
+  if (!turn) return {};  // it is being made now
+  return mend_now();
+}
+
+// What was begun: a branch, where it was, and the work trees that were on it.
+std::vector<std::string> Checkouts::mend_now() const {
+  const std::optional<std::string> record = storage::read_if_there(record_path());
+  if (!record) return {};
+  const std::vector<std::string> parts = parts_of(*record);
+  std::vector<std::string> said;
+  bool is_done = true;
+  for (std::size_t at = 2; at < parts.size(); ++at) {
+    const std::string& work_tree = parts[at];
+    Answer head = git(work_tree, {"rev-parse", "--verify", "--quiet", "HEAD"});
+    const Answer on = git(work_tree, {"symbolic-ref", "--quiet", "HEAD"});
+    if (head.out.ends_with('\n')) head.out.pop_back();
+    // It never moved; or somebody has taken the work tree elsewhere, knowingly.
+    if (head.status != 0 || head.out == parts[1] || on.out != "refs/heads/" + parts[0] + "\n") continue;
+    git(work_tree, {"update-index", "-q", "--ignore-submodules", "--refresh"});
+    const Answer followed = git(work_tree, {"read-tree", "-m", "-u", parts[1], head.out});
+    is_done = is_done && followed.status == 0;
+    said.push_back(followed.status == 0
+                       ? "the work tree " + work_tree + " was behind its branch '" + parts[0] +
+                             "', as a command was killed, and follows it again"
+                       : "the work tree " + work_tree + " is behind its branch '" + parts[0] +
+                             "', as a command was killed, and cannot follow: " + followed.complaint +
+                             "; commit or stash what is changed there, or `git reset --hard` to give it up");
+  }
+  if (is_done) ::unlink(record_path().c_str());
+  return said;
+}
+
+}  // namespace escrow::daemon

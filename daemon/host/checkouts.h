@@ -1,0 +1,78 @@
+// The work trees of a repository that is not bare: a branch that one of them has checked out takes its index and files
+// along when a commit moves it, as git's receive.denyCurrentBranch=updateInstead does.
+//
+// All of it is done by git itself, as the user of this process. What a work tree has of its own and is not committed
+// stays; where it is in the way of the commit nothing moves. Between processes the moves take turns (a lock of
+// <gitdir>/escrow/), and a move that a dead process has begun is finished by the next.
+// Thread-safe. Throws Error{unavailable} where git cannot be run, and says what git says.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "session/ids.h"
+#include "session/log.h"
+#include "storage/unique_fd.h"
+
+namespace escrow::daemon {
+
+class Checkouts {
+ public:
+  // `log` must outlive this.
+  Checkouts(std::string git_directory, session::Log& log);
+
+  // The root of the work tree around `directory`; nullopt: there is none, or it is of another repository.
+  std::optional<std::string> work_tree_around(const std::string& directory) const;
+  // The branch that a work tree is on. Throws Error{wrong_state} when it is on none.
+  std::string branch_of(const std::string& work_tree) const;
+  // Files that differ from HEAD, and, where they are counted, files and directories that git neither knows nor ignores.
+  enum class Untracked { counted, left_out };
+  std::vector<std::string> uncommitted(const std::string& work_tree, Untracked untracked) const;
+  // Those that are on the branch.
+  std::vector<std::string> on_branch(const std::string& branch) const;
+
+  // A move of the branch that its work trees are to follow. Until it goes nobody else makes one.
+  class Move {
+   public:
+    Move(const Checkouts& checkouts, storage::UniqueFd turn, std::vector<std::string> work_trees, std::string from,
+         std::string to);
+    // Unless one of the next has been called, the branch may have moved: the next command looks, and follows.
+    ~Move();
+    void has_not_moved() noexcept { is_behind_ = false; }
+    // The branch has moved. What cannot follow now is logged, and is tried again by the next command.
+    void follow() noexcept;
+    Move(const Move&) = delete;
+    Move& operator=(const Move&) = delete;
+
+   private:
+    const Checkouts& checkouts_;
+    const storage::UniqueFd turn_;
+    const std::vector<std::string> work_trees_;
+    const std::string from_, to_;
+    bool is_behind_ = true;
+  };
+  // Before the branch moves from `from` (nullopt: it is not there yet) to a commit of the repository. nullptr: no work
+  // tree is on it. Throws Error{wrong_state} naming what is in the way there. On disk when it returns.
+  std::unique_ptr<Move> prepare(const std::string& branch, const std::optional<session::ObjectId>& from,
+                                const session::ObjectId& to) const;
+  // Finishes what a dead process has begun. Returns what was done, or could not be, a sentence each.
+  std::vector<std::string> mend() const;
+
+ private:
+  struct Answer {
+    int status = 0;
+    std::string out, complaint;
+  };
+  Answer git(const std::string& work_tree, const std::vector<std::string>& arguments) const;
+  std::string record_path() const;
+  std::string lock_path() const;
+  std::vector<std::string> mend_now() const;
+  void check(const std::string& work_tree, const std::string& from, const std::string& to) const;
+
+  const std::string git_directory_;  // constant, as the next
+  session::Log& log_;
+};
+
+}  // namespace escrow::daemon

@@ -1,0 +1,216 @@
+// A project's own checkout: sessions begin at its HEAD, and its branch, index and files follow their commits.
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "tests/support/escrow_process.h"
+#include "tests/support/temporary_directory.h"
+
+namespace escrow::test {
+namespace {
+
+bool has(const std::string& text, std::string_view words) { return text.find(words) != std::string::npos; }
+
+class Checkout : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (::access("/dev/fuse", R_OK | W_OK) != 0) {
+      if (std::getenv("REQUIRE_FUSE") != nullptr) FAIL() << "REQUIRE_FUSE is set and /dev/fuse cannot be opened";
+      GTEST_SKIP() << "/dev/fuse cannot be opened";
+    }
+    in_project("git init -q -b main . && git config user.name u && git config user.email u@example.invalid && "
+               "mkdir -p src doc && echo 1 > src/a.c && echo 1 > src/b.c && echo 1 > doc/x && echo '*.o' > .gitignore "
+               "&& git add . && git commit -qm first");
+    EXPECT_EQ(escrow({"init"}).status, 0);
+  }
+
+  ProcessOptions here() const { return {.directory = project_, .environment = {}, .input = {}}; }
+  std::string in_project(const std::string& text) const { return shell(text, here()); }
+  ProcessResult escrow(const std::vector<std::string>& arguments) const { return run_escrow(arguments, here()); }
+  ProcessResult run(const std::string& script, std::vector<std::string> options = {}) const {
+    options.insert(options.begin(), "run");
+    options.insert(options.end(), {"--", "sh", "-c", script});
+    return escrow(options);
+  }
+  std::string git(const std::string& arguments) const { return in_project("git " + arguments); }
+  // What git says of files, index and HEAD together; nothing: they are the same.
+  std::string status() const { return git("status --porcelain"); }
+  std::string read(const std::string& path) const { return in_project("cat '" + path + "'"); }
+
+  support::TemporaryDirectory directory_;
+  std::string project_ = [this] {
+    shell("mkdir '" + directory_.path() + "/project'");
+    return directory_.path() + "/project";
+  }();
+};
+
+TEST_F(Checkout, ARunInItTakesBranchIndexAndFilesAlong) {
+  const ProcessResult done =
+      run("echo 2 > src/a.c; rm doc/x; mkdir new; echo n > new/f; ln -s f new/l; echo x > run.sh; chmod +x run.sh");
+  ASSERT_EQ(done.status, 0) << done.err;
+  EXPECT_FALSE(has(done.err, "not committed")) << done.err;
+  EXPECT_EQ(status(), "");
+  EXPECT_EQ(git("rev-list --count HEAD"), "2");
+  EXPECT_EQ(git("symbolic-ref HEAD"), "refs/heads/main");
+  EXPECT_EQ(read("src/a.c") + read("src/b.c") + read("new/l") + in_project("readlink new/l"), "21nf");
+  in_project("test -x run.sh && test ! -e doc");
+  ASSERT_EQ(run("test -e new/f && echo 3 > src/a.c").status, 0) << "the next one begins where it ended";
+  EXPECT_EQ(read("src/a.c"), "3");
+  EXPECT_EQ(status(), "");
+  const std::string head = git("rev-parse HEAD");
+  EXPECT_EQ(run("echo 4 > src/a.c; exit 3").status, 3);
+  EXPECT_EQ(git("rev-parse HEAD") + status() + read("src/a.c"), head + "3");
+}
+
+TEST_F(Checkout, WhatIsNotCommittedStaysAndIsCounted) {
+  in_project("echo mine > src/b.c; echo staged > doc/x; git add doc/x; echo u > untracked; echo o > src/a.o");
+  const ProcessResult done = run("cat src/b.c doc/x; test ! -e untracked && echo 2 > src/a.c; echo n > new");
+  ASSERT_EQ(done.status, 0) << done.err;
+  EXPECT_EQ(done.out, "1\n1\n") << "the session is at HEAD";
+  EXPECT_TRUE(has(done.err, "3 paths of " + project_ + " are not committed, and not in the session")) << done.err;
+  EXPECT_EQ(read("src/a.c") + read("new") + read("src/b.c") + read("doc/x") + read("untracked") + read("src/a.o"),
+            "2nminestageduo");
+  EXPECT_EQ(status(), "M  doc/x\n M src/b.c\n?? untracked") << "and nothing else";
+}
+
+TEST_F(Checkout, WhatIsInTheWayIsNamedAndNothingMoves) {
+  const std::string head = git("rev-parse HEAD");
+  struct Case {
+    std::string own, script, named;
+  };
+  for (const Case& one : {Case{"echo mine > src/a.c", "echo 2 > src/a.c; echo 2 > src/b.c", "src/a.c"},
+                          Case{"echo mine > src/a.c; git add src/a.c", "rm src/a.c", "src/a.c"},
+                          Case{"echo mine > new", "echo n > new", "new"},
+                          Case{"mkdir new; echo mine > new/f", "echo n > new", "new"},
+                          Case{"echo mine > new", "mkdir new; echo n > new/f", "new"},
+                          Case{"rm src/a.c", "echo 2 > src/a.c", "src/a.c"}}) {
+    in_project(one.own);
+    const std::string before = in_project("git status --porcelain --ignored; cat src/* new* new/* 2>/dev/null || true");
+    const ProcessResult refused = run(one.script);
+    EXPECT_NE(refused.status, 0) << one.own << refused.err;
+    EXPECT_TRUE(has(refused.err, "in the way: ") && has(refused.err, one.named)) << one.own << ": " << refused.err;
+    EXPECT_EQ(git("rev-parse HEAD"), head) << one.own;
+    EXPECT_EQ(in_project("git status --porcelain --ignored; cat src/* new* new/* 2>/dev/null || true"), before);
+    // Nothing is lost: once the way is free, the session is committed as it is.
+    const std::string id = refused.err.substr(refused.err.find("session ") + 8, 16);
+    in_project("git reset -q --hard && git clean -qfdx");
+    const ProcessResult committed = escrow({"commit", id});
+    EXPECT_EQ(committed.status, 0) << one.own << ": " << committed.err;
+    EXPECT_EQ(status(), "") << one.own;
+    in_project("git reset -q --hard " + head);
+  }
+}
+
+TEST_F(Checkout, AnotherBranchAndAnotherWorkTreeHaveTheirOwn) {
+  in_project("git branch other && git worktree add -q ../linked -b linked && git branch free");
+  ASSERT_EQ(run("echo free > src/a.c", {"--branch", "free"}).status, 0);
+  EXPECT_EQ(read("src/a.c") + status(), "1") << "the branch is not checked out here";
+  EXPECT_EQ(git("show free:src/a.c"), "free");
+
+  const std::string linked = directory_.path() + "/linked";
+  const ProcessOptions there{.directory = linked, .environment = {}, .input = {}};
+  const ProcessResult done = run_escrow({"run", "--", "sh", "-c", "echo linked > src/a.c"}, there);
+  ASSERT_EQ(done.status, 0) << done.err;
+  EXPECT_EQ(shell("git symbolic-ref --short HEAD && cat src/a.c && git status --porcelain", there), "linked\nlinked");
+  EXPECT_EQ(read("src/a.c") + status(), "1");
+  // From one about the other's branch.
+  ASSERT_EQ(run("echo again > src/a.c", {"--branch", "linked"}).status, 0);
+  EXPECT_EQ(shell("cat src/a.c && git status --porcelain", there), "again");
+
+  shell("git checkout -q --detach", there);
+  const ProcessResult nowhere = run_escrow({"run", "--", "true"}, there);
+  EXPECT_EQ(nowhere.status, 125);
+  EXPECT_TRUE(has(nowhere.err, "is on no branch")) << nowhere.err;
+}
+
+TEST_F(Checkout, ASessionByHandAndAnImportTakeItAlong) {
+  in_project("mkdir work ../in && echo i > ../in/imported");
+  const std::string point = project_ + "/work";  // the mount of the session is in the very checkout that follows
+  const ProcessResult mounted = escrow({"mount", point});
+  ASSERT_EQ(mounted.status, 0) << mounted.err;
+  const std::string id = mounted.out.substr(0, 16);
+  shell("echo 2 > '" + point + "/src/a.c'");
+  const ProcessResult committed = escrow({"commit", id});
+  if (committed.status != 0) ::umount2(point.c_str(), MNT_DETACH);
+  ASSERT_EQ(committed.status, 0) << committed.err;
+  EXPECT_EQ(read("src/a.c") + status(), "2");
+  in_project("rmdir work");
+  ASSERT_EQ(escrow({"import", directory_.path() + "/in", "--path-prefix", "got"}).status, 0);
+  EXPECT_EQ(read("got/imported") + status(), "i");
+}
+
+TEST_F(Checkout, RunsAtOnceAllArrive) {
+  shell("for n in 1 2 3 4; do (cd '" + project_ + "' && '" ESCROW_BINARY "' run -- sh -c \"echo $n > f$n\" "
+        "2> ../err$n) & done; wait");
+  EXPECT_EQ(status(), "") << shell("cat '" + directory_.path() + "'/err*");
+  EXPECT_EQ(in_project("cat f1 f2 f3 f4 | tr -d '\\n'"), "1234");
+  EXPECT_EQ(git("rev-list --count HEAD"), "5");
+}
+
+// Killed after the branch has moved, before the files follow: git itself is made to wait there.
+TEST_F(Checkout, ACheckoutThatAKilledCommandLeftBehindIsMendedByTheNext) {
+  const std::string head = git("rev-parse HEAD");
+  ASSERT_EQ(run("echo 2 > src/a.c; rm doc/x; echo n > new").status, 0);
+  const std::string moved = git("rev-parse HEAD");
+  const auto leave_behind = [&](const std::string& more) {
+    // As it is between the move of the branch and the files: the record is written before the first.
+    in_project("git reset -q --hard " + head + " && git update-ref refs/heads/main " + moved +
+               " && printf 'main\\0%s\\0%s\\0' " + head + " \"$PWD\" > .git/escrow/checkouts.behind; " + more);
+  };
+  leave_behind("true");
+  EXPECT_NE(status(), "");
+  const ProcessResult next = escrow({"sessions"});
+  EXPECT_TRUE(has(next.err, "follows it again")) << next.err;
+  EXPECT_EQ(status() + read("src/a.c") + read("new"), "2n");
+  in_project("test ! -e .git/escrow/checkouts.behind");
+  EXPECT_FALSE(has(escrow({"sessions"}).err, "follows")) << "said once";
+
+  leave_behind("echo mine > src/a.c; echo mine > src/b.c");
+  const ProcessResult cannot = escrow({"sessions"});
+  EXPECT_TRUE(has(cannot.err, "cannot follow") && has(cannot.err, "src/a.c")) << cannot.err;
+  EXPECT_EQ(read("src/a.c") + read("src/b.c"), "minemine") << "nobody's work is overwritten";
+  in_project("git checkout -q " + head + " -- src/a.c");
+  EXPECT_TRUE(has(escrow({"sessions"}).err, "follows it again"));
+  EXPECT_EQ(read("src/a.c") + read("src/b.c") + read("new"), "2minen");
+
+  in_project("git reset -q --hard " + moved);
+  leave_behind("true");
+  ASSERT_EQ(run("echo 3 > src/a.c").status, 0) << "a commit mends it first";
+  EXPECT_EQ(status() + read("src/a.c") + read("new"), "3n");
+
+  // What is recorded is no more so: somebody has taken the work tree elsewhere, or the branch never moved.
+  in_project("git checkout -q -b mine && printf 'main\\0%s\\0%s\\0' " + head +
+             " \"$PWD\" > .git/escrow/checkouts.behind");
+  EXPECT_EQ(escrow({"sessions"}).err, "");
+  EXPECT_EQ(status() + read("src/a.c"), "3");
+}
+
+// A real kill, at any moment of the commit.
+TEST_F(Checkout, AKilledCommitLeavesTheCheckoutOnOneOfTheTwo) {
+  in_project("mkdir many && cd many && for n in $(seq 200); do echo 1 > f$n; done && git add . && git commit -qm many");
+  for (int trial = 0; trial < 6; ++trial) {
+    const std::string value = std::to_string(trial + 2);
+    shell("mkdir -p '" + directory_.path() + "/mnt'");
+    const ProcessResult mounted = escrow({"mount", directory_.path() + "/mnt"});
+    ASSERT_EQ(mounted.status, 0) << mounted.err;
+    const std::string id = mounted.out.substr(0, 16);
+    shell("cd '" + directory_.path() + "/mnt/many' && for n in $(seq 200); do echo " + value + " > f$n; done; " +
+          "cd / && umount '" + directory_.path() + "/mnt'");
+    shell("cd '" + project_ + "' && timeout -s KILL 0.0" + std::to_string(trial + 3) + " '" ESCROW_BINARY "' commit " +
+          id + " > /dev/null 2>&1 || true");
+    EXPECT_EQ(escrow({"sessions"}).status, 0);
+    const std::string old = std::to_string(trial == 0 ? 1 : trial + 1);
+    EXPECT_EQ(status(), "") << "trial " << trial;
+    const std::string values = in_project("cat many/* | sort -u");
+    EXPECT_TRUE(values == value || values == old) << values;
+    if (values == old) { EXPECT_EQ(escrow({"commit", id}).status, 0); }
+    EXPECT_EQ(in_project("cat many/* | sort -u") + status(), value);
+  }
+}
+
+}  // namespace
+}  // namespace escrow::test
