@@ -336,7 +336,6 @@ struct SqliteSessionCatalog::Connection {
                          "SELECT time_s, time_ns, from_state, to_state, who, why FROM history WHERE session = ?1 "
                          "ORDER BY number"};
   Statement sum_denials{database, "SELECT coalesce(sum(count), 0) FROM denial WHERE session = ?1"};
-  Statement read_tally{database, "SELECT name, value FROM tally"};
   Statement read_old{database,
                      "SELECT id FROM session INDEXED BY session_by_change WHERE (changed_s, changed_ns) < (?1, ?2) "
                      "AND NOT (" + std::string(kIsUnended) + ") LIMIT ?3"};
@@ -368,7 +367,7 @@ struct SqliteSessionCatalog::Connection {
 };
 
 SqliteSessionCatalog::SqliteSessionCatalog(const std::string& database_path)
-    : connection_(std::make_unique<Connection>(database_path)) {}
+    : path_(database_path), connection_(std::make_unique<Connection>(database_path)) {}
 
 SqliteSessionCatalog::~SqliteSessionCatalog() = default;
 
@@ -408,18 +407,35 @@ std::vector<SessionRecord> SqliteSessionCatalog::list() const {
   return (*guard)->read((*guard)->read_all.run());
 }
 
+// In WAL mode it sees what is committed, and neither waits for a writer nor makes one wait.
+struct SqliteSessionCatalog::Reader {
+  explicit Reader(const std::string& path) : database(path, {}) { database.keep_log(); }
+
+  static Reader& of(std::unique_ptr<Reader>& reader, const std::string& path) {
+    if (!reader) reader = std::make_unique<Reader>(path);
+    return *reader;
+  }
+
+  Database database;
+  Statement read_tally{database, "SELECT name, value FROM tally"};
+};
+
 std::vector<SessionRecord> SqliteSessionCatalog::page(const SessionQuery& query) const {
   const std::optional<std::string> sql = sql_of(query, kColumns);
   if (!sql) return {};
-  auto guard = connection_.lock();
-  Statement statement((*guard)->database, *sql);
-  return (*guard)->read(query.issuer ? statement.run(*query.issuer) : statement.run());
+  auto guard = reader_.lock();
+  Reader& reader = Reader::of(*guard, path_);
+  Statement statement(reader.database, *sql);
+  auto run = query.issuer ? statement.run(*query.issuer) : statement.run();
+  std::vector<SessionRecord> records;
+  while (run.next()) records.push_back(decode(reader.database, run));
+  return records;
 }
 
 SessionCounts SqliteSessionCatalog::counts() const {
   SessionCounts counts;
-  auto guard = connection_.lock();
-  auto run = (*guard)->read_tally.run();
+  auto guard = reader_.lock();
+  auto run = Reader::of(*guard, path_).read_tally.run();
   while (run.next()) {
     const auto value = static_cast<std::uint64_t>(run.integer(1));
     if (const auto state = session::state_from_name(run.bytes(0))) {
