@@ -50,6 +50,7 @@ void register_commit(CLI::App& app, const GlobalOptions& options, Action& chosen
 void register_rollback(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_discard(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_update(CLI::App& app, const GlobalOptions& options, Action& chosen);
+void register_mcp(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_log(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_policy(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_gc(CLI::App& app, const GlobalOptions& options, Action& chosen);
