@@ -3,6 +3,7 @@
 #include <array>
 #include <utility>
 
+#include "storage/joined_texts.h"
 #include "storage/schema.h"
 #include "storage/sqlite.h"
 
@@ -50,22 +51,6 @@ constexpr std::string_view kOldestFirst = "ORDER BY created_s, created_ns, id";
 Database open_database(const std::string& path) {
   static const Schema schema{"database of runs", kRunStoreId, kMigrations};
   return open_durable(path, schema);
-}
-
-std::string join(const std::vector<std::string>& words) {
-  std::string joined;
-  for (const std::string& word : words) joined += word + '\0';
-  return joined;
-}
-
-std::vector<std::string> split(const std::string& joined) {
-  std::vector<std::string> words;
-  for (std::size_t start = 0; start < joined.size();) {
-    const std::size_t end = std::min(joined.find('\0', start), joined.size());
-    words.push_back(joined.substr(start, end - start));
-    start = end + 1;
-  }
-  return words;
 }
 
 std::optional<std::uint64_t> number_or_none(const Statement::Run& row, int column) {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <thread>
 
+#include "storage/joined_texts.h"
 #include "storage/schema.h"
 #include "storage/session_query_sql.h"
 
@@ -30,22 +31,6 @@ constexpr std::string_view kColumns =
 
 std::string sql_select(std::string_view rest) {
   return "SELECT " + std::string(kColumns) + " FROM session " + std::string(rest);
-}
-
-std::string join(const std::vector<std::string>& values) {
-  std::string joined;
-  for (const std::string& value : values) joined += value + '\0';
-  return joined;
-}
-
-std::vector<std::string> split(const std::string& joined) {
-  std::vector<std::string> values;
-  for (std::size_t start = 0; start < joined.size();) {
-    const std::size_t end = std::min(joined.find('\0', start), joined.size());
-    values.push_back(joined.substr(start, end - start));
-    start = end + 1;
-  }
-  return values;
 }
 
 std::optional<std::string> hex_of(const std::optional<ObjectId>& id) {
