@@ -7,13 +7,13 @@
 
 namespace escrow::storage {
 
-inline std::string join(const std::vector<std::string>& texts) {
+inline std::string join_texts(const std::vector<std::string>& texts) {
   std::string joined;
   for (const std::string& text : texts) joined += text + '\0';
   return joined;
 }
 
-inline std::vector<std::string> split(const std::string& joined) {
+inline std::vector<std::string> split_texts(const std::string& joined) {
   std::vector<std::string> texts;
   for (std::size_t start = 0; start < joined.size();) {
     const std::size_t end = std::min(joined.find('\0', start), joined.size());

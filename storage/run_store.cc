@@ -70,7 +70,7 @@ RunStore::Run run_of(const Database& database, const Statement::Run& row) {
           .user = row.bytes(3),
           .uid = static_cast<std::uint32_t>(row.integer(4)),
           .gid = static_cast<std::uint32_t>(row.integer(5)),
-          .command = split(row.bytes(6)),
+          .command = split_texts(row.bytes(6)),
           .mountpoint = row.bytes(7),
           .timeout_ms = number_or_none(row, 8),
           .memory_bytes = number_or_none(row, 9),
@@ -122,7 +122,7 @@ RunStore::~RunStore() = default;
 
 void RunStore::add(const Run& run) {
   (*connection_.lock())
-      ->add.execute(run.id.text(), run.repository, run.owner, run.user, run.uid, run.gid, Bytes{join(run.command)},
+      ->add.execute(run.id.text(), run.repository, run.owner, run.user, run.uid, run.gid, Bytes{join_texts(run.command)},
                     Bytes{run.mountpoint}, run.timeout_ms, run.memory_bytes, run.output_bytes, run.confined,
                     run.network, run.created.seconds, run.created.nanoseconds, run.max_processes);
 }

@@ -138,18 +138,18 @@ SessionRecord decode(const Database& database, const Statement::Run& row) {
     *value = reader.bytes();
   for (std::uint32_t* value : {&options.uid, &options.gid, &options.umask}) *value = reader.word();
   for (bool* value : {&options.read_only, &options.ephemeral, &options.keep_on_failure}) *value = reader.flag();
-  options.excludes = split(reader.bytes());
+  options.excludes = split_texts(reader.bytes());
   for (std::optional<ObjectId>* id : {&record.base, &record.commit, &record.swap_from, &record.swap_to})
     *id = reader.optional_id();
   record.exit_code = reader.optional_integer();
   for (std::string* value : {&record.message, &record.mountpoint, &record.last_error}) *value = reader.bytes();
-  record.conflicts = split(reader.bytes());
+  record.conflicts = split_texts(reader.bytes());
   record.created = reader.time();
   record.changed = reader.time();
-  options.policies = split(reader.bytes());
+  options.policies = split_texts(reader.bytes());
   for (bool* value : {&options.contained_symlinks, &options.require_approval}) *value = reader.flag();
   options.approval_expires_s = reader.integer();
-  options.command = split(reader.bytes());
+  options.command = split_texts(reader.bytes());
   record.result = reader.optional_id();
   record.expires = reader.optional_time();
   for (std::string* value : {&record.reviewer, &record.review_comment}) *value = reader.bytes();
@@ -160,7 +160,7 @@ SessionRecord decode(const Database& database, const Statement::Run& row) {
   options.include_ignored = reader.flag();
   for (std::string* value : {&audit.author_name, &audit.author_email}) *value = reader.bytes();
   record.updating_keeps = reader.flag();
-  record.unresolved = named([](const std::string& text) { return session::unresolved_from(split(text)); }, "conflict");
+  record.unresolved = named([](const std::string& text) { return session::unresolved_from(split_texts(text)); }, "conflict");
   if (const std::string resumed = reader.optional_text(); !resumed.empty())
     record.resumes = reader.checked(SessionId::parse(resumed), "session that it resumes", resumed);
   return record;
@@ -176,20 +176,20 @@ void put_row(Statement& statement, const SessionRecord& record) {
   statement.execute(record.id.text(), session::name_of(record.state), session::name_of(record.reason),
                     Bytes{options.branch}, Bytes{options.prefix.text()}, audit.committer, audit.issuer, audit.source,
                     audit.image, audit.trigger, audit.trigger_id, options.uid, options.gid, options.umask,
-                    options.read_only, options.ephemeral, options.keep_on_failure, Bytes{join(options.excludes)},
+                    options.read_only, options.ephemeral, options.keep_on_failure, Bytes{join_texts(options.excludes)},
                     hex_of(record.base), hex_of(record.commit), hex_of(record.swap_from), hex_of(record.swap_to),
                     record.exit_code, Bytes{record.message}, Bytes{record.mountpoint}, record.last_error,
-                    Bytes{join(record.conflicts)}, record.created.seconds, record.created.nanoseconds,
-                    record.changed.seconds, record.changed.nanoseconds, Bytes{join(options.policies)},
+                    Bytes{join_texts(record.conflicts)}, record.created.seconds, record.created.nanoseconds,
+                    record.changed.seconds, record.changed.nanoseconds, Bytes{join_texts(options.policies)},
                     options.contained_symlinks, options.require_approval, options.approval_expires_s,
-                    Bytes{join(options.command)}, hex_of(record.result),
+                    Bytes{join_texts(options.command)}, hex_of(record.result),
                     record.expires ? std::optional(record.expires->seconds) : std::nullopt,
                     record.expires ? std::optional(std::int64_t{record.expires->nanoseconds}) : std::nullopt,
                     record.reviewer, record.review_comment, count(&session::ChangeCounts::added),
                     count(&session::ChangeCounts::modified), count(&session::ChangeCounts::deleted),
                     options.limits.staged_bytes, options.limits.files, hex_of(record.updating_to),
                     options.include_ignored, Bytes{audit.author_name}, Bytes{audit.author_email},
-                    record.updating_keeps, Bytes{join(session::texts_of(record.unresolved))},
+                    record.updating_keeps, Bytes{join_texts(session::texts_of(record.unresolved))},
                     record.resumes ? std::optional(record.resumes->text()) : std::nullopt);
 }
 
