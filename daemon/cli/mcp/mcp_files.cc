@@ -128,12 +128,13 @@ McpAnswer mcp_read_file(const McpSettings& settings, RequestFields& fields) {
 
 McpAnswer mcp_write_file(const McpSettings& settings, RequestFields& fields) {
   const std::string path = fields.required_text("path");
-  const std::string content = fields.required_text("content");
+  const std::optional<std::string> content = fields.text("content");
+  if (!content) fields.refuse("content", "is missing: what the file is to hold; \"\" empties it");
   const std::optional<bool> executable = fields.flag("executable");
   McpSessions sessions(settings);
   const SessionRecord record = sessions.find(fields);
   fields.refuse_others();
-  const FileDescriptor file = file_with(content);
+  const FileDescriptor file = file_with(*content);
   const api::FileAnswer now = sessions.access(record).file(api::WriteFileRequest{
       .path = path_in_repository(record, path), .executable = executable, .content = file.get()});
   return {.document = JsonObject()
