@@ -205,7 +205,7 @@ McpAnswer mcp_commit(const McpSettings& settings, RequestFields& fields) {
                                      "commits nothing unreviewed; a person can run `escrow commit " +
                                      record.id.text() + "`");
   }
-  const api::CommitAnswer answer = sessions.access(record).commit(message);
+  const api::CommitAnswer answer = sessions.access(record).commit({.message = message});
   sessions.context().tidy();
   const SessionRecord now = sessions.context().sessions().status(record.id).record;
   JsonObject document = describe_session(now);
