@@ -122,7 +122,8 @@ RunStore::~RunStore() = default;
 
 void RunStore::add(const Run& run) {
   (*connection_.lock())
-      ->add.execute(run.id.text(), run.repository, run.owner, run.user, run.uid, run.gid, Bytes{join_texts(run.command)},
+      ->add.execute(run.id.text(), run.repository, run.owner, run.user, run.uid, run.gid,
+                    Bytes{join_texts(run.command)},
                     Bytes{run.mountpoint}, run.timeout_ms, run.memory_bytes, run.output_bytes, run.confined,
                     run.network, run.created.seconds, run.created.nanoseconds, run.max_processes);
 }

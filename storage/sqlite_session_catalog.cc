@@ -160,7 +160,8 @@ SessionRecord decode(const Database& database, const Statement::Run& row) {
   options.include_ignored = reader.flag();
   for (std::string* value : {&audit.author_name, &audit.author_email}) *value = reader.bytes();
   record.updating_keeps = reader.flag();
-  record.unresolved = named([](const std::string& text) { return session::unresolved_from(split_texts(text)); }, "conflict");
+  record.unresolved =
+      named([](const std::string& text) { return session::unresolved_from(split_texts(text)); }, "conflict");
   if (const std::string resumed = reader.optional_text(); !resumed.empty())
     record.resumes = reader.checked(SessionId::parse(resumed), "session that it resumes", resumed);
   return record;
