@@ -45,13 +45,34 @@ constexpr std::size_t kLongestSubject_bytes = 72;
 
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
-// "run: make -j4", in one line.
+// How many bytes the character at text[at] has; 0: it is none of UTF-8, or a control character of ISO 6429.
+std::size_t character_at(std::string_view text, std::size_t at) {
+  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  const unsigned first = byte(at);
+  if (first < 0x80) return is_control(text[at]) ? 0 : 1;
+  if (first < 0xc2 || first > 0xf4) return 0;
+  const std::size_t size = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+  for (std::size_t i = 1; i < size; ++i)
+    if ((byte(at + i) & 0xc0) != 0x80) return 0;
+  const unsigned second = byte(at + 1);
+  const bool is_odd = (first == 0xc2 && second < 0xa0) || (first == 0xe0 && second < 0xa0) ||
+                      (first == 0xed && second >= 0xa0) || (first == 0xf0 && second < 0x90) ||
+                      (first == 0xf4 && second >= 0x90);
+  return is_odd ? 0 : size;
+}
+
+// "run: make -j4", in one line that every terminal can show.
 std::string subject_of(const std::vector<std::string>& command) {
   std::string subject = "run:";
-  for (std::string word : command) {
+  for (const std::string& word : command) {
     const bool is_plain = !word.empty() && word.find_first_of(" \t\n\r'\"") == std::string::npos;
-    std::replace_if(word.begin(), word.end(), is_control, ' ');
-    subject += is_plain ? ' ' + word : " '" + word + '\'';
+    std::string shown;
+    for (std::size_t at = 0; at < word.size();) {
+      const std::size_t size = character_at(word, at);
+      shown += size == 0 ? std::string(1, is_control(word[at]) ? ' ' : '?') : word.substr(at, size);
+      at += std::max<std::size_t>(size, 1);
+    }
+    subject += is_plain ? ' ' + shown : " '" + shown + '\'';
     if (subject.size() > kLongestSubject_bytes) break;
   }
   if (subject.size() <= kLongestSubject_bytes) return subject;

@@ -55,7 +55,7 @@ std::optional<Bytes> named_class(std::string_view name) {
 }
 
 // The class at glob[at], as wildmatch() reads it; sets `at` behind it. nullopt: nothing can match it.
-std::optional<Bytes> class_at(std::string_view glob, std::size_t& at) {
+std::optional<Bytes> wildmatch_class_at(std::string_view glob, std::size_t& at) {
   std::size_t i = at + 1;
   const bool is_negated = i < glob.size() && (glob[i] == '!' || glob[i] == '^');
   if (is_negated) ++i;
@@ -97,7 +97,7 @@ std::optional<std::string> as_glob(std::string_view text) {
       at += 2;
       if (at > text.size()) return std::nullopt;
     } else if (text[at] == '[') {
-      const std::optional<Bytes> bytes = class_at(text, at);
+      const std::optional<Bytes> bytes = wildmatch_class_at(text, at);
       if (!bytes || bytes->none()) return std::nullopt;
       glob += '[';
       for (std::size_t byte = 0; byte < bytes->size(); ++byte)

@@ -1,5 +1,8 @@
 #include "daemon/client/remote_import.h"
 
+#include <functional>
+#include <set>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,14 +24,53 @@ std::string target_of(const std::string& repository, const SessionRequest& reque
   return target;
 }
 
+struct SentFile {
+  std::string path;
+  std::uint64_t bytes = 0;
+};
+
+// Notes what is sent: the service, which knows what the branch tracks, leaves some of it out.
+class NotingVisitor final : public DirectoryVisitor {
+ public:
+  NotingVisitor(DirectoryVisitor& inner, std::vector<SentFile>& sent) : inner_(inner), sent_(sent) {}
+  void leaf(const std::string& path, session::GitMode mode, const session::ByteSource& content) override {
+    inner_.leaf(path, mode, content);
+    sent_.push_back({path, mode == session::GitMode::symlink ? 0 : content.size()});
+  }
+  void enter(const std::string& path) override { inner_.enter(path); }
+  void leave(const std::string& path) override { inner_.leave(path); }
+
+ private:
+  DirectoryVisitor& inner_;
+  std::vector<SentFile>& sent_;
+};
+
+void take_off_left_out(DirectorySize& size, const std::vector<SentFile>& sent,
+                       const std::vector<session::Omission>& omitted) {
+  std::set<std::string, std::less<>> left_out;
+  for (const session::Omission& one : omitted) left_out.insert(one.path);
+  if (left_out.empty()) return;
+  for (const SentFile& file : sent) {
+    const std::string_view path = file.path;
+    bool is_left_out = left_out.contains(path);
+    for (std::size_t slash = path.find('/'); !is_left_out && slash != path.npos; slash = path.find('/', slash + 1))
+      is_left_out = left_out.contains(path.substr(0, slash));
+    if (!is_left_out) continue;
+    size.files -= 1;
+    size.bytes -= file.bytes;
+  }
+}
+
 }  // namespace
 
 Imported import_remotely(ServiceClient& client, const std::string& directory, const SessionRequest& request) {
   ShownWalk walk(directory);  // before the service waits for what it is sent
   WalkedDirectory walked;
+  std::vector<SentFile> sent;
   const auto produce = [&](const HttpClient::Send& send) {
     TarStream archive(send);
-    walked = walk.run(archive, "");
+    NotingVisitor noting(archive, sent);
+    walked = walk.run(noting, "");
     archive.finish();
   };
   const std::string target = target_of(client.repository(), request);
@@ -46,6 +88,7 @@ Imported import_remotely(ServiceClient& client, const std::string& directory, co
   made.answer = api::commit_answer(std::move(session));
   if (!conflicts.empty()) made.answer.counts = {};
   made.answer.conflicts = std::move(conflicts);
+  take_off_left_out(made.walked.size, sent, made.answer.omitted);
   for (session::Omission& omission : made.answer.omitted) made.walked.omitted.push_back(std::move(omission));
   return made;
 }

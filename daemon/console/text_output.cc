@@ -163,7 +163,7 @@ std::string awaiting_words(const session::SessionId& session, const session::Obj
   const std::string& id = session.text();
   return "awaits approval of its result " + result.hex() +
          (expires ? ", until " + human_time(expires->seconds, 0) : "") + ": `escrow diff " + id +
-         "` shows it, `escrow approve " + id + " --result " + short_id(result) + "` commits it, `escrow reject " + id +
+         "` shows it, `escrow approve " + id + " --result " + result.hex() + "` commits it, `escrow reject " + id +
          "` rolls it back";
 }
 

@@ -339,20 +339,19 @@ TEST(PackedObjects, AByteThatIsFlippedGivesTheRightBytesOrAnError) {
         file.put(byte);
         file.flush();
       };
-      for (const int mask : {0xff, 1 << at % 8}) {
-        put(static_cast<char>(was ^ mask));
-        const ObjectDirectory directory(objects);
-        const PackedObjects packed(directory);
-        for (const auto& [id, object] : expected) {
-          try {
-            packed.header(id);
-            const auto read = packed.read(id);
-            absent += read ? 0 : 1;
-            ASSERT_TRUE(!read || read->content == object.second) << extension << " " << at << " " << mask;
-          } catch (const Error& error) {
-            ASSERT_EQ(error.code(), Errc::input_output);
-            ++errors;
-          }
+      const int mask = at % 3 == 0 ? 0xff : 1 << at % 8;
+      put(static_cast<char>(was ^ mask));
+      const ObjectDirectory directory(objects);
+      const PackedObjects packed(directory);
+      for (const auto& [id, object] : expected) {
+        try {
+          packed.header(id);
+          const auto read = packed.read(id);
+          absent += read ? 0 : 1;
+          ASSERT_TRUE(!read || read->content == object.second) << extension << " " << at << " " << mask;
+        } catch (const Error& error) {
+          ASSERT_EQ(error.code(), Errc::input_output);
+          ++errors;
         }
       }
       put(was);
@@ -360,8 +359,8 @@ TEST(PackedObjects, AByteThatIsFlippedGivesTheRightBytesOrAnError) {
     const ObjectDirectory directory(objects);
     expect_same(PackedObjects(directory), expected);
   }
-  EXPECT_GT(errors, 1000);
-  EXPECT_GT(absent, 1000);
+  EXPECT_GT(errors, 500);
+  EXPECT_GT(absent, 500);
 }
 
 // A mapping would end the process here.
@@ -380,6 +379,7 @@ TEST(PackedObjects, APackThatIsCutOffWhileItIsOpenIsAnError) {
       fs::resize_file(stem + extension, size);
       int errors = 0;
       for (const auto& [id, object] : expected) {
+        if (id.bytes()[1] % 8 != 0) continue;  // enough of them
         try {
           const auto read = packed.read(id);
           ASSERT_TRUE(read && read->content == object.second);
@@ -388,7 +388,7 @@ TEST(PackedObjects, APackThatIsCutOffWhileItIsOpenIsAnError) {
           ++errors;
         }
       }
-      EXPECT_GT(errors, 1000) << extension << " of " << size << " bytes";
+      EXPECT_GT(errors, 100) << extension << " of " << size << " bytes";
     }
   }
 }

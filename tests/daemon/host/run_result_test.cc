@@ -107,8 +107,8 @@ TEST(RunResult, AResultThatWaitsIsNamedWithWhatCanBeDoneAboutIt) {
   EXPECT_EQ(summary(result, end_of(EndCause::exited)),
             "session 0123456789abcdef (2 added, 3 deleted) awaits approval of its result "
             "1234567890123456789012345678901234567890, until 2023-11-14 22:13:20 +0000: `escrow diff "
-            "0123456789abcdef` shows it, `escrow approve 0123456789abcdef --result 123456789012` commits "
-            "it, `escrow reject 0123456789abcdef` rolls it back");
+            "0123456789abcdef` shows it, `escrow approve 0123456789abcdef --result "
+            "1234567890123456789012345678901234567890` commits it, `escrow reject 0123456789abcdef` rolls it back");
 }
 
 TEST(RunResult, AConflictNamesItsPathsAndWhereTheResultIs) {
