@@ -335,7 +335,7 @@ void HostDirectory::lost_name(Found found, NodeId directory_node, std::string_vi
   nodes->remove_name(*node, {directory_node, std::string(name)});
   HostNode* const left = nodes->find(*node);
   if (left == nullptr) return;
-  if (left->names.empty() && S_ISREG(left->identity.type)) left->pinned = pinned;
+  if (left->names.empty()) left->pinned = pinned;
   nodes->let_go(*node);
 }
 
