@@ -188,6 +188,9 @@ def session(service):
     others_write(service, prefix + b'/' + STRANGE)
     expect_equal('the end', ask(service, 'POST', f'{at}/finish', {'exit_code': 0}).expect(200)['state'],
                  'commit_failed')
+    resumed = ask(service, 'GET', f'/v1/sessions/{service.escrow("resume", opened["session"]).split()[0]}').expect(200)
+    expect_equal('what is unresolved', [base64.b64decode(one['path_base64']) for one in resumed['unresolved']],
+                 [prefix + b'/' + STRANGE])
     ask(service, 'GET', '/v1/repositories/data/audit').expect(200)
     log = ask(service, 'GET', f'/v1/repositories/data/log?path={quoted(prefix)}%2F{quoted(STRANGE)}').expect(200)
     expect_equal('the commits of the file', len(log['commits']), 2)
@@ -196,12 +199,13 @@ def session(service):
 def imports(service):
     at = '/v1/repositories/data/imports'
     prefix = b'imported/' + STRANGE
-    sent = archive(entry(os.fsdecode(STRANGE), b'1'))
-    ask(service, 'POST', f'{at}?path_prefix={quoted(prefix)}', sent, TAR).expect(201)
+    sent = archive(entry(os.fsdecode(STRANGE), b'1'), entry(os.fsdecode(b'left.' + STRANGE), b'1'))
+    ask(service, 'POST', f'{at}?path_prefix={quoted(prefix)}&exclude=*.{quoted(STRANGE)}', sent, TAR).expect(201)
     source = os.fsencode(service.directory) + b'/in/' + STRANGE
     os.mkdir(source)
     write(source + b'/' + STRANGE, '2')
-    ask(service, 'POST', at, {'source_base64': in_base64(source),
+    write(source + b'/left.' + STRANGE, '2')
+    ask(service, 'POST', at, {'source_base64': in_base64(source), 'exclude_base64': [in_base64(b'*.' + STRANGE)],
                               'path_prefix_base64': in_base64(b'directory/' + STRANGE)}).expect(201)
     tree = service.git('ls-tree', '-r', '--name-only', 'main', 'imported', 'directory')
     name = r'odd\377\n\033'  # as git quotes it
