@@ -65,7 +65,7 @@ def ARunOfABrokenRepositoryEndsWithItsProcess(start):
         os.rename(f'{other}/HEAD', f'{other}/HEAD-that-was')
         os.rename(f'{other}/objects', f'{other}/objects-that-were')
         service.start()
-        service.get('/v1/ready').expect(503, 'unavailable')
+        expect_equal('what cannot be used', service.get('/v1/ready').expect(200)['unusable'], ['other'])
         view = service.get(f'/v1/runs/{ended}').expect(200)
         expect_equal('the one that had ended', (view['state'], view['session']), ('ended', None))
         expect_equal('the one that runs', service.get(f'/v1/runs/{running}').expect(200)['state'], 'running')
