@@ -12,12 +12,12 @@ namespace {
 
 using Repository = EscrowCommands;
 
-TEST_F(Repository, ImportKeepsLinksAndExecutableBitsAndIgnoresGitignore) {
+TEST_F(Repository, ImportKeepsLinksAndExecutableBits) {
   shell(
       "cd in && ln -s ../a.txt dir/link && echo '#!/bin/sh' > tool && chmod 755 tool && echo '*' > .gitignore && "
       "mkdir -p .git empty && echo x > .git/config && mkfifo pipe",
       {.directory = directory_.path(), .environment = {}, .input = {}});
-  const std::string said = done({"import", file("in"), "-m", "second"});
+  const std::string said = done({"import", file("in"), "--include-ignored", "-m", "second"});
   for (const char* named : {".git", "empty", "pipe"}) EXPECT_NE(said.find(named), std::string::npos) << said;
   EXPECT_EQ(git("ls-tree main tool | cut -c1-6"), "100755");
   EXPECT_EQ(content("dir/link"), "../a.txt");

@@ -54,7 +54,8 @@ TEST_F(MergeTextAtWork, AReviewerSeesTheMergedResultBeforeItIsCommitted) {
   EXPECT_EQ(escrow({"approve", id}).status, 123) << "what is committed is what was looked at";
   EXPECT_EQ(git("diff --stat main refs/sessions/" + id + " | tail -1"),
             " 1 file changed, 1 insertion(+), 1 deletion(-)");
-  EXPECT_EQ(escrow({"approve", id}).status, 0);
+  const ProcessResult approved = escrow({"approve", id, "--result", git("rev-parse refs/sessions/" + id)});
+  EXPECT_EQ(approved.status, 0) << approved.err;
   EXPECT_EQ(content("n"), "1\ntwo\n3\n4\n5\n6\n7\n8\nnine\n10");
 }
 

@@ -37,7 +37,11 @@ Lines edited(Lines lines, std::mt19937& random) {
   return lines;
 }
 
-TEST(MergeText, RandomEditsAreMergedAsGitMergeFileMergesThem) {
+class MergeText : public testing::Test {
+  GitTestRepository started_;  // libgit2
+};
+
+TEST_F(MergeText, RandomEditsAreMergedAsGitMergeFileMergesThem) {
   std::mt19937 random(20261123);
   support::TemporaryDirectory directory;
   int merged = 0, refused = 0;
@@ -60,7 +64,7 @@ TEST(MergeText, RandomEditsAreMergedAsGitMergeFileMergesThem) {
   EXPECT_GT(refused, 20);
 }
 
-TEST(MergeText, WhatIsNoTextIsNotMerged) {
+TEST_F(MergeText, WhatIsNoTextIsNotMerged) {
   const std::string text = "1\n2\n3\n4\n5\n", first = "one\n2\n3\n4\n5\n", last = "1\n2\n3\n4\nfive\n";
   EXPECT_EQ(merge_text(text, first, last), "one\n2\n3\n4\nfive\n");
   const std::string nul("\0", 1);
@@ -68,7 +72,7 @@ TEST(MergeText, WhatIsNoTextIsNotMerged) {
   EXPECT_EQ(merge_text(text, first, last + nul), std::nullopt);
 }
 
-TEST(MergeText, ALineAtTheEndWithoutANewlineStaysSo) {
+TEST_F(MergeText, ALineAtTheEndWithoutANewlineStaysSo) {
   EXPECT_EQ(merge_text("1\n2\n3\n4", "one\n2\n3\n4", "1\n2\n3\n4"), "one\n2\n3\n4");
   EXPECT_EQ(merge_text("", "", "new\n"), "new\n");
 }
