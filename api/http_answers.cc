@@ -1,10 +1,15 @@
 // The part of HttpServer that sends the answer, at once, later or in parts.
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <array>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
 #include <utility>
 
 #include "api/http_server_impl.h"
+#include "api/refusal.h"
 
 namespace escrow::api {
 
@@ -42,6 +47,23 @@ struct Connection::Sending {
   bool has_failed = false;
 };
 
+std::string Connection::who() const {
+  if (!principal_.empty()) return principal_;
+  if (!door_.is_remote) return "uid " + peer_name_;
+  // Of IPv6 the network alone is known.
+  std::array<unsigned char, sizeof(in6_addr)> address{};
+  std::copy_n(peer_name_.begin(), std::min(peer_name_.size(), address.size()), address.begin());
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  const bool is_ipv4 = peer_name_.size() == sizeof(in_addr);
+  ::inet_ntop(is_ipv4 ? AF_INET : AF_INET6, address.data(), text.data(), text.size());
+  return std::string("a stranger at ") + text.data() + (is_ipv4 ? "" : "/64");
+}
+
+// On a worker: nothing of the request changes before it is answered.
+void Connection::note(HttpResponse& response) const {
+  note_refusal(response, head_.method, head_.target, who(), server_.log);
+}
+
 void Connection::answer(HttpReply reply) {
   if (Poll* poll = std::get_if<Poll>(&reply)) return wait_for(std::move(*poll));
   if (Stream* stream = std::get_if<Stream>(&reply)) return begin_stream(std::move(*stream));
@@ -57,6 +79,7 @@ void Connection::wait_for(Poll poll) {
     asio::post(connection.server_.workers, [self = std::move(self), poll = std::move(poll),
                                             is_last = connection.server_.draining]() mutable {
       std::optional<HttpResponse> response = poll(is_last);
+      if (response) self->note(*response);
       HttpReply reply = response ? HttpReply(*std::move(response)) : HttpReply(std::move(poll));
       asio::io_context& io = self->server_.io;
       asio::post(io, [self = std::move(self), reply = std::move(reply)]() mutable {

@@ -282,9 +282,11 @@ void Connection::dispatch(bool keep_alive, std::string body, std::shared_ptr<con
                       .content = std::move(content),
                       .principal = principal_,
                       .peer = peer_};
-  asio::post(server_.workers, [self = shared_from_this(), request = std::move(request)]() mutable {
+  asio::thread_pool& workers = server_.workers_for(request.target);
+  asio::post(workers, [self = shared_from_this(), request = std::move(request)]() mutable {
     Impl& server = self->server_;
     HttpReply reply = server.handler(request);
+    if (auto* response = std::get_if<HttpResponse>(&reply)) self->note(*response);
     asio::post(server.io, [self = std::move(self), reply = std::move(reply)]() mutable {
       Connection& connection = *self;
       connection.answer(std::move(reply));
@@ -323,7 +325,10 @@ void Connection::refuse(ProblemCode code, const std::string& detail) { refuse(Pr
 // Where the next request would begin is not known any more.
 void Connection::refuse(const Problem& problem) {
   keep_alive_ = false;
-  write(problem_response(problem));
+  HttpResponse response = problem_response(problem);
+  note(response);
+  if (server_.options.on_refusal) server_.options.on_refusal(response.status);
+  write(std::move(response));
 }
 
 }  // namespace escrow::api

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "api/http_server_impl.h"
@@ -26,6 +27,7 @@ HttpServer::Impl::Impl(const Options& given, Handler to, session::Log& log_to)
                        ? listen_on_given(io, options.given_socket, options.socket, options.group)
                        : listen_on_unix(io, options.socket, options.group),
                    asio::steady_timer(io)});
+  for (std::size_t group = 0; group < options.apart.size(); ++group) apart.emplace_back(1);
   for (Door& door : doors) accept(door);
   thread = std::thread([this] { io.run(); });
 }
@@ -37,9 +39,20 @@ HttpServer::Impl::~Impl() {
     all_closed.wait(held.lock(), [&] { return held->draining && held->count == 0; });
   }
   workers.join();
+  for (asio::thread_pool& group : apart) group.join();
   io.stop();
   thread.join();
   if (options.given_socket < 0) ::unlink(options.socket.c_str());
+}
+
+asio::thread_pool& HttpServer::Impl::workers_for(std::string_view target) {
+  const std::string_view path = target.substr(0, target.find('?'));
+  auto group = apart.begin();
+  for (const std::vector<std::string>& paths : options.apart) {
+    if (std::ranges::find(paths, path) != paths.end()) return *group;
+    ++group;
+  }
+  return workers;
 }
 
 void HttpServer::Impl::closed(Connection* connection) {
@@ -109,5 +122,21 @@ HttpServer::HttpServer(const Options& options, Handler handler, session::Log& lo
     : impl_(std::make_unique<Impl>(options, std::move(handler), log)) {}
 
 HttpServer::~HttpServer() = default;
+
+void HttpServer::change(const Options& options) {
+  std::shared_ptr<asio::ssl::context> renewed;
+  if (impl_->options.tcp.certificate.empty() == options.tcp.certificate.empty() && !options.tcp.certificate.empty()) {
+    renewed = std::make_shared<asio::ssl::context>(tls_context(options.tcp.certificate, options.tcp.key));
+  }
+  asio::post(impl_->io, [impl = impl_.get(), options, renewed = std::move(renewed)] {
+    impl->options.max_body_bytes = options.max_body_bytes;
+    impl->options.max_content_bytes = options.max_content_bytes;
+    impl->options.max_connections = options.max_connections;
+    impl->options.idle_timeout = options.idle_timeout;
+    impl->options.request_timeout = options.request_timeout;
+    // A connection holds what it needs of the one it came with (SSL_new(3)).
+    if (renewed) impl->tls.emplace(std::move(*renewed));
+  });
+}
 
 }  // namespace escrow::api

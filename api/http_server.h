@@ -6,7 +6,8 @@
 // A client costs one descriptor and what it has sent so far: requests are bounded in size and time, connections in
 // number and idleness. Of an answer in parts one is in memory, and of a content (the body of a PUT, or a tar archive)
 // one piece: the rest is in a file.
-// What is wrong with a request is answered as a problem (problem.h) before the connection closes.
+// What is wrong with a request is answered as a problem (problem.h) before the connection closes. Every problem has an
+// id and a line in the log (refusal.h), whoever says it.
 // Thread-safe. Throws Error{unavailable} when it cannot listen. Sources: RFC 9110, RFC 9112, RFC 6750, unix(7).
 #pragma once
 
@@ -16,6 +17,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "api/http_message.h"
 #include "session/log.h"
@@ -45,6 +47,11 @@ class HttpServer {
     std::chrono::milliseconds idle_timeout{60'000};     // between requests
     std::chrono::milliseconds request_timeout{30'000};  // from a request's first byte to its last, and for an answer
     unsigned threads = 16;
+    // Paths (without a query) whose requests have a thread of their own, a group each: they are answered while all the
+    // others wait.
+    std::vector<std::vector<std::string>> apart;
+    // Told of an answer that the handler did not give: a request that could not be read, or of nobody. May be empty.
+    std::function<void(unsigned status)> on_refusal;
     Tcp tcp;
   };
   // Must not throw.
@@ -55,6 +62,10 @@ class HttpServer {
   // Accepts and reads nothing more, lets every request that was read be answered and every stream say its last part,
   // removes the socket if it made it.
   ~HttpServer();
+
+  // From the next request on the limits and times of `options`, from the next connection on its certificate; nothing
+  // else of it counts. Throws Error{bad_request} for files that cannot be used, and then changes nothing.
+  void change(const Options& options);
 
   struct Impl;  // of its .cc files alone
 

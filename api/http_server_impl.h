@@ -54,8 +54,9 @@ struct HttpServer::Impl {
     bool draining = false;
   };
   void closed(Connection* connection);
+  boost::asio::thread_pool& workers_for(std::string_view target);
 
-  const Options options;  // constant, as the next two
+  Options options;  // its limits and times are of the thread of the bytes; the rest is constant, as the next two
   const Handler handler;
   session::Log& log;
   boost::asio::io_context io{1};  // self-locking
@@ -67,7 +68,8 @@ struct HttpServer::Impl {
   bool draining = false;
   session::Synchronized<Open> open;  // self-locking
   std::condition_variable all_closed;  // with `open`
-  boost::asio::thread_pool workers;  // self-locking
+  boost::asio::thread_pool workers;  // self-locking, as the next one
+  std::list<boost::asio::thread_pool> apart;  // of options.apart
   std::thread thread;
 };
 
@@ -124,6 +126,8 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   void refuse(const Problem& problem);
 
   // ---- http_answers.cc
+  std::string who() const;
+  void note(HttpResponse& response) const;
   void answer(HttpReply reply);
   void wait_for(Poll poll);
   void write(HttpResponse response);

@@ -61,6 +61,7 @@ const ProblemKind& kind_of(ProblemCode code) {
       {"idempotency_key_reused", 422, false, 2, "The key was used for another request"},
       {"result_too_large", 422, false, 1, "The answer would be too large"},
       {"unsupported_repository", 422, false, 125, "The repository cannot be used"},
+      {"quota_exceeded", 429, true, 1, "The principal has as much as it may have"},
       {"header_too_large", 431, false, 2, "The header is too large"},
       {"internal", 500, false, 125, "Escrow failed"},
       {"damaged_repository", 500, false, 125, "The repository or its state is damaged"},

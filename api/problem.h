@@ -44,6 +44,7 @@ enum class ProblemCode {
   idempotency_key_reused,
   result_too_large,
   unsupported_repository,
+  quota_exceeded,
   header_too_large,
   internal,
   damaged_repository,

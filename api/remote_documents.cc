@@ -192,6 +192,15 @@ std::vector<std::string> repositories_from_json(std::string_view text) {
   return names;
 }
 
+std::vector<std::string> at_next_start_from_json(std::string_view text) {
+  const Json json = parse_object(text);
+  std::vector<std::string> names;
+  for (const Json& name : get_array(json, "at_next_start")) {
+    if (name.is_string()) names.push_back(name.get<std::string>());
+  }
+  return names;
+}
+
 RemoteProblem problem_from_json(std::string_view text) {
   const Json json = parse_object(text);
   return {.code = get_bytes(json, "code"),

@@ -69,6 +69,8 @@ struct RemoteRepository {
 RemoteRepository repository_from_json(std::string_view text);
 // The names of the registered repositories.
 std::vector<std::string> repositories_from_json(std::string_view text);
+// Of a reload: the members of the configuration that count from the next start on.
+std::vector<std::string> at_next_start_from_json(std::string_view text);
 
 struct RemoteProblem {
   std::string code, detail;

@@ -161,6 +161,12 @@ std::optional<RequestFields> RequestFields::object(const std::string& name) {
       Impl{.json = *value, .what = impl_->what, .within = impl_->within + name + ".", .asked = {}}));
 }
 
+std::vector<std::string> RequestFields::names() const {
+  std::vector<std::string> found;
+  for (const auto& [name, value] : impl_->json.items()) found.push_back(name);
+  return found;
+}
+
 std::vector<std::string> RequestFields::documents(const std::string& name) {
   const Json* value = impl_->find(name);
   if (value == nullptr) return {};

@@ -31,6 +31,8 @@ class RequestFields {
   std::map<std::string, std::string> text_map(const std::string& name);
   std::map<std::string, std::vector<std::string>> texts_map(const std::string& name);
   std::optional<RequestFields> object(const std::string& name);
+  // The names of all members there are.
+  std::vector<std::string> names() const;
   // An object, or an array of objects, each as JSON for another reader; absent: none.
   std::vector<std::string> documents(const std::string& name);
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <utility>
 
+#include "storage/joined_texts.h"
 #include "storage/schema.h"
 #include "storage/sqlite.h"
 
@@ -52,22 +53,6 @@ Database open_database(const std::string& path) {
   return open_durable(path, schema);
 }
 
-std::string join(const std::vector<std::string>& words) {
-  std::string joined;
-  for (const std::string& word : words) joined += word + '\0';
-  return joined;
-}
-
-std::vector<std::string> split(const std::string& joined) {
-  std::vector<std::string> words;
-  for (std::size_t start = 0; start < joined.size();) {
-    const std::size_t end = std::min(joined.find('\0', start), joined.size());
-    words.push_back(joined.substr(start, end - start));
-    start = end + 1;
-  }
-  return words;
-}
-
 std::optional<std::uint64_t> number_or_none(const Statement::Run& row, int column) {
   if (row.is_null(column)) return std::nullopt;
   return static_cast<std::uint64_t>(row.integer(column));
@@ -85,7 +70,7 @@ RunStore::Run run_of(const Database& database, const Statement::Run& row) {
           .user = row.bytes(3),
           .uid = static_cast<std::uint32_t>(row.integer(4)),
           .gid = static_cast<std::uint32_t>(row.integer(5)),
-          .command = split(row.bytes(6)),
+          .command = split_texts(row.bytes(6)),
           .mountpoint = row.bytes(7),
           .timeout_ms = number_or_none(row, 8),
           .memory_bytes = number_or_none(row, 9),
@@ -137,7 +122,8 @@ RunStore::~RunStore() = default;
 
 void RunStore::add(const Run& run) {
   (*connection_.lock())
-      ->add.execute(run.id.text(), run.repository, run.owner, run.user, run.uid, run.gid, Bytes{join(run.command)},
+      ->add.execute(run.id.text(), run.repository, run.owner, run.user, run.uid, run.gid,
+                    Bytes{join_texts(run.command)},
                     Bytes{run.mountpoint}, run.timeout_ms, run.memory_bytes, run.output_bytes, run.confined,
                     run.network, run.created.seconds, run.created.nanoseconds, run.max_processes);
 }

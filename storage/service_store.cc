@@ -158,6 +158,7 @@ struct ServiceStore::Connection {
   Database database;
   Statement read_repositories{database, "SELECT name, path FROM repository ORDER BY name"};
   Statement add_repository{database, "INSERT INTO repository (name, path, registered_by) VALUES (?, ?, ?)"};
+  Statement remove_repository{database, "DELETE FROM repository WHERE name = ?"};
   Statement add_session{database,
                         "INSERT INTO session (id, repository, owner, external_id, request_key, message, mountpoint, "
                         "labels) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"};
@@ -226,10 +227,12 @@ std::vector<ServiceStore::Registration> ServiceStore::repositories() const {
   return found;
 }
 
-bool ServiceStore::add_repository(const Registration& repository, const std::string& who) {
-  const std::vector<Registration> known = repositories();
-  for (const auto& [name, path] : known) {
-    if (name == repository.name && path == repository.path) return false;
+namespace {
+
+// True: it is known as it is.
+bool is_known(const std::vector<ServiceStore::Registration>& all, const ServiceStore::Registration& repository) {
+  for (const auto& [name, path] : all) {
+    if (name == repository.name && path == repository.path) return true;
     if (name == repository.name) {
       throw Error(Errc::exists, "the repository '" + name + "' is another one, at " + path + "; choose another name");
     }
@@ -237,10 +240,28 @@ bool ServiceStore::add_repository(const Registration& repository, const std::str
       throw Error(Errc::exists, "the repository at " + path + " is registered already, as '" + name + "'");
     }
   }
+  return false;
+}
+
+}  // namespace
+
+void ServiceStore::check_repositories(const std::vector<Registration>& given) const {
+  std::vector<Registration> known = repositories();
+  for (const Registration& repository : given) {
+    if (!is_known(known, repository)) known.push_back(repository);
+  }
+}
+
+bool ServiceStore::add_repository(const Registration& repository, const std::string& who) {
+  if (is_known(repositories(), repository)) return false;
   writes_.run(connection_, [&](Connection& connection) {
     connection.add_repository.execute(repository.name, Bytes{repository.path}, who);
   });
   return true;
+}
+
+void ServiceStore::remove_repository(const std::string& name) {
+  writes_.run(connection_, [&](Connection& connection) { connection.remove_repository.execute(name); });
 }
 
 void ServiceStore::add_session(const SessionFacts& facts, const std::optional<Terms>& terms) {

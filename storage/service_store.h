@@ -34,6 +34,10 @@ class ServiceStore {
   std::vector<Registration> repositories() const;
   // Throws Error{exists} when the name stands for another path, or the path has another name. False: it was there.
   bool add_repository(const Registration& repository, const std::string& who);
+  // Throws as add_repository() does for the first of them that contradicts what is known, and adds none.
+  void check_repositories(const std::vector<Registration>& repositories) const;
+  // What is known of its sessions stays.
+  void remove_repository(const std::string& name);
 
   struct SessionFacts {
     session::SessionId id;
@@ -106,7 +110,7 @@ class ServiceStore {
     std::string content_type, body;
     std::vector<std::pair<std::string, std::string>> headers;
     // Or the same request may have another answer later.
-    bool is_final() const { return status < 500 && status != 409 && status != 408; }
+    bool is_final() const { return status < 500 && status != 409 && status != 408 && status != 429; }
   };
   enum class Claim { granted, in_flight, other_body, answered };
   // granted: the caller now answers the request, and calls record() or release(); what a process did not come to record

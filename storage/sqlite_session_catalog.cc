@@ -4,6 +4,7 @@
 #include <chrono>
 #include <thread>
 
+#include "storage/joined_texts.h"
 #include "storage/schema.h"
 #include "storage/session_query_sql.h"
 
@@ -30,22 +31,6 @@ constexpr std::string_view kColumns =
 
 std::string sql_select(std::string_view rest) {
   return "SELECT " + std::string(kColumns) + " FROM session " + std::string(rest);
-}
-
-std::string join(const std::vector<std::string>& values) {
-  std::string joined;
-  for (const std::string& value : values) joined += value + '\0';
-  return joined;
-}
-
-std::vector<std::string> split(const std::string& joined) {
-  std::vector<std::string> values;
-  for (std::size_t start = 0; start < joined.size();) {
-    const std::size_t end = std::min(joined.find('\0', start), joined.size());
-    values.push_back(joined.substr(start, end - start));
-    start = end + 1;
-  }
-  return values;
 }
 
 std::optional<std::string> hex_of(const std::optional<ObjectId>& id) {
@@ -153,18 +138,18 @@ SessionRecord decode(const Database& database, const Statement::Run& row) {
     *value = reader.bytes();
   for (std::uint32_t* value : {&options.uid, &options.gid, &options.umask}) *value = reader.word();
   for (bool* value : {&options.read_only, &options.ephemeral, &options.keep_on_failure}) *value = reader.flag();
-  options.excludes = split(reader.bytes());
+  options.excludes = split_texts(reader.bytes());
   for (std::optional<ObjectId>* id : {&record.base, &record.commit, &record.swap_from, &record.swap_to})
     *id = reader.optional_id();
   record.exit_code = reader.optional_integer();
   for (std::string* value : {&record.message, &record.mountpoint, &record.last_error}) *value = reader.bytes();
-  record.conflicts = split(reader.bytes());
+  record.conflicts = split_texts(reader.bytes());
   record.created = reader.time();
   record.changed = reader.time();
-  options.policies = split(reader.bytes());
+  options.policies = split_texts(reader.bytes());
   for (bool* value : {&options.contained_symlinks, &options.require_approval}) *value = reader.flag();
   options.approval_expires_s = reader.integer();
-  options.command = split(reader.bytes());
+  options.command = split_texts(reader.bytes());
   record.result = reader.optional_id();
   record.expires = reader.optional_time();
   for (std::string* value : {&record.reviewer, &record.review_comment}) *value = reader.bytes();
@@ -175,7 +160,8 @@ SessionRecord decode(const Database& database, const Statement::Run& row) {
   options.include_ignored = reader.flag();
   for (std::string* value : {&audit.author_name, &audit.author_email}) *value = reader.bytes();
   record.updating_keeps = reader.flag();
-  record.unresolved = named([](const std::string& text) { return session::unresolved_from(split(text)); }, "conflict");
+  record.unresolved =
+      named([](const std::string& text) { return session::unresolved_from(split_texts(text)); }, "conflict");
   if (const std::string resumed = reader.optional_text(); !resumed.empty())
     record.resumes = reader.checked(SessionId::parse(resumed), "session that it resumes", resumed);
   return record;
@@ -191,20 +177,20 @@ void put_row(Statement& statement, const SessionRecord& record) {
   statement.execute(record.id.text(), session::name_of(record.state), session::name_of(record.reason),
                     Bytes{options.branch}, Bytes{options.prefix.text()}, audit.committer, audit.issuer, audit.source,
                     audit.image, audit.trigger, audit.trigger_id, options.uid, options.gid, options.umask,
-                    options.read_only, options.ephemeral, options.keep_on_failure, Bytes{join(options.excludes)},
+                    options.read_only, options.ephemeral, options.keep_on_failure, Bytes{join_texts(options.excludes)},
                     hex_of(record.base), hex_of(record.commit), hex_of(record.swap_from), hex_of(record.swap_to),
                     record.exit_code, Bytes{record.message}, Bytes{record.mountpoint}, record.last_error,
-                    Bytes{join(record.conflicts)}, record.created.seconds, record.created.nanoseconds,
-                    record.changed.seconds, record.changed.nanoseconds, Bytes{join(options.policies)},
+                    Bytes{join_texts(record.conflicts)}, record.created.seconds, record.created.nanoseconds,
+                    record.changed.seconds, record.changed.nanoseconds, Bytes{join_texts(options.policies)},
                     options.contained_symlinks, options.require_approval, options.approval_expires_s,
-                    Bytes{join(options.command)}, hex_of(record.result),
+                    Bytes{join_texts(options.command)}, hex_of(record.result),
                     record.expires ? std::optional(record.expires->seconds) : std::nullopt,
                     record.expires ? std::optional(std::int64_t{record.expires->nanoseconds}) : std::nullopt,
                     record.reviewer, record.review_comment, count(&session::ChangeCounts::added),
                     count(&session::ChangeCounts::modified), count(&session::ChangeCounts::deleted),
                     options.limits.staged_bytes, options.limits.files, hex_of(record.updating_to),
                     options.include_ignored, Bytes{audit.author_name}, Bytes{audit.author_email},
-                    record.updating_keeps, Bytes{join(session::texts_of(record.unresolved))},
+                    record.updating_keeps, Bytes{join_texts(session::texts_of(record.unresolved))},
                     record.resumes ? std::optional(record.resumes->text()) : std::nullopt);
 }
 
@@ -336,7 +322,6 @@ struct SqliteSessionCatalog::Connection {
                          "SELECT time_s, time_ns, from_state, to_state, who, why FROM history WHERE session = ?1 "
                          "ORDER BY number"};
   Statement sum_denials{database, "SELECT coalesce(sum(count), 0) FROM denial WHERE session = ?1"};
-  Statement read_tally{database, "SELECT name, value FROM tally"};
   Statement read_old{database,
                      "SELECT id FROM session INDEXED BY session_by_change WHERE (changed_s, changed_ns) < (?1, ?2) "
                      "AND NOT (" + std::string(kIsUnended) + ") LIMIT ?3"};
@@ -368,7 +353,7 @@ struct SqliteSessionCatalog::Connection {
 };
 
 SqliteSessionCatalog::SqliteSessionCatalog(const std::string& database_path)
-    : connection_(std::make_unique<Connection>(database_path)) {}
+    : path_(database_path), connection_(std::make_unique<Connection>(database_path)) {}
 
 SqliteSessionCatalog::~SqliteSessionCatalog() = default;
 
@@ -408,18 +393,35 @@ std::vector<SessionRecord> SqliteSessionCatalog::list() const {
   return (*guard)->read((*guard)->read_all.run());
 }
 
+// In WAL mode it sees what is committed, and neither waits for a writer nor makes one wait.
+struct SqliteSessionCatalog::Reader {
+  explicit Reader(const std::string& path) : database(path, {}) { database.keep_log(); }
+
+  static Reader& of(std::unique_ptr<Reader>& reader, const std::string& path) {
+    if (!reader) reader = std::make_unique<Reader>(path);
+    return *reader;
+  }
+
+  Database database;
+  Statement read_tally{database, "SELECT name, value FROM tally"};
+};
+
 std::vector<SessionRecord> SqliteSessionCatalog::page(const SessionQuery& query) const {
   const std::optional<std::string> sql = sql_of(query, kColumns);
   if (!sql) return {};
-  auto guard = connection_.lock();
-  Statement statement((*guard)->database, *sql);
-  return (*guard)->read(query.issuer ? statement.run(*query.issuer) : statement.run());
+  auto guard = reader_.lock();
+  Reader& reader = Reader::of(*guard, path_);
+  Statement statement(reader.database, *sql);
+  auto run = query.issuer ? statement.run(*query.issuer) : statement.run();
+  std::vector<SessionRecord> records;
+  while (run.next()) records.push_back(decode(reader.database, run));
+  return records;
 }
 
 SessionCounts SqliteSessionCatalog::counts() const {
   SessionCounts counts;
-  auto guard = connection_.lock();
-  auto run = (*guard)->read_tally.run();
+  auto guard = reader_.lock();
+  auto run = Reader::of(*guard, path_).read_tally.run();
   while (run.next()) {
     const auto value = static_cast<std::uint64_t>(run.integer(1));
     if (const auto state = session::state_from_name(run.bytes(0))) {

@@ -1,6 +1,7 @@
 // The session catalog in <state>/catalog.db: WAL, synchronous=FULL, with a history of every transition.
 //
-// Thread-safe (one connection behind a lock) and safe between processes. Opened in the process that uses it: a
+// Thread-safe (one connection behind a lock, and one for lists and counts, which wait for no writer) and safe between
+// processes. Opened in the process that uses it: a
 // connection must not cross a fork(2). Throws Error{no_space}, {damaged_repository}, {newer_state}, {busy} (another
 // process kept the database for 10 s).
 #pragma once
@@ -53,9 +54,12 @@ class SqliteSessionCatalog final : public session::SessionCatalog {
 
  private:
   struct Connection;
+  struct Reader;
+  const std::string path_;
   // Behind a pointer, because it holds a database with its statements.
   mutable session::Synchronized<std::unique_ptr<Connection>> connection_;  // self-locking
   GroupCommit<Connection> writes_;                                         // self-locking
+  mutable session::Synchronized<std::unique_ptr<Reader>> reader_;          // self-locking; null: not needed so far
 };
 
 }  // namespace escrow::storage

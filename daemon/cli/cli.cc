@@ -57,6 +57,7 @@ void register_commands(CLI::App& app, const GlobalOptions& options, Action& chos
   register_resolve(app, options, chosen);
   register_log(app, options, chosen);
   register_audit(app, options, chosen);
+  register_mcp(app, options, chosen);
   register_policy(app, options, chosen);
   register_gc(app, options, chosen);
   register_doctor(app, options, chosen);

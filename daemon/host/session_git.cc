@@ -46,7 +46,7 @@ std::string in_quotes(std::string_view text) {
 // inodes, owners and change times. Nothing inside needs to survive a power loss, and a collection of garbage would hide
 // messages in packs.
 std::string configuration(const session::SessionRecord& record) {
-  const session::Signature who = session::signature_of(record.options.audit.committer, {});
+  const session::Signature who = session::signature_of(record.options.audit, {});
   return "[core]\n"
          "\trepositoryformatversion = 0\n"
          "\tfilemode = true\n"

@@ -12,6 +12,7 @@
 #include "daemon/host/io_choice.h"
 #include "daemon/host/mountpoint.h"
 #include "daemon/host/run_result.h"
+#include "daemon/host/session_access.h"
 #include "daemon/host/session_git.h"
 #include "daemon/process/confinement.h"
 #include "daemon/process/user_namespace.h"
@@ -94,17 +95,38 @@ void SessionRun::find_container() {
   container_ = std::make_unique<Container>(options);
 }
 
+// The session in which the command runs, and which others have opened.
+std::unique_ptr<session::Session> SessionRun::attach_session() {
+  const session::SessionManager::Listed listed = context_->sessions().status(*settings_.within);
+  if (listed.record.state != session::State::open) {
+    throw Error(Errc::wrong_state, "cannot run a command in session " + settings_.within->text() + ": it is " +
+                                       name_of(listed.record.state));
+  }
+  if (listed.attachment == session::Attachment::mounted) {
+    throw Error(Errc::attached_elsewhere, "session " + settings_.within->text() + " is mounted on " +
+                                              listed.record.mountpoint + "; unmount it first");
+  }
+  std::unique_ptr<session::Session> session = attach(*context_, *settings_.within);
+  context_->repository().catalog().remark(session->id(), context_->clock().now(), settings_.who, "ran a command in it");
+  return session;
+}
+
 void SessionRun::open_session() {
   context_ = std::make_unique<RepositoryContext>(settings_.repository);
   context_->recover();
-  session::SessionOptions session_options = settings_.session_options(context_->references());
+  std::unique_ptr<session::Session> session;
+  if (settings_.within) session = attach_session();
+  session::SessionOptions session_options =
+      session ? session->record().options : settings_.session_options(context_->references());
   std::shared_ptr<DenialTrace> trace;
   if (!settings_.trace.empty()) {
     trace = std::make_shared<DenialTrace>(settings_.trace, settings_.output.most_bytes);
   }
-  session_options.ephemeral = true;
-  session_options.keep_on_failure = settings_.keep_on_failure;
-  session_options.command = settings_.command;
+  if (!session) {
+    session_options.ephemeral = true;
+    session_options.keep_on_failure = settings_.keep_on_failure;
+    session_options.command = settings_.command;
+  }
   if (is_elsewhere() && settings_.view.symlinks.empty()) session_options.contained_symlinks = true;
   if (settings_.git) check_git_inside(session_options);
   if (container_) {
@@ -116,8 +138,10 @@ void SessionRun::open_session() {
                                                 context_->repository().git_directory(), session_options);
   std::vector<MountEntry> entries =
       open_mount_entries(settings_.mounts, context_->repository().git_directory());
-  std::unique_ptr<session::Session> session = context_->sessions().open(
-      session_options, settings_.create_branch, settings_.id.value_or(session::SessionId::generate()));
+  if (!session) {
+    session = context_->sessions().open(session_options, settings_.create_branch,
+                                        settings_.id.value_or(session::SessionId::generate()));
+  }
   id_ = session->id();
   if (const std::string words = context_->words_about_checkout(session->record().options.branch); !words.empty())
     settings_.say(words);
@@ -142,7 +166,7 @@ void SessionRun::open_session() {
   host_options.mount.allow_other = ::geteuid() == 0;
   host_options.mount.read_only = session_options.read_only;
   // The runner hears it as it hears every signal that cancels.
-  host_options.cancel_run = [] { ::kill(::getpid(), SIGTERM); };
+  if (!settings_.within) host_options.cancel_run = [] { ::kill(::getpid(), SIGTERM); };
   host_ = std::make_unique<SessionHost>(std::move(session), host_options, context_->repository(), context_->log());
 }
 
@@ -234,8 +258,17 @@ void SessionRun::run_command() {
   if (!pids.empty()) settings_.say("processes of the command could not be ended: " + pids + "; they can write no more");
 }
 
+void SessionRun::leave_session() {
+  if (!host_->has_ended()) {
+    const std::string warning = host_->leave();
+    if (!warning.empty()) settings_.say("warning: " + warning);
+  }
+  result_.record = context_->sessions().status(*id_).record;
+}
+
 void SessionRun::end_session() {
   result_.command_status = end_.command_status;
+  if (settings_.within) return leave_session();
   const std::string warning = host_->seal_and_unmount();
   if (!warning.empty()) settings_.say("warning: " + warning);
   if (!rollback_reason(end_) && settings_.was_cancelled && settings_.was_cancelled()) {
@@ -273,7 +306,9 @@ void SessionRun::abandon() {
   host_.reset();
   try {
     result_.record = context_->sessions().status(*id_).record;
-    if (result_.record->state != session::State::open || !result_.record->last_error.empty()) return;
+    if (settings_.within || result_.record->state != session::State::open || !result_.record->last_error.empty()) {
+      return;
+    }
     if (!rollback_reason(end_)) return keep_open();
     const std::unique_ptr<session::Session> session = context_->sessions().attach(*id_);
     session->rollback(rollback_reason(end_).value_or(session::Reason::not_started), recorded_status(end_),

@@ -32,6 +32,9 @@ class SessionRun {
     std::function<session::SessionOptions(const session::ReferenceStore&)> session_options;
     bool create_branch = false;
     std::optional<session::SessionId> id;  // nullopt: a fresh one
+    // A session that is open and mounted nowhere: the command runs in it, and it stays open whatever becomes of the
+    // command. Its own options hold; session_options is not asked.
+    std::optional<session::SessionId> within;
     SessionRequest view;                   // of it what is of the mount: xattr, symlinks, io, opens, io_uring
     std::vector<MountEntrySpec> mounts;    // beside the repository
     std::string trace;                     // a file for denials, or "-": standard error; empty: none
@@ -79,6 +82,7 @@ class SessionRun {
   void check() const;
   void prepare_process();
   void open_session();
+  std::unique_ptr<session::Session> attach_session();
   CommandSpec command_spec();
   std::vector<std::string> command_environment() const;
   void set_command_variables(std::vector<std::string>& environment) const;
@@ -89,6 +93,7 @@ class SessionRun {
   void put_into_container(CommandSpec& spec);
   void run_command();
   void end_session();
+  void leave_session();
   void commit();
   void abandon();
   void keep_open();

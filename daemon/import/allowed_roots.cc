@@ -79,6 +79,7 @@ FileDescriptor open_beneath(int directory, const std::string& name, int flags) {
 }
 
 AllowedRoots::AllowedRoots(const std::vector<std::string>& roots, std::string what) : what_(std::move(what)) {
+  auto opened = std::make_shared<std::vector<Root>>();
   for (const std::string& path : roots) {
     const auto refuse = [&](const std::string& why) {
       throw Error(Errc::bad_request, what_ + ": " + session::quote_path(path) + " " + why);
@@ -88,20 +89,27 @@ AllowedRoots::AllowedRoots(const std::vector<std::string>& roots, std::string wh
     if (path != real.get()) refuse("is not in its one form; write " + session::quote_path(real.get()));
     FileDescriptor directory(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!directory) refuse(std::string("cannot be opened: ") + std::strerror(errno));
-    roots_.push_back({path, std::move(directory)});
+    opened->push_back({path, std::move(directory)});
   }
+  *roots_.lock() = std::move(opened);
+}
+
+void AllowedRoots::take(const AllowedRoots& other) {
+  std::shared_ptr<const std::vector<Root>> theirs = *other.roots_.lock();
+  *roots_.lock() = std::move(theirs);
 }
 
 AllowedRoots::Way AllowedRoots::way_to(const std::string& path, const std::string& field) const {
   const Root* root = nullptr;
-  for (const Root& candidate : roots_) {
-    if (path == candidate.path) return {.root = candidate, .names = {}};
+  const std::shared_ptr<const std::vector<Root>> all = *roots_.lock();
+  for (const Root& candidate : *all) {
+    if (path == candidate.path) return {.all = all, .root = candidate, .names = {}};
     const std::string below = candidate.path == "/" ? "/" : candidate.path + "/";
     if (path.starts_with(below) && (root == nullptr || candidate.path.size() > root->path.size())) root = &candidate;
   }
   if (root == nullptr) {
     refuse(path, field, ProblemCode::forbidden,
-           roots_.empty() ? "cannot be used, because the configuration of the service has no " + what_
+           all->empty() ? "cannot be used, because the configuration of the service has no " + what_
                           : "is below none of the configured " + what_);
   }
   std::vector<std::string> names =
@@ -109,11 +117,11 @@ AllowedRoots::Way AllowedRoots::way_to(const std::string& path, const std::strin
   if (names.empty()) {
     refuse(path, field, ProblemCode::forbidden, "is not in its one form: no empty component, '.' or '..'");
   }
-  return {.root = *root, .names = std::move(names)};
+  return {.all = all, .root = *root, .names = std::move(names)};
 }
 
 void AllowedRoots::check(const std::string& path, bool create, const std::string& field) const {
-  const auto [root, names] = way_to(path, field);
+  const auto [all, root, names] = way_to(path, field);
   if (names.empty()) refuse(path, field, ProblemCode::forbidden, "is one of the configured " + what_ + ", not below");
   FileDescriptor above;
   for (std::size_t at = 0; at < names.size(); ++at) {
@@ -134,7 +142,7 @@ void AllowedRoots::check(const std::string& path, bool create, const std::string
 }
 
 void AllowedRoots::remove_made(const std::string& path) const {
-  const auto [root, names] = way_to(path, "mountpoint");
+  const auto [all, root, names] = way_to(path, "mountpoint");
   FileDescriptor above;
   for (std::size_t at = 0; at < names.size(); ++at) {
     const int directory = above ? above.get() : root.directory.get();
@@ -150,7 +158,7 @@ void AllowedRoots::remove_made(const std::string& path) const {
 }
 
 FileDescriptor AllowedRoots::open(const std::string& path, const std::string& field, const OpenInside& open) const {
-  const auto [root, names] = way_to(path, field);
+  const auto [all, root, names] = way_to(path, field);
   FileDescriptor above;
   for (const std::string& name : names) {
     FileDescriptor next = open(above ? above.get() : root.directory.get(), name, O_PATH | O_DIRECTORY);

@@ -5,11 +5,13 @@
 // api::Problem{forbidden} and {invalid_value}.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "daemon/import/directory_walk.h"
 #include "daemon/process/file_descriptor.h"
+#include "session/synchronized.h"
 
 namespace escrow::daemon {
 
@@ -21,6 +23,9 @@ class AllowedRoots {
   // `what` names the list in messages: "mount_roots". Throws Error{bad_request} for a root that is no directory, or is
   // not written in its one absolute form.
   AllowedRoots(const std::vector<std::string>& roots, std::string what);
+
+  // From here on those of `other`; who walks one of them now goes on.
+  void take(const AllowedRoots& other);
 
   // `path` is an existing directory below a root; with `create` its last component may be missing, and is made
   // (mode 01755: where only the owner may write the sticky bit means nothing else than that the service made it). The
@@ -41,12 +46,13 @@ class AllowedRoots {
   };
   // What a path leads through from its root on; nothing: it is the root.
   struct Way {
+    std::shared_ptr<const std::vector<Root>> all;  // keeps the root
     const Root& root;
     std::vector<std::string> names;
   };
   Way way_to(const std::string& path, const std::string& field) const;
-  std::string what_;         // constant, as the next
-  std::vector<Root> roots_;
+  std::string what_;  // constant
+  mutable session::Synchronized<std::shared_ptr<const std::vector<Root>>> roots_;  // self-locking
 };
 
 }  // namespace escrow::daemon

@@ -161,7 +161,7 @@ HttpReply AsyncRequests::run(const api::Router::Handler& handler, const std::sha
   return poll;
 }
 
-api::Router::Handler at_most(ConcurrencyLimit::Number requests, const EscrowdConfig& config,
+api::Router::Handler at_most(ConcurrencyLimit::Number requests, const LiveConfig& config,
                              api::Router::Handler handler) {
   auto limit = std::make_shared<ConcurrencyLimit>(requests);
   return [limit, &config, handler = std::move(handler)](Call& call) -> HttpReply {

@@ -20,7 +20,7 @@ class AsyncRequests {
   // What a client that does not wait is shown: the session of the request.
   using Look = std::function<api::HttpResponse(api::Call& call)>;
   // `most`: with a thread of their own. The configuration must outlive this.
-  AsyncRequests(const EscrowdConfig& config, ConcurrencyLimit::Number most, Look look)
+  AsyncRequests(const LiveConfig& config, ConcurrencyLimit::Number most, Look look)
       : config_(config), look_(std::move(look)), places_(most) {}
 
   // `handler` answers with a response, at once or after long. This must outlive the results.
@@ -34,14 +34,14 @@ class AsyncRequests {
   struct Verb;
   api::HttpReply run(const api::Router::Handler& handler, const std::shared_ptr<Verb>& verb, const Look& look);
 
-  const EscrowdConfig& config_;  // constant, as the next
+  const LiveConfig& config_;  // constant, as the next
   const Look look_;
   ConcurrencyLimit places_;  // self-locking
 };
 
 // What takes long (Call's on_begin), for that many requests at once; Problem{unavailable} for more. `handler` answers
 // with a response. The configuration must outlive the result.
-api::Router::Handler at_most(ConcurrencyLimit::Number requests, const EscrowdConfig& config,
+api::Router::Handler at_most(ConcurrencyLimit::Number requests, const LiveConfig& config,
                              api::Router::Handler handler);
 
 }  // namespace escrow::daemon

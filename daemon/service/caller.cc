@@ -42,10 +42,11 @@ bool is_operator(const EscrowdConfig& config, const Caller& caller) {
 
 }  // namespace
 
-std::string principal_of_token(const EscrowdConfig& config, std::string_view token) {
+std::string principal_of_token(const LiveConfig& live, std::string_view token) {
+  const std::shared_ptr<const EscrowdConfig> config = live.now();
   const std::string hash = api::hash_token(token);
   std::string found;
-  for (const auto& [principal, hashes] : config.tokens) {
+  for (const auto& [principal, hashes] : config->tokens) {
     for (const std::string& known : hashes) {
       if (api::is_same_hash(known, hash)) found = principal;
     }
@@ -53,26 +54,27 @@ std::string principal_of_token(const EscrowdConfig& config, std::string_view tok
   return found;
 }
 
-Caller caller_of(const EscrowdConfig& config, const api::HttpRequest& request) {
+Caller caller_of(const LiveConfig& live, const api::HttpRequest& request) {
+  const std::shared_ptr<const EscrowdConfig> config = live.now();
   const api::LocalPeer& peer = request.peer;
   Caller caller{.principal = request.principal, .uid = peer.uid, .gid = peer.gid};
   if (caller.principal.empty()) {
     caller.principal = principal_of(caller.uid);
     caller.groups = peer.groups;
     caller.has_our_rights = peer.has_our_rights;
-    caller.is_operator = is_operator(config, caller);
+    caller.is_operator = is_operator(*config, caller);
   } else {
     find_account(caller);
-    caller.has_our_rights = caller.is_operator = has(config.operators, caller.principal);
+    caller.has_our_rights = caller.is_operator = has(config->operators, caller.principal);
   }
-  caller.is_reviewer = has(config.reviewers, caller.principal);
+  caller.is_reviewer = has(config->reviewers, caller.principal);
   return caller;
 }
 
-void check_operator(const EscrowdConfig& config, const Caller& caller, const std::string& verb) {
+void check_operator(const LiveConfig& config, const Caller& caller, const std::string& verb) {
   if (caller.is_operator) return;
   std::string why = caller.principal + " is no operator; only operators " + verb + " repositories";
-  if (has(config.operators, caller.principal)) {
+  if (has(config->operators, caller.principal)) {
     why += ", and " + caller.principal + " is one only with the capabilities of this service and in its PID and user "
            "namespaces; ask from there";
   } else if (caller.uid == 0) {
@@ -81,10 +83,11 @@ void check_operator(const EscrowdConfig& config, const Caller& caller, const std
   throw api::Problem(api::ProblemCode::forbidden, why);
 }
 
-bool may_run_as(const EscrowdConfig& config, const Caller& caller, const std::string& committer) {
+bool may_run_as(const LiveConfig& live, const Caller& caller, const std::string& committer) {
   if (committer == caller.principal || caller.is_operator) return true;
-  const auto granted = config.run_as.find(caller.principal);
-  return granted != config.run_as.end() && has(granted->second, committer);
+  const std::shared_ptr<const EscrowdConfig> config = live.now();
+  const auto granted = config->run_as.find(caller.principal);
+  return granted != config->run_as.end() && has(granted->second, committer);
 }
 
 }  // namespace escrow::daemon

@@ -40,13 +40,13 @@ struct Caller {
 // nobody.
 // Operators are those whom the configuration names. Root is one only with the rights of this service: in a container it
 // may have none. So is the service's own user, who need not be named unless it is root.
-Caller caller_of(const EscrowdConfig& config, const api::HttpRequest& request);
+Caller caller_of(const LiveConfig& config, const api::HttpRequest& request);
 // Throws api::Problem{forbidden}: only operators `verb` repositories.
-void check_operator(const EscrowdConfig& config, const Caller& caller, const std::string& verb);
+void check_operator(const LiveConfig& config, const Caller& caller, const std::string& verb);
 // Whose token it is, by the configuration's hashes; empty: nobody's. Takes the same time whatever it has in common with
 // a valid one.
-std::string principal_of_token(const EscrowdConfig& config, std::string_view token);
+std::string principal_of_token(const LiveConfig& config, std::string_view token);
 // Whether the caller may open a session that commits as `committer`.
-bool may_run_as(const EscrowdConfig& config, const Caller& caller, const std::string& committer);
+bool may_run_as(const LiveConfig& config, const Caller& caller, const std::string& committer);
 
 }  // namespace escrow::daemon

@@ -19,6 +19,7 @@
 #include "daemon/service/http/service_routes.h"
 #include "daemon/service/http/service_run_routes.h"
 #include "daemon/service/idempotency.h"
+#include "daemon/service/reload_command.h"
 #include "daemon/service/imports/caller_files.h"
 #include "daemon/service/sessions/mount_host.h"
 #include "daemon/service/upkeep_process.h"
@@ -41,7 +42,7 @@ constexpr ConcurrencyLimit::Number kMostLongVerbs{.all = 64, .of_one = 48};
 FileDescriptor take_signals() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : {SIGINT, SIGTERM}) sigaddset(&set, signal);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, signal);
   sigprocmask(SIG_BLOCK, &set, nullptr);
   signal(SIGPIPE, SIG_IGN);
   return FileDescriptor(signalfd(-1, &set, SFD_CLOEXEC));
@@ -63,10 +64,9 @@ FileDescriptor lock_state(const std::string& directory) {
   return lock;
 }
 
-api::HttpServer::Options server_options(const EscrowdConfig& config, int given_socket) {
+api::HttpServer::Options server_options(const EscrowdConfig& config) {
   api::HttpServer::Options options;
   options.socket = config.socket;
-  options.given_socket = given_socket;
   options.group = config.socket_group;
   options.max_body_bytes = config.max_body_bytes;
   options.content_directory = config.state_directory;
@@ -77,7 +77,6 @@ api::HttpServer::Options server_options(const EscrowdConfig& config, int given_s
   options.tcp.address = config.listen;
   options.tcp.certificate = config.tls_certificate;
   options.tcp.key = config.tls_key;
-  options.tcp.principal_of_token = [&config](std::string_view token) { return principal_of_token(config, token); };
   return options;
 }
 
@@ -96,23 +95,25 @@ void warn_of(const EscrowdConfig& config, session::Log& log) {
 
 }  // namespace
 
-Escrowd::Escrowd(const EscrowdConfig& config)
-    : config_(config),
+Escrowd::Escrowd(const EscrowdConfig& config, Reread reread)
+    : started_with_(config),
+      reread_(std::move(reread)),
+      config_(config),
       given_socket_(api::take_service_manager_socket()),
       log_(make_log(config.verbose)),
       signals_(take_signals()),
-      repository_roots_(config_.repository_roots, "repository_roots"),
-      mount_roots_(config_.mount_roots, "mount_roots"),
-      source_roots_(config_.source_roots, "source_roots"),
-      state_lock_(lock_state(config_.state_directory)),
-      store_(config_.state_directory + "/escrowd.db"),
-      event_log_(config_.state_directory + "/events.db"),
+      repository_roots_(config.repository_roots, "repository_roots"),
+      mount_roots_(config.mount_roots, "mount_roots"),
+      source_roots_(config.source_roots, "source_roots"),
+      state_lock_(lock_state(config.state_directory)),
+      store_(config.state_directory + "/escrowd.db"),
+      event_log_(config.state_directory + "/events.db"),
       time_(store_, boot_clock_, clock_),
       repositories_(config_, store_, repository_roots_, *log_),
-      hosts_(config_, store_, mount_roots_, *log_),
+      hosts_(config, store_, mount_roots_, *log_),
       sessions_(config_, repositories_, hosts_, store_, metrics_, clock_, time_),
       runs_(config_, repositories_, sessions_, store_, clock_) {
-  warn_of(config_, *log_);
+  warn_of(config, *log_);
   allow_many_descriptors();  // one for each connection and several for each mount
   runs_.forget_unborn();
   sessions_.forget_unborn();
@@ -123,28 +124,80 @@ Escrowd::Escrowd(const EscrowdConfig& config)
       config_, kMostLongVerbs, [this](api::Call& call) { return accepted(config_, sessions_, call); });
   add_service_routes(router_, {.config = config_, .repositories = repositories_, .sessions = sessions_,
                                .store = store_, .time = time_, .events = *events_, .long_verbs = *long_verbs_,
-                               .source_roots = source_roots_, .stopping = stopping_});
+                               .source_roots = source_roots_, .stopping = stopping_,
+                               .reload = [this] { return reload(); }});
   add_run_routes(router_, {.config = config_, .runs = runs_, .store = store_, .time = time_});
   router_.observe([this](const std::string& method, const std::string& route, unsigned status, double seconds) {
     metrics_.add_request(method, route, status, seconds);
   });
-  if (config_.volume_plugin) {
-    volumes_ = std::make_unique<VolumePlugin>(config_, repositories_, sessions_, store_, *log_);
+  if (config.volume_plugin) {
+    volumes_ = std::make_unique<VolumePlugin>(started_with_, config_, repositories_, sessions_, store_, *log_);
   }
+  api::HttpServer::Options options = server_options(config);
+  options.given_socket = given_socket_;
+  // Whoever supervises the service learns how it is while all its threads are busy; metrics ask each mount's host.
+  options.apart = {{"/v1/health", "/v1/ready"}, {"/metrics"}};
+  options.on_refusal = [this](unsigned status) { metrics_.add_request("", "", status, 0); };
+  options.tcp.principal_of_token = [this](std::string_view token) { return principal_of_token(config_, token); };
   server_ = std::make_unique<api::HttpServer>(
-      server_options(config_, given_socket_),
-      [this](const api::HttpRequest& request) { return router_.answer(request); }, *log_);
+      options, [this](const api::HttpRequest& request) { return router_.answer(request); }, *log_);
 }
 
 Escrowd::~Escrowd() {
   api::tell_service_manager("STOPPING=1");
-  stopping_.begin(std::chrono::milliseconds(config_.stop_grace_ms));
+  stopping_.begin(std::chrono::milliseconds(started_with_.stop_grace_ms));
   save_time();
 }
 
+std::vector<std::string> Escrowd::reload() {
+  const auto turn = reloading_.lock();
+  EscrowdConfig next = reread_();
+  const AllowedRoots repository_roots(next.repository_roots, "repository_roots");
+  const AllowedRoots mount_roots(next.mount_roots, "mount_roots");
+  const AllowedRoots source_roots(next.source_roots, "source_roots");
+  std::vector<std::string> later = fixed_members_that_differ(started_with_, next);
+  // All that may fail comes first.
+  std::vector<storage::ServiceStore::Registration> named;
+  for (const auto& [name, path] : next.repositories) named.push_back({name, path});
+  store_.check_repositories(named);
+  server_->change(server_options(next));
+  repository_roots_.take(repository_roots);
+  mount_roots_.take(mount_roots);
+  source_roots_.take(source_roots);
+  config_.replace(next);
+  repositories_.add_configured(next);
+  events_->follow_repositories();
+  return later;
+}
+
+void Escrowd::reload_for_a_signal() noexcept {
+  try {
+    for (const std::string& name : reload()) {
+      log_->write(session::LogLevel::warning, "the configuration was read again; \"" + name +
+                                                  "\" counts from the next start on");
+    }
+    log_->write(session::LogLevel::info, "the configuration was read again");
+  } catch (const std::exception& failure) {
+    log_->write(session::LogLevel::error, std::string("the configuration stays as it was: ") + failure.what());
+  }
+}
+
 bool Escrowd::is_told_to_stop(std::chrono::milliseconds within) {
-  pollfd watched{signals_.get(), POLLIN, 0};
-  return poll(&watched, 1, static_cast<int>(within.count())) > 0;
+  const auto deadline = std::chrono::steady_clock::now() + within;
+  while (!is_stopping_) {
+    const auto rest = deadline - std::chrono::steady_clock::now();
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(rest);
+    pollfd watched{signals_.get(), POLLIN, 0};
+    if (left.count() < 0 || poll(&watched, 1, static_cast<int>(left.count())) <= 0) return false;
+    signalfd_siginfo about{};
+    if (read(signals_.get(), &about, sizeof about) != sizeof about) continue;
+    if (about.ssi_signo == SIGHUP) {
+      reload_for_a_signal();
+    } else {
+      is_stopping_ = true;
+    }
+  }
+  return true;
 }
 
 void Escrowd::run() {
@@ -204,7 +257,11 @@ int run_escrowd(int argc, char** argv) {
       warn_of(invocation->config, *make_log(false));
       return kExitSuccess;
     }
-    Escrowd service(invocation->config);
+    if (invocation->reload) return reload_running_service(invocation->config);
+    Escrowd service(invocation->config, [argc, argv] {
+      int ignored = kExitSuccess;
+      return parse_escrowd_arguments(argc, argv, ignored).value().config;
+    });
     service.run();
     return kExitSuccess;
   } catch (const Error& error) {

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "api/http_server.h"
 #include "api/metrics.h"
@@ -23,6 +26,7 @@
 #include "session/boot_clock.h"
 #include "session/clock.h"
 #include "session/log.h"
+#include "session/synchronized.h"
 #include "storage/event_log.h"
 #include "storage/service_store.h"
 
@@ -30,22 +34,32 @@ namespace escrow::daemon {
 
 class Escrowd {
  public:
+  // Reads the configuration as it is now. Throws Error{bad_request}.
+  using Reread = std::function<EscrowdConfig()>;
   // Serves from here on; takes up the sessions that a service before this one had mounted. Throws Error.
-  explicit Escrowd(const EscrowdConfig& config);
+  Escrowd(const EscrowdConfig& config, Reread reread);
   // Drains: requests under way are answered, gc, verify and imports only for as long as the configuration's
   // stop_grace_ms; mounts are taken away, sessions stay open and detached. Runs go on.
   ~Escrowd();
 
-  // Until SIGTERM or SIGINT; keeps the repositories tidy meanwhile.
+  // Until SIGTERM or SIGINT; keeps the repositories tidy meanwhile, and reads its configuration again at SIGHUP.
   void run();
 
  private:
+  // The names of members that count from the next start on. Throws Error, and then changes nothing.
+  std::vector<std::string> reload();
+  void reload_for_a_signal() noexcept;
   bool is_told_to_stop(std::chrono::milliseconds within);
   void forget_old_requests() noexcept;
   void save_time() noexcept;
   void keep_house() noexcept;
 
-  const EscrowdConfig config_;
+  const EscrowdConfig started_with_;
+  const Reread reread_;
+  LiveConfig config_;
+  struct Reload {};
+  session::Synchronized<Reload> reloading_;  // held meanwhile
+  bool is_stopping_ = false;                 // of the thread that runs
   const int given_socket_;  // on which the service manager listens for it; -1: none
   std::unique_ptr<session::Log> log_;
   FileDescriptor signals_;  // blocked in every thread, read here

@@ -47,6 +47,57 @@ std::optional<VolumePluginConfig> volume_plugin_of(api::RequestFields& fields) {
   return plugin;
 }
 
+std::map<std::string, Quota> quotas_of(api::RequestFields& fields) {
+  static constexpr std::uint64_t kMost = std::uint64_t{1} << 50;
+  std::map<std::string, Quota> quotas;
+  std::optional<api::RequestFields> given = fields.object("quotas");
+  if (!given) return quotas;
+  for (const std::string& principal : given->names()) {
+    std::optional<api::RequestFields> members = given->object(principal);
+    if (!members) continue;
+    quotas[principal] = {.sessions = members->number("sessions", 0, kMost),
+                         .runs = members->number("runs", 0, kMost),
+                         .staged_bytes = members->number("staged_bytes", 1, kMost),
+                         .files = members->number("files", 1, kMost)};
+    members->refuse_others();
+  }
+  return quotas;
+}
+
+GrantedVerb verb_of(const api::RequestFields& fields, const std::string& name) {
+  if (name == "read") return GrantedVerb::read;
+  if (name == "open") return GrantedVerb::open;
+  if (name == "commit") return GrantedVerb::commit;
+  if (name == "review") return GrantedVerb::review;
+  fields.refuse("may", "has '" + name + "', which is not read, open, commit or review");
+}
+
+Grant grant_of(const std::string& document, const std::string& what) {
+  api::RequestFields fields(document, what);
+  Grant grant{.repository = fields.required_text("repository")};
+  grant.branches = fields.texts("branches").value_or(grant.branches);
+  grant.prefix = session::RepoPath::parse(fields.text("path_prefix").value_or(""), what + ": \"path_prefix\"");
+  const std::vector<std::string> names = fields.texts("may").value_or(std::vector<std::string>());
+  if (names.empty()) fields.refuse("may", "is missing: read, open, commit, review");
+  for (const std::string& name : names) grant.verbs.push_back(verb_of(fields, name));
+  fields.refuse_others();
+  return grant;
+}
+
+std::optional<std::map<std::string, std::vector<Grant>>> grants_of(api::RequestFields& fields,
+                                                                   const std::string& path) {
+  std::optional<api::RequestFields> given = fields.object("grants");
+  if (!given) return std::nullopt;
+  std::map<std::string, std::vector<Grant>> grants;
+  for (const std::string& principal : given->names()) {
+    std::vector<Grant>& own = grants[principal];
+    for (const std::string& document : given->documents(principal)) {
+      own.push_back(grant_of(document, "the configuration " + path + ": \"grants." + principal + "\""));
+    }
+  }
+  return grants;
+}
+
 EscrowdConfig read_config(const std::string& path) {
   EscrowdConfig config;
   api::RequestFields fields(read_file(path), "the configuration " + path);
@@ -64,6 +115,8 @@ EscrowdConfig read_config(const std::string& path) {
   config.operators = fields.texts("operators").value_or(config.operators);
   config.reviewers = fields.texts("reviewers").value_or(config.reviewers);
   config.run_as = fields.texts_map("run_as");
+  config.quotas = quotas_of(fields);
+  config.grants = grants_of(fields, path);
   config.host_network = fields.texts("host_network").value_or(config.host_network);
   config.max_runs = fields.number("max_runs", 0, 100'000).value_or(config.max_runs);
   config.max_processes = fields.number("max_processes", 1, kMostProcesses).value_or(config.max_processes);
@@ -149,6 +202,16 @@ void check_config(const EscrowdConfig& config) {
   for (const std::string& principal : config.operators) session::check_principal(principal, "\"operators\"");
   for (const std::string& principal : config.reviewers) session::check_principal(principal, "\"reviewers\"");
   for (const std::string& principal : config.host_network) session::check_principal(principal, "\"host_network\"");
+  for (const auto& [principal, own] : config.grants.value_or(std::map<std::string, std::vector<Grant>>())) {
+    if (principal != kEverybody) session::check_principal(principal, "\"grants\"");
+    for (const Grant& grant : own) {
+      if (grant.repository == kEverybody || is_repository_name(grant.repository)) continue;
+      refuse("\"grants\" has the repository '" + grant.repository + "', which is neither * nor " + kRepositoryNames);
+    }
+  }
+  for (const auto& [principal, quota] : config.quotas) {
+    if (principal != kEverybody) session::check_principal(principal, "\"quotas\"");
+  }
   for (const auto& [principal, committers] : config.run_as) {
     session::check_principal(principal, "\"run_as\"");
     for (const std::string& committer : committers) session::check_principal(committer, "\"run_as\"");
@@ -156,6 +219,29 @@ void check_config(const EscrowdConfig& config) {
   AllowedRoots(config.repository_roots, "repository_roots");
   AllowedRoots(config.mount_roots, "mount_roots");
   AllowedRoots(config.source_roots, "source_roots");
+}
+
+Quota quota_of(const EscrowdConfig& config, const std::string& principal) {
+  const auto own = config.quotas.find(principal);
+  if (own != config.quotas.end()) return own->second;
+  const auto everybodys = config.quotas.find(kEverybody);
+  return everybodys == config.quotas.end() ? Quota() : everybodys->second;
+}
+
+std::vector<std::string> fixed_members_that_differ(const EscrowdConfig& one, const EscrowdConfig& other) {
+  std::vector<std::string> names;
+  const auto compare = [&](const char* name, const auto& mine, const auto& theirs) {
+    if (mine != theirs) names.emplace_back(name);
+  };
+  compare("socket", one.socket, other.socket);
+  compare("socket_group", one.socket_group, other.socket_group);
+  compare("listen", one.listen, other.listen);
+  compare("tls_certificate", one.tls_certificate.empty(), other.tls_certificate.empty());
+  compare("state_directory", one.state_directory, other.state_directory);
+  compare("stop_grace_ms", one.stop_grace_ms, other.stop_grace_ms);
+  compare("volume_plugin", one.volume_plugin, other.volume_plugin);
+  compare("verbose", one.verbose, other.verbose);
+  return names;
 }
 
 std::optional<EscrowdInvocation> parse_escrowd_arguments(int argc, char** argv, int& exit_status) {
@@ -172,6 +258,7 @@ std::optional<EscrowdInvocation> parse_escrowd_arguments(int argc, char** argv, 
   app.add_flag("--check-config", invocation.check_only, "Say what is wrong with the configuration, and leave");
   app.add_flag("--make-token", make_token, "Print a new token for a client, and its hash for \"tokens\", and leave");
   app.add_flag("--verbose", verbose, "Log everything");
+  app.add_subcommand("reload", "Have the service that runs read its configuration again")->fallthrough();
   app.set_version_flag("--version", std::string("escrowd ") + ESCROW_VERSION);
   try {
     app.parse(argc, argv);
@@ -179,6 +266,7 @@ std::optional<EscrowdInvocation> parse_escrowd_arguments(int argc, char** argv, 
     exit_status = app.exit(error) == 0 ? kExitSuccess : kExitUsage;
     return std::nullopt;
   }
+  invocation.reload = app.got_subcommand("reload");
   if (make_token) {
     exit_status = print_new_token();
     return std::nullopt;

@@ -4,11 +4,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/process/containment.h"
+#include "session/repo_path.h"
+#include "session/synchronized.h"
 
 namespace escrow::daemon {
 
@@ -17,6 +21,27 @@ struct VolumePluginConfig {
   std::string socket = "/run/docker/plugins/escrow.sock";
   std::vector<std::string> runtimes = {"unix:///run/docker.sock", "unix:///run/podman/podman.sock"};
   std::uint64_t lost_after_ms = 60'000;  // after which a container of which nobody knows how it ended is given up
+  friend bool operator==(const VolumePluginConfig&, const VolumePluginConfig&) = default;
+};
+
+// What a principal who is no operator may have; nullopt: as much as it asks for.
+struct Quota {
+  std::optional<std::uint64_t> sessions;      // open at once, those of runs too
+  std::optional<std::uint64_t> runs;          // at once
+  std::optional<std::uint64_t> staged_bytes;  // of a session
+  std::optional<std::uint64_t> files;         // that a session makes
+};
+
+inline constexpr const char* kEverybody = "*";  // in `quotas` and `grants`; as a grant's repository: each
+
+enum class GrantedVerb { read, open, commit, review };
+
+// Where a principal may do what.
+struct Grant {
+  std::string repository;
+  std::vector<std::string> branches;  // globs (session/glob.h); empty: all
+  session::RepoPath prefix;           // and what is below it
+  std::vector<GrantedVerb> verbs;
 };
 
 struct EscrowdConfig {
@@ -34,6 +59,9 @@ struct EscrowdConfig {
   std::vector<std::string> reviewers;
   std::map<std::string, std::vector<std::string>> run_as;  // principal -> the committers it may name; as users
                                                               // of this machine they may run its commands, too
+  // By principal; nullopt: everybody who may connect may open sessions everywhere.
+  std::optional<std::map<std::string, std::vector<Grant>>> grants;
+  std::map<std::string, Quota> quotas;         // by principal; "*": of everybody who has no own
   std::vector<std::string> host_network;       // principals whose runs may use the machine's network; operators' may
   std::size_t max_runs = 32;                   // of a principal, at once
   std::uint64_t max_processes = kDefaultProcesses;  // of a run, at once, threads included
@@ -50,9 +78,24 @@ struct EscrowdConfig {
   bool verbose = false;
 };
 
+// The configuration as it is now: a reload replaces it whole. Thread-safe.
+class LiveConfig {
+ public:
+  explicit LiveConfig(EscrowdConfig config) : now_(std::make_shared<const EscrowdConfig>(std::move(config))) {}
+
+  std::shared_ptr<const EscrowdConfig> now() const { return *now_.lock(); }
+  // For one expression.
+  std::shared_ptr<const EscrowdConfig> operator->() const { return now(); }
+  void replace(EscrowdConfig config) { *now_.lock() = std::make_shared<const EscrowdConfig>(std::move(config)); }
+
+ private:
+  mutable session::Synchronized<std::shared_ptr<const EscrowdConfig>> now_;  // self-locking
+};
+
 struct EscrowdInvocation {
   EscrowdConfig config;
   bool check_only = false;  // --check-config
+  bool reload = false;      // "reload": of the service that runs
 };
 
 // nullopt: what was asked for (--help, --version, --make-token) is printed already, or the command line is wrong and
@@ -62,6 +105,12 @@ std::optional<EscrowdInvocation> parse_escrowd_arguments(int argc, char** argv, 
 // A repository's name is part of URLs and of log lines.
 bool is_repository_name(const std::string& name);
 inline constexpr const char* kRepositoryNames = "1 to 64 letters, digits, '-', '_' or '.', the first of them no '.'";
+
+// The members that differ and that a service takes at its start alone.
+std::vector<std::string> fixed_members_that_differ(const EscrowdConfig& one, const EscrowdConfig& other);
+
+// That of the principal, or that of everybody.
+Quota quota_of(const EscrowdConfig& config, const std::string& principal);
 
 // Throws Error{bad_request} naming the member: a path that is not absolute, a principal that is none,
 // a TCP address that would send tokens in the clear.

@@ -45,7 +45,7 @@ api::HttpResponse carry_out(ServiceStore& store, const ServiceStore::Request& re
 
 }  // namespace
 
-api::Router::Handler idempotent(ServiceStore& store, const ServiceTime& time, const EscrowdConfig& config,
+api::Router::Handler idempotent(ServiceStore& store, const ServiceTime& time, const LiveConfig& config,
                                 api::Router::Handler handler) {
   return [&store, &time, &config, handler = std::move(handler)](api::Call& call) -> api::HttpReply {
     if (!call.request.idempotency_key) return handler(call);

@@ -19,7 +19,7 @@ namespace escrow::daemon {
 inline constexpr std::int64_t kIdempotencySeconds = 24 * 60 * 60;
 
 // `handler` for requests with and without a key. The references must outlive the result.
-api::Router::Handler idempotent(storage::ServiceStore& store, const ServiceTime& time, const EscrowdConfig& config,
+api::Router::Handler idempotent(storage::ServiceStore& store, const ServiceTime& time, const LiveConfig& config,
                                 api::Router::Handler handler);
 
 }  // namespace escrow::daemon

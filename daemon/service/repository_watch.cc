@@ -62,6 +62,14 @@ void RepositoryWatch::add(const std::string& name, const std::string& git_direct
   watch_branches(name, git_directory, "");
 }
 
+void RepositoryWatch::remove(const std::string& name) {
+  std::erase_if(watched_, [&](const auto& one) {
+    if (one.second.name != name) return false;
+    ::inotify_rm_watch(inotify_.get(), one.first);
+    return true;
+  });
+}
+
 void RepositoryWatch::note(const Watched& where, unsigned mask, const std::string& file, Changed& changed) {
   switch (where.kind) {
     case Kind::git_directory:

@@ -21,6 +21,8 @@ class RepositoryWatch {
   // `git_directory` is watched from here on, under `name`. Once more: new directories of branches are.
   void add(const std::string& name, const std::string& git_directory);
 
+  void remove(const std::string& name);
+
   struct Changed {
     std::set<std::string> branches;  // these may have moved
     bool all_branches = false;       // any may have

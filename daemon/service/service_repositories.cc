@@ -14,6 +14,8 @@ using session::LogLevel;
 
 namespace {
 
+constexpr const char* kByConfiguration = "configuration";
+
 void check_name(const std::string& name) {
   if (is_repository_name(name)) return;
   throw Problem(ProblemCode::invalid_value, std::string("\"name\" is not ") + kRepositoryNames, {{"field", "name"}});
@@ -21,11 +23,16 @@ void check_name(const std::string& name) {
 
 }  // namespace
 
-ServiceRepositories::ServiceRepositories(const EscrowdConfig& config, storage::ServiceStore& store,
+ServiceRepositories::ServiceRepositories(const LiveConfig& config, storage::ServiceStore& store,
                                          const AllowedRoots& roots, session::Log& log)
-    : store_(store), roots_(roots), log_(log), verbose_(config.verbose) {
-  for (const auto& [name, path] : config.repositories) store_.add_repository({name, path}, "configuration");
+    : config_(config), store_(store), roots_(roots), log_(log), verbose_(config->verbose) {
+  add_configured(*config.now());
+}
+
+void ServiceRepositories::add_configured(const EscrowdConfig& config) {
+  for (const auto& [name, path] : config.repositories) store_.add_repository({name, path}, kByConfiguration);
   for (const auto& [name, path] : store_.repositories()) {
+    if (entries_.lock()->contains(name)) continue;
     Entry entry{.name = name, .path = path, .context = nullptr, .error = {}};
     try {
       entry = open(name, path);
@@ -110,15 +117,49 @@ std::optional<ServiceRepositories::Session> ServiceRepositories::find_session(co
 }
 
 void ServiceRepositories::recover() noexcept {
-  try {
-    for (const Entry& entry : list()) {
+  for (const Entry& entry : list()) {
+    try {
+      // One that is still missing has been said at the start.
+      const Entry usable = entry.context ? entry : find(entry.name);
+      usable.context->recover();
+      usable.context->repository().renew_handles();
+    } catch (const std::exception& failure) {
       if (!entry.context) continue;
-      entry.context->recover();
-      entry.context->repository().renew_handles();
+      log_.write(LogLevel::warning, "recovering sessions of the repository '" + entry.name + "': " + failure.what());
     }
-  } catch (const std::exception& failure) {
-    log_.write(LogLevel::warning, std::string("recovering sessions: ") + failure.what());
   }
+}
+
+ServiceRepositories::Entry ServiceRepositories::remove(const std::string& name) {
+  const auto refuse = [&](const std::string& why) {
+    throw Problem(ProblemCode::wrong_state, "the repository '" + name + "' cannot be unregistered: " + why);
+  };
+  if (config_->repositories.contains(name)) refuse("it is one of \"repositories\" of the configuration");
+  const auto refuse_open = [&](const Entry& entry) {
+    if (!entry.context) return;
+    const std::vector<session::SessionRecord> open = entry.context->repository().catalog().unended();
+    if (open.empty()) return;
+    refuse(std::to_string(open.size()) + " of its sessions have not ended, " + open.front().id.text() +
+           " for one; end them first");
+  };
+  Entry entry;
+  {
+    auto held = entries_.lock();
+    const auto found = held->find(name);
+    if (found == held->end()) throw Problem(ProblemCode::no_repository, "there is no repository '" + name + "'");
+    entry = found->second;
+  }
+  refuse_open(entry);
+  entries_.lock()->erase(name);
+  // Who had found it before may have opened one meanwhile.
+  try {
+    refuse_open(entry);
+    store_.remove_repository(name);
+  } catch (...) {
+    entries_.lock()->insert_or_assign(name, entry);
+    throw;
+  }
+  return entry;
 }
 
 void ServiceRepositories::tidy() noexcept {

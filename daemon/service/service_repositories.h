@@ -28,7 +28,7 @@ class ServiceRepositories {
   // Opens and recovers every repository that was registered; what cannot be opened is logged and tried again when it is
   // asked for. All must outlive this.
   // Those of the configuration are registered before: throws Error{exists} where they contradict what is known.
-  ServiceRepositories(const EscrowdConfig& config, storage::ServiceStore& store, const AllowedRoots& roots,
+  ServiceRepositories(const LiveConfig& config, storage::ServiceStore& store, const AllowedRoots& roots,
                       session::Log& log);
 
   std::vector<Entry> list();
@@ -43,6 +43,14 @@ class ServiceRepositories {
   Added add(const std::string& name, const std::string& path, const std::string& who,
             const std::optional<std::string>& branch_to_make = std::nullopt);
 
+  // Nothing in it is changed; what it was is returned. Throws Problem{no_repository}, and Problem{wrong_state} while
+  // sessions are open in it and when it is one of the configuration's.
+  Entry remove(const std::string& name);
+
+  // Those of a configuration that are not served yet are from here on. What cannot be opened is logged. Throws
+  // Error{exists} before anything is changed, as the constructor does.
+  void add_configured(const EscrowdConfig& config);
+
   struct Session {
     Entry repository;
     session::SessionRecord record;
@@ -50,7 +58,8 @@ class ServiceRepositories {
   // By its whole id; nullopt: in no repository.
   std::optional<Session> find_session(const std::string& id);
 
-  // Sessions whose hosts died, or that nobody approved in time, reach a legal state. A failure is logged.
+  // Sessions whose hosts died, or that nobody approved in time, reach a legal state, and what could not be opened is
+  // tried again. A failure is logged.
   void recover() noexcept;
   // The packs that many commits left become one; little work where there are few. A failure is logged.
   void tidy() noexcept;
@@ -59,7 +68,8 @@ class ServiceRepositories {
   Entry open(const std::string& name, const std::string& path) const;
   bool make(const std::string& path, const std::string& branch) const;
 
-  storage::ServiceStore& store_;  // constant references, self-locking
+  const LiveConfig& config_;   // constant references, self-locking
+  storage::ServiceStore& store_;
   const AllowedRoots& roots_;
   session::Log& log_;
   const bool verbose_;

@@ -57,13 +57,23 @@ def value_of(text, schema):
     return {'true': True, 'false': False}.get(text, text) if kind == 'boolean' else text
 
 
+class EachNameOnce(yaml.SafeLoader):  # pylint: disable=too-many-ancestors
+    """YAML in which a second member of the same name does not replace the first in silence."""
+
+    def construct_mapping(self, node, deep=False):
+        names = [key.value for key, _ in node.value if key.value != '<<']
+        twice = {name for name in names if names.count(name) > 1}
+        expect(not twice, f'{node.start_mark}: {twice} twice')
+        return super().construct_mapping(node, deep)
+
+
 class Description:
     """The document, its references put in place and `nullable` as JSON Schema has it."""
 
     def __init__(self):
         here = os.path.dirname(os.path.abspath(__file__))
         with open(f'{here}/../../api/openapi.yaml', encoding='utf-8') as file:
-            self.document = yaml.safe_load(file)
+            self.document = yaml.load(file, EachNameOnce)
         self.paths = self.resolved(self.document['paths'])
         self.problem = self.resolved(self.document['components']['responses']['Problem'])
         self.events = closed(self.resolved(self.document['x-events']))
@@ -159,7 +169,9 @@ class Description:
                       self.paths[path].get('parameters', []) + operation.get('parameters', []) if one['in'] == 'query'}
         for name, text in given:
             expect(name in parameters, f'{target}: "{name}" of the query is not described')
-            self.validate(value_of(text, parameters[name]), parameters[name])
+            # Of an array each member is a parameter of that name.
+            schema = parameters[name].get('items', parameters[name])
+            self.validate(value_of(text, schema), schema)
         if body is not None:
             expect('requestBody' in operation, f'{target}: a body is not described')
             self.validate(body, operation['requestBody']['content']['application/json']['schema'])

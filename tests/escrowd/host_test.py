@@ -119,7 +119,8 @@ def AConflictAndAReviewSayTheSame(start):
             commit = service.git('rev-parse', 'main')
             expect_equal('the comment', json.loads(here(service, 'status', session, '--json').stdout)['review_comment'],
                          'fine')
-            said.append((sealed + approved).replace(session, 'S').replace(result, 'R').replace(commit, 'C')
+            said.append((sealed + approved).replace(session, 'S').replace(result, 'R').replace(result[:12], 'R')
+                        .replace(commit, 'C')
                         .replace(f'new-{number}', 'new'))
         expect_equal('an approval', said[0], said[1])
         session, point = service.open_mounted('work-5', require_approval=True)

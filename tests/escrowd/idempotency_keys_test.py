@@ -47,6 +47,7 @@ def requests(service):
         '/v1/sessions/{session}/approve': verb('approve', to_approve, {'result': result}, {'result': '0' * 40}),
         '/v1/repositories': Request('/v1/repositories', {'name': 'more', 'create': True},
                                     {'name': 'other', 'create': True}),
+        '/v1/reload': Request('/v1/reload', *nothing),
         '/v1/repositories/{repository}/gc': Request('/v1/repositories/data/gc', *nothing),
         '/v1/repositories/{repository}/verify': Request('/v1/repositories/data/verify', *nothing),
         '/v1/repositories/{repository}/imports':

@@ -66,6 +66,7 @@ TEST_F(CommitMessage, TheDefaultNamesTheCommandOfARunInOneLine) {
   EXPECT_EQ(of({"echo", ""}), "run: echo ''");
   EXPECT_EQ(of({"\xff\xc3", "\xc2\x9b[31m", "\xc3\xa9", "\xf0\x9f\x98\x80"}),
             "run: ?? ??[31m \xc3\xa9 \xf0\x9f\x98\x80");
+  EXPECT_EQ(of({"cat", "odd\xff", "\xc3\xa4", "\xc3", "\xe2\x82"}), "run: cat odd? \xc3\xa4 ? ??");
   EXPECT_EQ(of({"Signed-off-by:", "me"}), "run: Signed-off-by: me");
   EXPECT_EQ(of({"echo", std::string(100, 'x')}), "run: echo " + std::string(59, 'x') + "...");
   EXPECT_EQ(of({"echo", std::string(58, 'x') + "\xc3\xa9" + std::string(40, 'x')}),

@@ -18,10 +18,10 @@ from ._errors import (
     AttachedElsewhere, BadRequest, BodyTooLarge, BranchMoved, Busy, CommitFailed, Conflict, DamagedRepository,
     DataLost, EscrowError, Exists, ExpectationFailed, Forbidden, HeaderTooLarge, IdempotencyInFlight,
     IdempotencyKeyReused, Internal, InvalidValue, MalformedJson, MalformedRequest, MethodNotAllowed, NewerState,
-    NoBranch, NoRepository, NoSession, NoSpace, NotFound, NotImplementedByService, Problem, RequestTimeout,
-    ResultMoved, ResultTooLarge, RunFailed, SessionFinished, TargetTooLong, Unauthenticated, Unavailable,
-    UnknownField, Unreachable, UnsupportedMediaType, UnsupportedRepository, VersionNotSupported, WaitTimeout,
-    WrongState,
+    NoBranch, NoRepository, NoSession, NoSpace, NotFound, NotImplementedByService, Problem, QuotaExceeded,
+    RequestTimeout, ResultMoved, ResultTooLarge, RunFailed, SessionFinished, TargetTooLong, Unauthenticated,
+    Unavailable, UnknownField, Unreachable, UnsupportedMediaType, UnsupportedRepository, VersionNotSupported,
+    WaitTimeout, WrongState,
 )
 
 __version__ = "0.1.0"
@@ -32,7 +32,8 @@ __all__ = [
     "CommitFailed", "Conflict", "DamagedRepository", "DataLost", "EscrowError", "Exists", "ExpectationFailed",
     "Forbidden", "HeaderTooLarge", "IdempotencyInFlight", "IdempotencyKeyReused", "Internal", "InvalidValue",
     "MalformedJson", "MalformedRequest", "MethodNotAllowed", "NewerState", "NoBranch", "NoRepository", "NoSession",
-    "NoSpace", "NotFound", "NotImplementedByService", "Problem", "RequestTimeout", "ResultMoved", "ResultTooLarge",
-    "RunFailed", "SessionFinished", "TargetTooLong", "Unauthenticated", "Unavailable", "UnknownField", "Unreachable",
-    "UnsupportedMediaType", "UnsupportedRepository", "VersionNotSupported", "WaitTimeout", "WrongState",
+    "NoSpace", "NotFound", "NotImplementedByService", "Problem", "QuotaExceeded", "RequestTimeout", "ResultMoved",
+    "ResultTooLarge", "RunFailed", "SessionFinished", "TargetTooLong", "Unauthenticated", "Unavailable",
+    "UnknownField", "Unreachable", "UnsupportedMediaType", "UnsupportedRepository", "VersionNotSupported",
+    "WaitTimeout", "WrongState",
 ]

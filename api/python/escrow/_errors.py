@@ -231,6 +231,11 @@ class UnsupportedRepository(Problem):
     code = "unsupported_repository"
 
 
+class QuotaExceeded(Problem):
+    """429: the caller has as many sessions or runs as it may have at once."""
+    code = "quota_exceeded"
+
+
 class HeaderTooLarge(Problem):
     """431: the header of the request is too large."""
     code = "header_too_large"
@@ -283,8 +288,8 @@ _ALL: Tuple[Type[Problem], ...] = (
     NoRepository, NoBranch, NoSession, MethodNotAllowed, RequestTimeout, Exists, Conflict, ResultMoved, SessionFinished,
     WrongState, DataLost, AttachedElsewhere, Busy, IdempotencyInFlight, BodyTooLarge, TargetTooLong,
     UnsupportedMediaType, ExpectationFailed, IdempotencyKeyReused, ResultTooLarge, UnsupportedRepository,
-    HeaderTooLarge, Internal, DamagedRepository, NewerState, NotImplementedByService, BranchMoved, Unavailable,
-    VersionNotSupported, NoSpace)
+    QuotaExceeded, HeaderTooLarge, Internal, DamagedRepository, NewerState, NotImplementedByService, BranchMoved,
+    Unavailable, VersionNotSupported, NoSpace)
 # By the code, in the order of openapi.yaml.
 PROBLEMS: Dict[str, Type[Problem]] = {one.code: one for one in _ALL}
 

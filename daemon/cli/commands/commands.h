@@ -52,6 +52,7 @@ void register_discard(CLI::App& app, const GlobalOptions& options, Action& chose
 void register_resume(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_resolve(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_update(CLI::App& app, const GlobalOptions& options, Action& chosen);
+void register_mcp(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_log(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_policy(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_gc(CLI::App& app, const GlobalOptions& options, Action& chosen);

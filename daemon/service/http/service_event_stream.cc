@@ -3,7 +3,9 @@
 #include <memory>
 #include <utility>
 
+#include "api/event_document.h"
 #include "api/json_document.h"
+#include "daemon/service/grants.h"
 #include "daemon/service/sessions/service_events.h"
 
 namespace escrow::daemon {
@@ -20,8 +22,12 @@ constexpr std::size_t kEventsAtOnce = 64, kPartBytes = 65536;
 // One client. Used by one thread at a time.
 class Follower {
  public:
-  Follower(const EventLog& log, const Caller& caller, ServiceEvents::Wanted wanted)
-      : log_(log), caller_(caller), wanted_(std::move(wanted)), at_(wanted_.last_event_id.value_or(log_.last())) {
+  Follower(const EventLog& log, const LiveConfig& config, const Caller& caller, ServiceEvents::Wanted wanted)
+      : log_(log),
+        config_(config),
+        caller_(caller),
+        wanted_(std::move(wanted)),
+        at_(wanted_.last_event_id.value_or(log_.last())) {
     // An id of another log: the state directory was lost.
     if (at_ > log_.last()) add_gap(log_.last());
     part_ += "retry: 1000\n";
@@ -41,7 +47,8 @@ class Follower {
     for (const EventLog::Event& event : events) {
       if (part_.size() > kPartBytes) break;
       at_ = event.number;
-      if (is_wanted(event)) add(std::to_string(event.number), event.type, event.document);
+      if (!is_wanted(event)) continue;
+      if (const auto document = readable(event)) add(std::to_string(event.number), event.type, *document);
     }
     if (part_.empty() && (is_last || std::chrono::steady_clock::now() - sent_ > kHeartbeat)) add_position();
     if (part_.empty()) return {};
@@ -54,6 +61,25 @@ class Follower {
         event.session.empty() || caller_.may_review() || event.issuer == caller_.principal;
     return may_see && (wanted_.repository.empty() || wanted_.repository == event.repository) &&
            (wanted_.session.empty() || wanted_.session == event.session);
+  }
+
+  // The event as far as the caller may read its branch; nullopt: not at all.
+  std::optional<std::string> readable(const EventLog::Event& event) const {
+    const std::shared_ptr<const EscrowdConfig> config = config_.now();
+    if (!config->grants || caller_.is_operator) return event.document;
+    const std::string branch = api::branch_of_event(event.document);
+    if (!may_see_branch(*config, caller_, event.repository, branch)) return std::nullopt;
+    return api::event_with_paths(event.document, [&](const std::string& path) {
+      return may_read(*config, event.repository, branch, path);
+    });
+  }
+  bool may_read(const EscrowdConfig& config, const std::string& repository, const std::string& branch,
+                const std::string& path) const {
+    try {
+      return is_granted(config, caller_, GrantedVerb::read, repository, branch, session::RepoPath::parse(path, "path"));
+    } catch (const session::Error&) {
+      return false;  // no path of a repository
+    }
   }
 
   void add(const std::string& id, const std::string& type, const std::string& document) {
@@ -69,7 +95,8 @@ class Follower {
     at_ = until;
   }
 
-  const EventLog& log_;  // self-locking
+  const EventLog& log_;  // self-locking, as the next
+  const LiveConfig& config_;
   const Caller caller_;
   const ServiceEvents::Wanted wanted_;
   std::int64_t at_;      // the last event that was told, or need not be
@@ -79,8 +106,8 @@ class Follower {
 
 }  // namespace
 
-api::Stream ServiceEvents::stream(const Caller& caller, const Wanted& wanted) const {
-  const auto follower = std::make_shared<Follower>(log_, caller, wanted);
+api::Stream ServiceEvents::stream(const LiveConfig& config, const Caller& caller, const Wanted& wanted) const {
+  const auto follower = std::make_shared<Follower>(log_, config, caller, wanted);
   return {.head = {.status = 200, .content_type = "text/event-stream", .body = follower->take_part(), .headers = {}},
           .next = [follower](bool is_last) { return follower->next(is_last); }};
 }

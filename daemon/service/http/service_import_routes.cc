@@ -24,7 +24,7 @@ constexpr ConcurrencyLimit::Number kMaxImports{.all = 8, .of_one = 6};
 HttpReply import(const ServiceParts& parts, Call& call) {
   const Importing importing = read_importing(call);
   const Caller caller = caller_of(parts.config, call.request);
-  const std::uint64_t most_bytes = parts.config.max_content_bytes;
+  const std::uint64_t most_bytes = parts.config->max_content_bytes;
   std::optional<CallerFiles> files;  // opened before there is a session
   if (!importing.source.empty()) files.emplace(parts.source_roots, caller, importing.source, "source");
   const auto read = [&](session::Quarantine& own, const std::string& repository, ImportFilter filter) {

@@ -8,6 +8,7 @@
 #include "api/json_document.h"
 #include "api/problem.h"
 #include "api/resources.h"
+#include "daemon/service/grants.h"
 #include "daemon/service/http/service_file_routes.h"
 #include "daemon/service/http/service_import_routes.h"
 #include "daemon/service/http/service_requests.h"
@@ -50,14 +51,23 @@ HttpReply health(const ServiceParts&, Call& call) {
   return ok(api::JsonObject().text("status", "ok").text() + "\n");
 }
 
+// One repository that is missing is no reason to send nobody here any more.
 HttpReply ready(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
-  std::string failed;
+  const std::shared_ptr<const EscrowdConfig> config = parts.config.now();
+  const Caller who = caller(parts, call);
+  std::vector<std::string> failed;
+  std::size_t usable = 0, unusable = 0;
   for (const auto& entry : parts.repositories.list()) {
-    if (!entry.context) failed += (failed.empty() ? "" : ", ") + entry.name;
+    ++(entry.context ? usable : unusable);
+    if (!entry.context && may_see_repository(*config, who, entry.name)) failed.push_back(entry.name);
   }
-  if (!failed.empty()) throw Problem(ProblemCode::unavailable, "these repositories cannot be used: " + failed);
-  return ok(api::JsonObject().text("status", "ready").text() + "\n");
+  if (usable == 0 && unusable > 0) {
+    std::string names;
+    for (const std::string& name : failed) names += (names.empty() ? "" : ", ") + name;
+    throw Problem(ProblemCode::unavailable, "no repository can be used: " + names);
+  }
+  return ok(api::JsonObject().text("status", "ready").texts("unusable", failed).text() + "\n");
 }
 
 HttpReply metrics(const ServiceParts& parts, Call& call) {
@@ -85,7 +95,16 @@ HttpReply follow_events(const ServiceParts& parts, Call& call) {
     }
     wanted.last_event_id = number;
   }
-  return parts.events.stream(caller(parts, call), wanted);
+  return parts.events.stream(parts.config, caller(parts, call), wanted);
+}
+
+HttpReply reload(const ServiceParts& parts, Call& call) {
+  call.query.refuse_others();
+  read_nothing(call.request);
+  const Caller who = caller(parts, call);
+  // Who could send it a signal may ask, too.
+  if (!who.has_our_rights) check_operator(parts.config, who, "reload the configuration of the service and of its");
+  return ok(api::JsonObject().texts("at_next_start", parts.reload()).text() + "\n");
 }
 
 // ---- Repositories.
@@ -99,7 +118,11 @@ api::RepositoryResource repository_resource(const ServiceRepositories::Entry& en
 HttpReply list_repositories(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
   std::vector<api::RepositoryResource> resources;
-  for (const auto& entry : parts.repositories.list()) resources.push_back(repository_resource(entry));
+  const std::shared_ptr<const EscrowdConfig> config = parts.config.now();
+  const Caller who = caller(parts, call);
+  for (const auto& entry : parts.repositories.list()) {
+    if (may_see_repository(*config, who, entry.name)) resources.push_back(repository_resource(entry));
+  }
   return ok(api::to_json(resources));
 }
 
@@ -108,7 +131,8 @@ std::string place_of(const ServiceParts& parts, const std::string& name) {
   for (const auto& entry : parts.repositories.list()) {
     if (entry.name == name) return entry.path;
   }
-  if (!parts.config.repository_roots.empty()) return parts.config.repository_roots.front() + "/" + name + ".git";
+  const std::shared_ptr<const EscrowdConfig> config = parts.config.now();
+  if (!config->repository_roots.empty()) return config->repository_roots.front() + "/" + name + ".git";
   throw Problem(ProblemCode::forbidden, "the configuration of this service has no repository_roots, so there is no "
                                         "place for repositories; add one", {{"field", "path"}});
 }
@@ -129,13 +153,30 @@ HttpReply add_repository(const ServiceParts& parts, Call& call) {
   return added.is_new ? created(body, "/v1/repositories/" + registering.name) : ok(body);
 }
 
+HttpReply remove_repository(const ServiceParts& parts, Call& call) {
+  call.query.refuse_others();
+  check_operator(parts.config, caller(parts, call), "unregister");
+  auto removed = parts.repositories.remove(call.parameters[0]);
+  removed.context.reset();
+  parts.events.follow_repositories();
+  return ok(api::to_json(repository_resource(removed)));
+}
+
 HttpReply branches(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
+  const std::shared_ptr<const EscrowdConfig> config = parts.config.now();
+  const Caller who = caller(parts, call);
+  check_repository(*config, who, call.parameters[0]);
   const auto entry = parts.repositories.find(call.parameters[0]);
-  return ok(api::branches_json(entry.context->repository().branches()));
+  auto branches = entry.context->repository().branches();
+  std::erase_if(branches, [&](const auto& one) { return !may_see_branch(*config, who, entry.name, one.first); });
+  return ok(api::branches_json(branches));
 }
 
 HttpReply log(const ServiceParts& parts, Call& call) {
+  const std::shared_ptr<const EscrowdConfig> config = parts.config.now();
+  const Caller who = caller(parts, call);
+  check_repository(*config, who, call.parameters[0]);
   const auto entry = parts.repositories.find(call.parameters[0]);
   storage::Repository& repository = entry.context->repository();
   const std::string branch = call.query.take("branch").value_or(repository.references().default_branch());
@@ -143,6 +184,13 @@ HttpReply log(const ServiceParts& parts, Call& call) {
   const std::size_t limit = std::max<std::uint64_t>(1, call.query.take_number("limit", kMaxPage).value_or(50));
   const std::string cursor = call.query.take("cursor").value_or("");
   call.query.refuse_others();
+  if (!may_see_branch(*config, who, entry.name, branch)) {
+    throw Problem(ProblemCode::no_branch, "there is no branch '" + branch + "' that you may see");
+  }
+  if (!is_granted(*config, who, GrantedVerb::read, entry.name, branch, session::RepoPath::parse(path, "path"))) {
+    throw Problem(ProblemCode::forbidden, who.principal + " may read parts of the branch " + branch +
+                                              " alone (grants); give one of them as \"path\"", {{"field", "path"}});
+  }
   const std::optional<session::ObjectId> after = session::ObjectId::from_hex(cursor);
   if (!cursor.empty() && !after) {
     throw Problem(ProblemCode::invalid_value, "this is no cursor of this API", {{"field", "cursor"}});
@@ -305,7 +353,7 @@ HttpReply reject_session(const ServiceParts& parts, Call& call) {
 
 }  // namespace
 
-HttpResponse accepted(const EscrowdConfig& config, ServiceSessions& sessions, const Call& call) noexcept {
+HttpResponse accepted(const LiveConfig& config, ServiceSessions& sessions, const Call& call) noexcept {
   try {
     const std::string& id = call.parameters.at(0);
     const Caller who = caller_of(config, call.request);
@@ -335,8 +383,10 @@ void add_service_routes(api::Router& router, const ServiceParts& parts) {
   get("/v1/version", version);
   get("/metrics", metrics);
   get("/v1/events", follow_events);
+  post("/v1/reload", reload);
   get("/v1/repositories", list_repositories);
   post("/v1/repositories", add_repository);
+  router.add("DELETE", "/v1/repositories/{repository}", bound(remove_repository));
   get("/v1/repositories/{repository}/branches", branches);
   get("/v1/repositories/{repository}/log", log);
   post("/v1/sessions", open_session);

@@ -9,7 +9,7 @@
 namespace escrow::daemon {
 
 struct RunParts {
-  const EscrowdConfig& config;
+  const LiveConfig& config;
   ServiceRuns& runs;
   storage::ServiceStore& store;
   const ServiceTime& time;

@@ -115,6 +115,7 @@ ServiceRuns::Page ServiceRuns::list(const Caller& caller, const Filter& filter) 
     for (const Run& run : some) {
       if (!is_wanted(caller, filter, run)) continue;
       const Found found = find(run);
+      if (!may_see(caller, found)) continue;
       if (filter.has_ended && has_ended(found) != *filter.has_ended) continue;
       if (page.runs.size() == common.limit) {
         page.next = last;

@@ -6,6 +6,7 @@
 
 #include "daemon/host/file_verbs.h"
 #include "daemon/host/session_access.h"
+#include "daemon/service/grants.h"
 #include "daemon/service/sessions/service_sessions.h"
 #include "daemon/service/sessions/session_walk.h"
 #include "session/commit.h"
@@ -74,7 +75,7 @@ std::vector<ServiceSessions::Found> ServiceSessions::with_external_id(const Call
   std::vector<Found> found;
   for (const storage::ServiceStore::SessionFacts& facts : store_.sessions_by_external_id(*filter.external_id)) {
     std::optional<Found> one = repositories_.find_session(facts.id.text());
-    if (!one || !caller.may_see(one->record)) continue;
+    if (!one || !may_see(caller, *one)) continue;
     const SessionRecord& record = one->record;
     const bool is_chosen = (!filter.repository || *filter.repository == one->repository.name) &&
                            (!filter.state || record.state == *filter.state) &&
@@ -119,7 +120,7 @@ ServiceSessions::Page ServiceSessions::list(const Caller& caller, const Filter& 
       page.next = last;
       break;
     }
-    if (!is_wanted(filter, found->record)) {
+    if (!may_see(caller, *found) || !is_wanted(filter, found->record)) {
       last = position_of(filter, found->record);
     } else if (!add(*found)) {
       break;
@@ -130,12 +131,13 @@ ServiceSessions::Page ServiceSessions::list(const Caller& caller, const Filter& 
 
 ServiceSessions::AuditPage ServiceSessions::audit(const Caller& caller, const std::string& name,
                                                   const AuditWanted& wanted) {
+  check_repository(*config_.now(), caller, name);
   const ServiceRepositories::Entry repository = repositories_.find(name);
   const storage::Repository& stored = repository.context->repository();
   const session::Timestamp now = clock_.now();
   AuditPage page;
   const auto is_wanted = [&](const SessionRecord& record) {
-    return caller.may_see(record) && wanted.filter.accepts(record, now);
+    return may_see(caller, {.repository = repository, .record = record}) && wanted.filter.accepts(record, now);
   };
   const auto add = [&](SessionRecord record) {
     page.entries.push_back(audit_resource(stored.audit(std::move(record))));

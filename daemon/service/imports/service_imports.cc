@@ -24,6 +24,7 @@ api::SessionResource ServiceSessions::import(const Caller& caller, const OpenReq
     if (state == State::committed || state == State::awaiting_approval) return resource(*found);
     store_.forget_session(before->id);
   }
+  check_grant(caller, opening, true);
   const ServiceRepositories::Entry repository = repositories_.find(opening.repository);
   session::SessionOptions options =
       session_options(granted(caller, opening), repository.context->repository().references(), "import");

@@ -41,9 +41,10 @@ bool has(const std::vector<std::string>& principals, const std::string& principa
 }
 
 // Granted by name: being an operator is not enough to become another user of the machine.
-bool is_granted(const EscrowdConfig& config, const std::string& principal, const std::string& committer) {
-  const auto granted = config.run_as.find(principal);
-  return granted != config.run_as.end() && has(granted->second, committer);
+bool is_granted(const LiveConfig& live, const std::string& principal, const std::string& committer) {
+  const std::shared_ptr<const EscrowdConfig> config = live.now();
+  const auto granted = config->run_as.find(principal);
+  return granted != config->run_as.end() && has(granted->second, committer);
 }
 
 [[noreturn]] void forbid(const std::string& field, const std::string& why) {
@@ -52,15 +53,15 @@ bool is_granted(const EscrowdConfig& config, const std::string& principal, const
 
 }  // namespace
 
-ServiceRuns::ServiceRuns(const EscrowdConfig& config, ServiceRepositories& repositories, ServiceSessions& sessions,
+ServiceRuns::ServiceRuns(const LiveConfig& config, ServiceRepositories& repositories, ServiceSessions& sessions,
                          storage::ServiceStore& store, session::Clock& clock)
     : config_(config),
       repositories_(repositories),
       sessions_(sessions),
       facts_(store),
       clock_(clock),
-      directory_(config.state_directory + "/runs"),
-      store_(config.state_directory + "/runs.db") {
+      directory_(config->state_directory + "/runs"),
+      store_(config->state_directory + "/runs.db") {
   if (::mkdir(directory_.c_str(), 0700) == 0 || errno == EEXIST) return;
   throw Error(Errc::unavailable, "cannot make the directory " + directory_ + ": " + std::strerror(errno));
 }
@@ -117,7 +118,16 @@ ServiceRuns::Found ServiceRuns::see(const Caller& caller, const std::string& id)
   if (!run || !caller.may_see_of(run->owner)) {
     throw Problem(ProblemCode::not_found, "there is no run '" + id + "' that you may see");
   }
-  return find(*run);
+  Found found = find(*run);
+  if (!may_see(caller, found)) throw Problem(ProblemCode::not_found, "there is no run '" + id + "' that you may see");
+  return found;
+}
+
+// Whose it is knows what it said; a reviewer may read what it did.
+bool ServiceRuns::may_see(const Caller& caller, const Found& found) {
+  if (caller.principal == found.run.owner || caller.is_operator) return true;
+  const std::optional<ServiceRepositories::Session> session = repositories_.find_session(found.run.id.text());
+  return session && sessions_.may_see(caller, *session);
 }
 
 ServiceRuns::Found ServiceRuns::may_end(const Caller& caller, const std::string& id) {
@@ -167,12 +177,12 @@ ServiceRuns::User ServiceRuns::user_of(const Caller& caller, const std::string& 
 
 void ServiceRuns::check_grants(const Caller& caller, const RunRequest& ordering) const {
   if (!ordering.confined && !caller.is_operator) forbid("confined", "only operators may run commands unconfined");
-  const bool may_use_network = caller.is_operator || has(config_.host_network, caller.principal);
+  const bool may_use_network = caller.is_operator || has(config_->host_network, caller.principal);
   if (ordering.network && !may_use_network) {
     forbid("network", caller.principal + " has no grant to the machine's network (host_network)");
   }
-  if (ordering.max_processes > config_.max_processes && !caller.is_operator) {
-    forbid("max_processes", "only operators' runs may have more than " + std::to_string(config_.max_processes) +
+  if (ordering.max_processes > config_->max_processes && !caller.is_operator) {
+    forbid("max_processes", "only operators' runs may have more than " + std::to_string(config_->max_processes) +
                                 " processes at once (max_processes)");
   }
 }
@@ -182,7 +192,7 @@ RunOrder ServiceRuns::order_of(const RunRequest& ordering, const Run& run, const
   RunOrder order{.id = run.id};
   order.groups = user.groups;
   order.repository = repository.path;
-  order.verbose = config_.verbose;
+  order.verbose = config_->verbose;
   order.session = granted;
   order.command = ordering.command;
   order.directory = directory_of(run.id);
@@ -202,8 +212,9 @@ RunOrder ServiceRuns::order_of(const RunRequest& ordering, const Run& run, const
 
 // Of those that have ended the oldest go when there are too many. What has ended is noted, so that it is not looked at
 // each time.
-void ServiceRuns::make_room(const std::string& owner) {
-  if (config_.max_runs == 0) {
+void ServiceRuns::make_room(const Caller& caller) {
+  const std::string& owner = caller.principal;
+  if (config_->max_runs == 0) {
     throw Problem(ProblemCode::forbidden, "this service has no runs: max_runs of its configuration is 0");
   }
   std::size_t running = 0;
@@ -214,17 +225,22 @@ void ServiceRuns::make_room(const std::string& owner) {
       ++running;
     }
   }
-  if (running >= config_.max_runs) {
+  if (running >= config_->max_runs) {
     throw Problem(ProblemCode::unavailable, owner + " has " + std::to_string(running) +
                                                 " runs already, and may have no more at once (max_runs)");
   }
-  for (const SessionId& id : store_.ended_of(owner, config_.keep_runs)) drop(id);
+  const std::optional<std::uint64_t> most = quota_of(*config_.now(), owner).runs;
+  if (!caller.is_operator && most && running >= *most) {
+    throw Problem(ProblemCode::quota_exceeded, owner + " may have " + std::to_string(*most) +
+                                                   " runs at once, and has as many; wait for the end of one");
+  }
+  for (const SessionId& id : store_.ended_of(owner, config_->keep_runs)) drop(id);
 }
 
 // Noted before anything of it exists: a run that is there is never without an owner.
-void ServiceRuns::admit(const Run& run, const ServiceSessions::OpenRequest& opening) {
+void ServiceRuns::admit(const Caller& caller, const Run& run, const ServiceSessions::OpenRequest& opening) {
   const auto held = admission_.lock();
-  make_room(run.owner);
+  make_room(caller);
   facts_.add_session({.id = run.id,
                       .repository = run.repository,
                       .owner = run.owner,
@@ -265,6 +281,7 @@ std::optional<api::RunResource> ServiceRuns::find_started(const Caller& caller, 
 api::RunResource ServiceRuns::start(const Caller& caller, const RunRequest& ordering) {
   const ServiceSessions::OpenRequest& opening = ordering.opening;
   if (auto before = find_started(caller, opening.request_key)) return *std::move(before);
+  sessions_.check_grant(caller, opening, true);
   const ServiceRepositories::Entry repository = repositories_.find(opening.repository);
   SessionRequest granted = sessions_.granted(caller, opening);
   const User user = user_of(caller, granted.committer, opening);
@@ -281,13 +298,14 @@ api::RunResource ServiceRuns::start(const Caller& caller, const RunRequest& orde
                 .mountpoint = ordering.mountpoint,
                 .timeout_ms = ordering.timeout_ms,
                 .memory_bytes = ordering.memory_bytes,
-                .max_processes = ordering.max_processes.value_or(config_.max_processes),
-                .output_bytes = config_.max_output_bytes,
+                .max_processes = ordering.max_processes.value_or(config_->max_processes),
+                .output_bytes = config_->max_output_bytes,
                 .confined = ordering.confined,
                 .network = ordering.network,
                 .created = clock_.now()};
   const Starting starting(*this, run.id);
-  admit(run, opening);
+  const ServiceSessions::Place place = sessions_.take_place(caller);
+  admit(caller, run, opening);
   try {
     hosts_.start(order_of(ordering, run, repository, granted, user));
   } catch (...) {

@@ -23,7 +23,7 @@ namespace escrow::daemon {
 class ServiceRuns {
  public:
   // All must outlive this.
-  ServiceRuns(const EscrowdConfig& config, ServiceRepositories& repositories, ServiceSessions& sessions,
+  ServiceRuns(const LiveConfig& config, ServiceRepositories& repositories, ServiceSessions& sessions,
               storage::ServiceStore& store, session::Clock& clock);
 
   struct RunRequest {
@@ -108,14 +108,15 @@ class ServiceRuns {
   void check_grants(const Caller& caller, const RunRequest& ordering) const;
   RunOrder order_of(const RunRequest& ordering, const Run& run, const ServiceRepositories::Entry& repository,
                     const SessionRequest& granted, const User& user) const;
-  void admit(const Run& run, const ServiceSessions::OpenRequest& opening);
-  void make_room(const std::string& owner);
+  void admit(const Caller& caller, const Run& run, const ServiceSessions::OpenRequest& opening);
+  void make_room(const Caller& caller);
   void drop(const session::SessionId& id);
 
   Found find(const Run& run);
   std::optional<session::SessionRecord> record_of(const Run& run);
   Found see(const Caller& caller, const std::string& id);
   Found may_end(const Caller& caller, const std::string& id);
+  bool may_see(const Caller& caller, const Found& found);
   bool has_ended(const Found& found);
   bool is_wanted(const Caller& caller, const Filter& filter, const Run& run);
   // It has ended before its command was started: the service that was asked for it was killed meanwhile.
@@ -126,7 +127,7 @@ class ServiceRuns {
   api::RunResource resource(const Caller& caller, const Found& found);
   std::string directory_of(const session::SessionId& id) const;
 
-  const EscrowdConfig& config_;  // constant references; self-locking, as what follows
+  const LiveConfig& config_;  // constant references; self-locking, as what follows
   ServiceRepositories& repositories_;
   ServiceSessions& sessions_;
   storage::ServiceStore& facts_;

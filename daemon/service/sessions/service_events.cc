@@ -106,7 +106,14 @@ void ServiceEvents::run() {
 
 void ServiceEvents::follow_repositories() {
   auto shared = shared_.lock();
-  for (const Entry& repository : repositories_.list()) {
+  const std::vector<Entry> repositories = repositories_.list();
+  std::erase_if(shared->followed, [&](const auto& one) {
+    const bool is_there =
+        std::ranges::any_of(repositories, [&](const Entry& entry) { return entry.name == one.first; });
+    if (!is_there) shared->watch.remove(one.first);
+    return !is_there;
+  });
+  for (const Entry& repository : repositories) {
     if (!repository.context || shared->followed.contains(repository.name)) continue;
     try {
       // Watched before it is read: what happens in between is seen twice, and told once.

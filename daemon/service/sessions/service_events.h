@@ -35,7 +35,7 @@ class ServiceEvents {
                 session::Log& messages);
   ~ServiceEvents();
 
-  // A repository that was just registered is followed from here on.
+  // A repository that was just registered is followed from here on, one that was unregistered no more.
   void follow_repositories();
 
   struct Wanted {
@@ -43,8 +43,9 @@ class ServiceEvents {
     std::optional<std::int64_t> last_event_id;  // nullopt: from now on
   };
   // Server-sent events (the HTML standard, section 9.2), without an end. What was dropped since `last_event_id`, or
-  // because the client was too slow, is said by an event "gap". A caller is told of sessions that they may see.
-  api::Stream stream(const Caller& caller, const Wanted& wanted) const;
+  // because the client was too slow, is said by an event "gap". A caller is told of sessions, branches and paths that
+  // they may see, by the configuration at that moment.
+  api::Stream stream(const LiveConfig& config, const Caller& caller, const Wanted& wanted) const;
 
  private:
   using Entry = ServiceRepositories::Entry;

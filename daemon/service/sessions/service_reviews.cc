@@ -35,7 +35,11 @@ std::set<std::string> changers_of(const SessionRecord& record, const std::vector
 ServiceSessions::Found ServiceSessions::may_review(const Caller& caller, const std::string& id) {
   Found found = see(caller, id);
   if (!caller.may_review()) throw Problem(ProblemCode::forbidden, caller.principal + " is no reviewer");
-  if (!config_.four_eyes) return found;
+  if (!may(caller, GrantedVerb::review, found)) {
+    throw Problem(ProblemCode::forbidden, caller.principal + " has no grant to review what goes to the branch " +
+                                              found.record.options.branch + " (grants)");
+  }
+  if (!config_->four_eyes) return found;
   const auto history = found.repository.context->repository().history(found.record.id);
   if (changers_of(found.record, history).contains(caller.principal)) {
     throw Problem(ProblemCode::forbidden, caller.principal + " has opened or changed session " + id +

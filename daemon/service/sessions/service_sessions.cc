@@ -35,6 +35,21 @@ bool has_outcome(const SessionRecord& record, const ServiceSessions::FinishReque
   return record.state != State::rolled_back || record.reason == Reason::rejected || record.reason == Reason::expired;
 }
 
+// What was not limited is, and what is asked for beyond is refused.
+void apply_ceilings(const Quota& quota, const Caller& caller, SessionRequest& request) {
+  const auto apply = [&](const std::optional<std::uint64_t>& most, std::uint64_t& asked, const char* field) {
+    if (!most) return;
+    if (asked > *most) {
+      throw Problem(ProblemCode::forbidden,
+                    caller.principal + " may have at most " + std::to_string(*most) + " there (quotas)",
+                    {{"field", field}});
+    }
+    if (asked == 0) asked = *most;
+  };
+  apply(quota.staged_bytes, request.limit_staged_bytes, "limits.staged_bytes");
+  apply(quota.files, request.limit_files, "limits.files");
+}
+
 void add_terms(const storage::ServiceStore::Terms& terms, const ServiceTime& time, SessionResource& to) {
   to.lease_ms = terms.lease_ms;
   if (terms.lease_until_ms != 0) to.lease_expires = time.shown_lease(terms.lease_until_ms);
@@ -57,7 +72,7 @@ ServiceSessions::SessionTryLock::~SessionTryLock() {
   if (is_taken_) sessions_.busy_.lock()->erase(id_);
 }
 
-ServiceSessions::ServiceSessions(const EscrowdConfig& config, ServiceRepositories& repositories, SessionHosts& hosts,
+ServiceSessions::ServiceSessions(const LiveConfig& config, ServiceRepositories& repositories, SessionHosts& hosts,
                                  storage::ServiceStore& store, api::Metrics& metrics, session::Clock& clock,
                                  ServiceTime& time)
     : config_(config),
@@ -70,7 +85,7 @@ ServiceSessions::ServiceSessions(const EscrowdConfig& config, ServiceRepositorie
 
 ServiceSessions::Found ServiceSessions::see(const Caller& caller, const std::string& id) {
   std::optional<Found> found = repositories_.find_session(id);
-  if (!found || !caller.may_see(found->record)) {
+  if (!found || !may_see(caller, *found)) {
     throw Problem(ProblemCode::no_session, "there is no session '" + id + "' that you may see");
   }
   return *std::move(found);
@@ -179,8 +194,35 @@ SessionRequest ServiceSessions::granted(const Caller& caller, const OpenRequest&
     throw Problem(ProblemCode::forbidden, "only an operator may open a session for another user or group",
                   {{"field", request.uid != caller.uid ? "uid" : "gid"}});
   }
+  if (!caller.is_operator) apply_ceilings(quota_of(*config_.now(), caller.principal), caller, request);
   check_terms(caller, GuardTerms(request), opening.mount_options);
   return request;
+}
+
+ServiceSessions::Place::~Place() {
+  if (sessions_ == nullptr) return;
+  auto opening = sessions_->opening_.lock();
+  if (--(*opening)[principal_] == 0) opening->erase(principal_);
+}
+
+ServiceSessions::Place ServiceSessions::take_place(const Caller& caller) {
+  const std::optional<std::uint64_t> most = quota_of(*config_.now(), caller.principal).sessions;
+  if (caller.is_operator || !most) return {};
+  auto opening = opening_.lock();
+  std::uint64_t count = (*opening)[caller.principal];
+  for (const ServiceRepositories::Entry& repository : repositories_.list()) {
+    if (!repository.context || count >= *most) continue;
+    count += repository.context->repository()
+                 .sessions({.issuer = caller.principal, .has_ended = false, .limit = *most - count})
+                 .size();
+  }
+  if (count >= *most) {
+    if ((*opening)[caller.principal] == 0) opening->erase(caller.principal);
+    throw Problem(ProblemCode::quota_exceeded, caller.principal + " may have " + std::to_string(*most) +
+                                                   " sessions open at once, and has as many; end one first");
+  }
+  ++(*opening)[caller.principal];
+  return Place(*this, caller.principal);
 }
 
 // On a full disk an opening may fail, and what the service knows of the session cannot be taken back.
@@ -195,6 +237,7 @@ SessionResource ServiceSessions::open(const Caller& caller, OpenRequest opening)
     if (before && !failed_to_open(*before)) return get(caller, before->id.text());
     if (before) store_.forget_session(before->id);
   }
+  check_grant(caller, opening, false);
   const ServiceRepositories::Entry repository = repositories_.find(opening.repository);
   return open_new(caller, repository, opening);
 }
@@ -203,6 +246,7 @@ SessionResource ServiceSessions::open_new(const Caller& caller, const ServiceRep
                                           const OpenRequest& opening) {
   const session::SessionOptions options =
       session_options(granted(caller, opening), repository.context->repository().references(), "sandbox");
+  const Place place = take_place(caller);
   const SessionId id = SessionId::generate();
   const SessionTryLock turn(*this, id);
   const auto end = [](std::int64_t now_ms, std::uint64_t ms) { return ms == 0 ? 0 : now_ms + std::int64_t(ms); };
@@ -326,6 +370,7 @@ SessionResource ServiceSessions::finish(const Caller& caller, const std::string&
     if (!has_outcome(record, given)) refuse_finished(record, "finish");
     return resource(found);
   }
+  if (given.reason == Reason::success) check_commit(caller, found);
   FinishRequest ending = given;
   const auto facts = store_.session(found.record.id);
   if (ending.message.empty() && facts) ending.message = facts->message;
@@ -349,6 +394,7 @@ SessionResource ServiceSessions::commit(const Caller& caller, const std::string&
     }
     return resource(found);
   }
+  check_commit(caller, found);
   api::CommitRequest wanted = given;
   const auto facts = store_.session(found.record.id);
   if (wanted.message.empty() && facts) wanted.message = facts->message;

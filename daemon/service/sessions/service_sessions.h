@@ -12,6 +12,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "api/metrics.h"
@@ -34,7 +35,7 @@ namespace escrow::daemon {
 class ServiceSessions {
  public:
   // All must outlive this.
-  ServiceSessions(const EscrowdConfig& config, ServiceRepositories& repositories, SessionHosts& hosts,
+  ServiceSessions(const LiveConfig& config, ServiceRepositories& repositories, SessionHosts& hosts,
                   storage::ServiceStore& store, api::Metrics& metrics, session::Clock& clock,
                   ServiceTime& time);
 
@@ -153,6 +154,28 @@ class ServiceSessions {
   // Every minute: notes which new sessions there are, and forgets some of those whose records gc has forgotten.
   void keep_house();
 
+  // Holds one of the sessions that the principal may have open, until there is a record that counts.
+  class Place {
+   public:
+    Place() = default;
+    Place(ServiceSessions& sessions, std::string principal) : sessions_(&sessions), principal_(std::move(principal)) {}
+    Place(Place&& other) noexcept
+        : sessions_(std::exchange(other.sessions_, nullptr)), principal_(std::move(other.principal_)) {}
+    Place& operator=(Place&&) = delete;
+    ~Place();
+
+   private:
+    ServiceSessions* sessions_ = nullptr;  // null: nobody counts
+    std::string principal_;
+  };
+  // Throws Problem{quota_exceeded}.
+  Place take_place(const Caller& caller);
+
+  // Whether the caller may see the session and what is in it.
+  bool may_see(const Caller& caller, const ServiceRepositories::Session& found) const;
+  // That the caller may open it, and commit it where nobody reviews it. Throws Problem{forbidden}, {no_repository}.
+  void check_grant(const Caller& caller, const OpenRequest& opening, bool commits) const;
+
   // What a session of the caller's is opened with, with who that is. Throws Problem for what they have no grant to.
   SessionRequest granted(const Caller& caller, const OpenRequest& opening) const;
   bool failed_to_open(const storage::ServiceStore::SessionFacts& facts) const;
@@ -193,6 +216,8 @@ class ServiceSessions {
   // Without it: Problem{busy} while another request commits the session.
   session::SessionRecord settled(const Found& found);
   api::SessionResource resource(const Found& found, std::string warning = {});
+  bool may(const Caller& caller, GrantedVerb verb, const Found& found) const;
+  void check_commit(const Caller& caller, const Found& found) const;
   bool is_wanted(const Filter& filter, const session::SessionRecord& record) const;
   std::vector<Found> with_external_id(const Caller& caller, const Filter& filter);
   // Of its record; nullopt: the repository cannot be read at the moment.
@@ -212,7 +237,7 @@ class ServiceSessions {
   auto ask_for_file(const Found& found, const Caller& caller, Ask ask);
   api::FileAnswer change_file(const Found& found, const Caller& caller, const api::Request& change);
 
-  const EscrowdConfig& config_;  // constant references; self-locking, as what follows
+  const LiveConfig& config_;  // constant references; self-locking, as what follows
   ServiceRepositories& repositories_;
   SessionHosts& hosts_;
   storage::ServiceStore& store_;
@@ -220,6 +245,7 @@ class ServiceSessions {
   session::Clock& clock_;
   ServiceTime& time_;
   session::Synchronized<std::set<session::SessionId>> busy_;
+  session::Synchronized<std::map<std::string, std::uint64_t>> opening_;  // of principals that have a quota, right now
   session::Synchronized<std::set<std::string>> writers_;  // session and principal, once it is in the history
   session::Synchronized<std::string> swept_;              // the last of the settled sessions that keep_house() saw
 };

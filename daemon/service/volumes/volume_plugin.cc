@@ -57,15 +57,15 @@ api::HttpResponse answer(unsigned status, std::string body) {
 
 }  // namespace
 
-VolumePlugin::VolumePlugin(const EscrowdConfig& config, ServiceRepositories& repositories, ServiceSessions& sessions,
-                           storage::ServiceStore& facts, session::Log& log)
+VolumePlugin::VolumePlugin(const EscrowdConfig& config, const LiveConfig& live, ServiceRepositories& repositories,
+                           ServiceSessions& sessions, storage::ServiceStore& facts, session::Log& log)
     : config_(config),
       log_(log),
       store_(config.state_directory + "/volumes.db"),
       sessions_(config, repositories, sessions, facts, store_, log),
       watch_(config.volume_plugin->runtimes, store_, log),
       stopping_(false),
-      long_verbs_(config, {.all = 64, .of_one = 64}, [](api::Call&) { return answer(200, api::volume_done_json()); }) {
+      long_verbs_(live, {.all = 64, .of_one = 64}, [](api::Call&) { return answer(200, api::volume_done_json()); }) {
   forget_unused();
   add_routes();
   watcher_ = std::thread([this] { watch_until_stopped(); });

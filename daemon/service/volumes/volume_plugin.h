@@ -27,9 +27,10 @@ namespace escrow::daemon {
 
 class VolumePlugin {
  public:
-  // Serves from here on; decides first what ended while no service was there. All must outlive this.
-  VolumePlugin(const EscrowdConfig& config, ServiceRepositories& repositories, ServiceSessions& sessions,
-               storage::ServiceStore& facts, session::Log& log);
+  // Serves from here on, with the configuration of the start; decides first what ended while no service was there. All
+  // must outlive this.
+  VolumePlugin(const EscrowdConfig& config, const LiveConfig& live, ServiceRepositories& repositories,
+               ServiceSessions& sessions, storage::ServiceStore& facts, session::Log& log);
   // Sessions go on in their host processes.
   ~VolumePlugin();
 

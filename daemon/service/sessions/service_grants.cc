@@ -1,0 +1,47 @@
+// The part of ServiceSessions that holds callers to their grants (daemon/service/grants.h).
+#include "api/problem.h"
+#include "daemon/service/grants.h"
+#include "daemon/service/sessions/service_sessions.h"
+
+namespace escrow::daemon {
+
+using api::Problem;
+using api::ProblemCode;
+
+bool ServiceSessions::may(const Caller& caller, GrantedVerb verb, const Found& found) const {
+  const session::SessionOptions& options = found.record.options;
+  return is_granted(*config_.now(), caller, verb, found.repository.name, options.branch, options.prefix);
+}
+
+bool ServiceSessions::may_see(const Caller& caller, const Found& found) const {
+  return caller.may_see(found.record) && may(caller, GrantedVerb::read, found);
+}
+
+void ServiceSessions::check_grant(const Caller& caller, const OpenRequest& opening, bool commits) const {
+  const std::shared_ptr<const EscrowdConfig> config = config_.now();
+  if (!config->grants || caller.is_operator) return;
+  check_repository(*config, caller, opening.repository);
+  const SessionRequest& request = opening.session;
+  const session::RepoPath prefix = session::RepoPath::parse(request.path_prefix, "path_prefix");
+  const std::string branch =
+      request.branch.empty()
+          ? repositories_.find(opening.repository).context->repository().references().default_branch()
+          : request.branch;
+  // What a reviewer is asked about the reviewer commits.
+  const bool is_reviewed = request.read_only || request.require_approval;
+  const GrantedVerb verb = commits && !is_reviewed ? GrantedVerb::commit : GrantedVerb::open;
+  if (is_granted(*config, caller, verb, opening.repository, branch, prefix)) return;
+  const bool is_commit = verb == GrantedVerb::commit;
+  const std::string what = is_commit ? " has no grant to commit to" : " has no grant to open sessions on";
+  const std::string where = " the branch " + branch + (prefix.is_root() ? "" : " below " + prefix.text());
+  throw Problem(ProblemCode::forbidden, caller.principal + what + where + " (grants)", {{"field", "branch"}});
+}
+
+void ServiceSessions::check_commit(const Caller& caller, const Found& found) const {
+  const session::SessionOptions& options = found.record.options;
+  if (options.read_only || options.require_approval || may(caller, GrantedVerb::commit, found)) return;
+  throw Problem(ProblemCode::forbidden, caller.principal + " has no grant to commit to the branch " + options.branch +
+                                            " (grants); the session can be rolled back");
+}
+
+}  // namespace escrow::daemon
