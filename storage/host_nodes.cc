@@ -56,11 +56,7 @@ NodeId HostNodes::remember(const HostIdentity& identity, NodeId directory, std::
   add_name(id, {directory, std::string(name)});
   if (!is_new) return id;
   fresh_.push_back(id);
-  while (fresh_.size() > kMostFresh) {
-    const NodeId oldest = fresh_.front();
-    fresh_.pop_front();
-    let_go(oldest);
-  }
+  drop_oldest();
   return id;
 }
 
@@ -94,22 +90,32 @@ void HostNodes::remove_name(NodeId node, const HostNode::Name& name) {
 }
 
 void HostNodes::let_go(NodeId node) {
-  for (;;) {
-    const auto found = nodes_.find(node);
-    if (found == nodes_.end() || node == kRootNode || is_in_use(found->second)) return;
-    const std::vector<HostNode::Name> names = std::move(found->second.names);
-    nodes_.erase(found);
-    NodeId last{};
-    for (const HostNode::Name& name : names) {
-      if (last) let_go(last);
-      last = {};
-      if (HostNode* const directory = find(name.directory)) {
-        --directory->below;
-        last = name.directory;
-      }
-    }
-    if (!last) return;
-    node = last;
+  const auto left = nodes_.find(node);
+  if (left == nodes_.end() || node == kRootNode || is_in_use(left->second)) return;
+  if (left->second.names.empty()) return drop(node);
+  // Somebody may have looked it up again, and be about to hold it.
+  fresh_.push_back(node);
+  drop_oldest();
+}
+
+void HostNodes::drop_oldest() {
+  while (fresh_.size() > kMostFresh) {
+    const NodeId oldest = fresh_.front();
+    fresh_.pop_front();
+    drop(oldest);
+  }
+}
+
+void HostNodes::drop(NodeId node) {
+  const auto found = nodes_.find(node);
+  if (found == nodes_.end() || node == kRootNode || is_in_use(found->second)) return;
+  const std::vector<HostNode::Name> names = std::move(found->second.names);
+  nodes_.erase(found);
+  for (const HostNode::Name& name : names) {
+    HostNode* const directory = find(name.directory);
+    if (directory == nullptr) continue;
+    --directory->below;
+    if (!is_in_use(*directory)) fresh_.push_back(name.directory);
   }
 }
 

@@ -72,7 +72,7 @@ class HostNodes {
   // Regular files that the kernel holds.
   std::vector<session::NodeId> held_files() const;
 
-  // Drops it unless it is in use.
+  // Unless it is in use it is dropped: at once without a name, else when thousands of others have come and gone.
   void let_go(session::NodeId node);
 
   // Counts one more open file that nobody has open; returns those to be closed for it.
@@ -80,6 +80,8 @@ class HostNodes {
 
  private:
   session::NodeId id_of(const HostIdentity& identity);
+  void drop(session::NodeId node);
+  void drop_oldest();
   bool is_in_use(const HostNode& node) const { return node.is_held || node.opens > 0 || node.below > 0; }
 
   const HostIdentity root_;

@@ -91,8 +91,37 @@ TEST_F(HostDirectoryTest, ANodeIsTheSameAfterItWasForgotten) {
   files_->retain(one);
   files_->release(one);
   files_->release(directory);
-  EXPECT_EQ(Errc::not_found, code_of([&] { files_->attributes(one); })) << "it was forgotten";
   EXPECT_EQ(directory, walk(*files_, "d"));
+  EXPECT_EQ(one, walk(*files_, "d/one"));
+}
+
+// The kernel forgets a node and looks it up again: what it forgot comes in last.
+TEST_F(HostDirectoryTest, ANodeThatWasJustLookedUpIsThereThoughItIsForgottenMeanwhile) {
+  write("d/one", "1");
+  open();
+  const NodeId directory = walk(*files_, "d"), one = walk(*files_, "d/one");
+  for (const NodeId node : {directory, one}) files_->retain(node);
+  ASSERT_EQ(one, walk(*files_, "d/one"));
+  for (const NodeId node : {one, directory}) files_->release(node);
+  for (const NodeId node : {directory, one}) files_->retain(node);
+  EXPECT_EQ("1", text_of(*files_, one));
+}
+
+// Nodes that nobody holds are bounded, and are the same when they are met again.
+TEST_F(HostDirectoryTest, ANodeIsTheSameAfterThousandsOfOthers) {
+  write("d/one", "1");
+  for (int i = 0; i < 100; ++i) write("many/" + std::to_string(i), "");
+  open();
+  const NodeId one = walk(*files_, "d/one"), many = walk(*files_, "many");
+  for (int round = 0; round < 400; ++round) {
+    for (int i = 0; i < 100; ++i) {
+      const std::string name = std::to_string(i);
+      const NodeId node = files_->lookup(many, name).value().node;
+      files_->retain(node);
+      files_->release(node);
+    }
+  }
+  EXPECT_EQ(Errc::not_found, code_of([&] { files_->attributes(one); })) << "nobody held it";
   EXPECT_EQ(one, walk(*files_, "d/one"));
 }
 
