@@ -1,5 +1,6 @@
 // Three versions of a text made one, as git-merge-file(1) does it: what only one side changed is taken, changes that
-// touch or overlap are not. Thread-safe while there is a GitRepositoryPool, which starts libgit2. Throws std::bad_alloc.
+// touch or overlap are not. Thread-safe while there is a GitRepositoryPool, which starts libgit2. Throws
+// std::bad_alloc.
 #pragma once
 
 #include <optional>
