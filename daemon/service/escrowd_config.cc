@@ -64,23 +64,23 @@ std::map<std::string, Quota> quotas_of(api::RequestFields& fields) {
   return quotas;
 }
 
-GrantedVerb verb_of(const api::RequestFields& fields, const std::string& name) {
+GrantedVerb verb_of(const api::RequestFields& given, const std::string& name) {
   if (name == "read") return GrantedVerb::read;
   if (name == "open") return GrantedVerb::open;
   if (name == "commit") return GrantedVerb::commit;
   if (name == "review") return GrantedVerb::review;
-  fields.refuse("may", "has '" + name + "', which is not read, open, commit or review");
+  given.refuse("may", "has '" + name + "', which is not read, open, commit or review");
 }
 
 Grant grant_of(const std::string& document, const std::string& what) {
-  api::RequestFields fields(document, what);
-  Grant grant{.repository = fields.required_text("repository")};
-  grant.branches = fields.texts("branches").value_or(grant.branches);
-  grant.prefix = session::RepoPath::parse(fields.text("path_prefix").value_or(""), what + ": \"path_prefix\"");
-  const std::vector<std::string> names = fields.texts("may").value_or(std::vector<std::string>());
-  if (names.empty()) fields.refuse("may", "is missing: read, open, commit, review");
-  for (const std::string& name : names) grant.verbs.push_back(verb_of(fields, name));
-  fields.refuse_others();
+  api::RequestFields given(document, what);
+  Grant grant{.repository = given.required_text("repository")};
+  grant.branches = given.texts("branches").value_or(grant.branches);
+  grant.prefix = session::RepoPath::parse(given.text("path_prefix").value_or(""), what + ": \"path_prefix\"");
+  const std::vector<std::string> names = given.texts("may").value_or(std::vector<std::string>());
+  if (names.empty()) given.refuse("may", "is missing: read, open, commit, review");
+  for (const std::string& name : names) grant.verbs.push_back(verb_of(given, name));
+  given.refuse_others();
   return grant;
 }
 

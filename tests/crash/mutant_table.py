@@ -230,7 +230,7 @@ MUTANTS = {
         (POLICED, '      if (!policy_.allowed(spot.place).has(Action::list)) return true;\n', ''),
     ], [POLICY, SESSION]),
     'policy-listing-cached': ('the kernel keeps listings that a move makes wrong', [
-        (REPLY, '  file.keep_cache = service.caches_listings;\n  file.cache_readdir = service.caches_listings;\n',
+        (REPLY, '  file.keep_cache = is_cached;\n  file.cache_readdir = is_cached;\n',
          '  file.keep_cache = 1;\n  file.cache_readdir = 1;\n'),
     ], [POLICY]),
     'policy-links-cached': ('the kernel keeps targets of links that a move makes unreadable', [

@@ -108,6 +108,7 @@ def TheApiDescriptionNamesEveryRouteAndProblem(source):
         text = read(os.path.relpath(file, source))
         for method, route in re.findall(r'^  (get|post|post_long|put|remove)\("(/[^"]*)"', text, re.MULTILINE):
             routes.add(("delete" if method == "remove" else method.removesuffix("_long"), route))
+        routes |= {(method.lower(), route) for method, route in re.findall(r'router\.add\("(\w+)", "(/[^"]*)"', text)}
         for route in re.findall(r'router\.add\(method, "(/[^"]*)"', text):
             routes |= {(method.lower(), route) for method in re.findall(r'^  add\("(\w+)"', text, re.MULTILINE)}
     documented, path = set(), None
