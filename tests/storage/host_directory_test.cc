@@ -51,7 +51,8 @@ class HostDirectoryTest : public testing::Test {
   std::string at(const std::string& name) const { return host_.path() + "/" + name; }
   static NodeId walk(session::FileSystem& files, const std::string& path) {
     NodeId node = kRootNode;
-    for (const std::string_view name : path_of(path).components()) node = files.lookup(node, name).value().node;
+    const session::RepoPath parsed = path_of(path);
+    for (const std::string_view name : parsed.components()) node = files.lookup(node, name).value().node;
     return node;
   }
   static std::string text_of(session::FileSystem& files, NodeId node) {
