@@ -33,7 +33,7 @@ using session::parse_duration;
 constexpr const char* kHelp =
     "The mount is the command's working directory; ESCROW_SESSION and ESCROW_MOUNT are set in its environment.\n"
     "Exit status 0 of the command commits what it wrote as one commit; everything else rolls it back.\n"
-    "What was written is what is committed: .gitignore is not applied, --exclude is.\n"
+    "What was written is what is committed, but for --exclude and what git would not add (.gitignore).\n"
     "SIGINT and SIGTERM to `escrow run` go to the command's process group, after --grace SIGKILL follows, and the\n"
     "session is rolled back. On a terminal the command is in the foreground, and Ctrl-C is the command's own.\n"
     "With --image the command runs in a container of that image, or the image's own command does; what the container\n"
