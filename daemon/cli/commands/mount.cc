@@ -243,9 +243,9 @@ void register_mount(CLI::App& app, const GlobalOptions& options, Action& chosen)
   command->add_flag("--json", arguments->json, "Print one JSON object");
   command->footer(
       "`umount`, `fusermount3 -u` or `escrow unmount` leaves the session open and detached; `escrow commit` and\n"
-      "`escrow rollback` end it from anywhere. What was written is what is committed, but for\n"
-      "--exclude and what git would not add (.gitignore). With --host the escrowd there mounts it, on a directory of its machine: nosuid, nodev and,\n"
-      "unless --symlinks any says otherwise (operators only), with links that lead out of the mount unreadable.\n"
+      "`escrow rollback` end it from anywhere. What was written is what is committed, but for --exclude and what git\n"
+      "would not add (.gitignore). With --host the escrowd there mounts it, on a directory of its machine: nosuid,\n"
+      "nodev and, unless --symlinks any says otherwise (operators only), with links that lead out of the mount unreadable.\n"
       "\n"
       "Examples:\n"
       "  id=$(escrow --repo data.git mount /mnt/data)\n"
