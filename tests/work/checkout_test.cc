@@ -189,28 +189,5 @@ TEST_F(Checkout, ACheckoutThatAKilledCommandLeftBehindIsMendedByTheNext) {
   EXPECT_EQ(status() + read("src/a.c"), "3");
 }
 
-// A real kill, at any moment of the commit.
-TEST_F(Checkout, AKilledCommitLeavesTheCheckoutOnOneOfTheTwo) {
-  in_project("mkdir many && cd many && for n in $(seq 200); do echo 1 > f$n; done && git add . && git commit -qm many");
-  for (int trial = 0; trial < 6; ++trial) {
-    const std::string value = std::to_string(trial + 2);
-    shell("mkdir -p '" + directory_.path() + "/mnt'");
-    const ProcessResult mounted = escrow({"mount", directory_.path() + "/mnt"});
-    ASSERT_EQ(mounted.status, 0) << mounted.err;
-    const std::string id = mounted.out.substr(0, 16);
-    shell("cd '" + directory_.path() + "/mnt/many' && for n in $(seq 200); do echo " + value + " > f$n; done; " +
-          "cd / && umount '" + directory_.path() + "/mnt'");
-    shell("cd '" + project_ + "' && timeout -s KILL 0.0" + std::to_string(trial + 3) + " '" ESCROW_BINARY "' commit " +
-          id + " > /dev/null 2>&1 || true");
-    EXPECT_EQ(escrow({"sessions"}).status, 0);
-    const std::string old = std::to_string(trial == 0 ? 1 : trial + 1);
-    EXPECT_EQ(status(), "") << "trial " << trial;
-    const std::string values = in_project("cat many/* | sort -u");
-    EXPECT_TRUE(values == value || values == old) << values;
-    if (values == old) { EXPECT_EQ(escrow({"commit", id}).status, 0); }
-    EXPECT_EQ(in_project("cat many/* | sort -u") + status(), value);
-  }
-}
-
 }  // namespace
 }  // namespace escrow::test
