@@ -9,7 +9,7 @@
 #include <new>
 
 #include "api/resources.h"
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::api {
 

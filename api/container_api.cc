@@ -12,8 +12,8 @@
 
 #include "api/http_client.h"
 #include "api/json_values.h"
-#include "session/error.h"
-#include "session/synchronized.h"
+#include "session/base/error.h"
+#include "session/base/synchronized.h"
 
 namespace escrow::api {
 

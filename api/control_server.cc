@@ -16,7 +16,7 @@
 #include <utility>
 
 #include "api/control_socket.h"
-#include "session/synchronized.h"
+#include "session/base/synchronized.h"
 
 namespace escrow::api {
 

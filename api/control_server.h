@@ -14,7 +14,7 @@
 #include <string>
 
 #include "api/protocol.h"
-#include "session/log.h"
+#include "session/base/log.h"
 
 namespace escrow::api {
 

@@ -11,7 +11,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::api {
 

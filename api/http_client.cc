@@ -17,7 +17,7 @@
 #include <utility>
 
 #include "api/tcp_address.h"
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::api {
 

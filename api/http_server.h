@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "api/http_message.h"
-#include "session/log.h"
+#include "session/base/log.h"
 
 namespace escrow::api {
 

@@ -27,7 +27,7 @@
 #include "api/local_peer.h"
 #include "api/problem.h"
 #include "api/request_rules.h"
-#include "session/synchronized.h"
+#include "session/base/synchronized.h"
 
 namespace escrow::api {
 

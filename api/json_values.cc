@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <ctime>
 
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::api {
 

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "session/clock.h"
-#include "session/ids.h"
+#include "session/base/clock.h"
+#include "session/base/ids.h"
 
 namespace escrow::api {
 

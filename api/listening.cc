@@ -16,7 +16,7 @@
 #include <cstring>
 
 #include "api/tcp_address.h"
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::api {
 

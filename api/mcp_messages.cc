@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "api/json_values.h"
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::api {
 

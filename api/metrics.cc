@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "session/synchronized.h"
+#include "session/base/synchronized.h"
 
 namespace escrow::api {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::api {
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-#include "session/access_policy.h"
+#include "session/decorators/access_policy.h"
 
 namespace escrow::api {
 

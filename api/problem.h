@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "api/http_message.h"
-#include "session/error.h"
-#include "session/reconcile.h"
+#include "session/base/error.h"
+#include "session/trees/reconcile.h"
 
 namespace escrow::api {
 

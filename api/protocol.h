@@ -12,11 +12,11 @@
 #include <variant>
 #include <vector>
 
-#include "session/error.h"
-#include "session/session.h"
-#include "session/denial.h"
-#include "session/session_record.h"
-#include "session/tree_changes.h"
+#include "session/base/denial.h"
+#include "session/base/error.h"
+#include "session/interfaces/session_record.h"
+#include "session/transaction/session.h"
+#include "session/trees/tree_changes.h"
 
 namespace escrow::api {
 

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::api {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "session/object_store.h"
+#include "session/interfaces/object_store.h"
 
 namespace escrow::api {
 

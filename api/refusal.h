@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "api/http_message.h"
-#include "session/log.h"
+#include "session/base/log.h"
 
 namespace escrow::api {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "api/protocol.h"
-#include "session/object_store.h"
+#include "session/interfaces/object_store.h"
 
 namespace escrow::api {
 

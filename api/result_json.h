@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "api/mount_view.h"
-#include "session/overlay.h"
-#include "session/reconcile.h"
-#include "session/session_record.h"
-#include "session/tree_changes.h"
+#include "session/interfaces/session_record.h"
+#include "session/overlay/overlay.h"
+#include "session/trees/reconcile.h"
+#include "session/trees/tree_changes.h"
 
 namespace escrow::api {
 

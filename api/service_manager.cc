@@ -11,7 +11,7 @@
 #include <string>
 
 #include "api/control_socket.h"
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::api {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "session/clock.h"
+#include "session/base/clock.h"
 
 namespace escrow::api {
 

@@ -5,7 +5,7 @@
 
 #include "fuse/libfuse.h"
 #include "fuse/mount.h"
-#include "session/file_system.h"
+#include "session/interfaces/file_system.h"
 
 namespace escrow::fuse {
 

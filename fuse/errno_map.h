@@ -4,7 +4,7 @@
 
 #include <cerrno>
 
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::fuse {
 

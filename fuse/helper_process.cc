@@ -15,8 +15,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "session/error.h"
-#include "session/synchronized.h"
+#include "session/base/error.h"
+#include "session/base/synchronized.h"
 
 namespace escrow::fuse {
 namespace {

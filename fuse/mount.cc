@@ -28,8 +28,8 @@
 #include "fuse/operation_table.h"
 #include "fuse/passthrough.h"
 #include "fuse/reply.h"
-#include "session/error.h"
-#include "session/synchronized.h"
+#include "session/base/error.h"
+#include "session/base/synchronized.h"
 
 namespace escrow::fuse {
 namespace {

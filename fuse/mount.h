@@ -18,8 +18,8 @@
 
 #include "fuse/mount_visits.h"
 #include "fuse/operation.h"
-#include "session/file_system.h"
-#include "session/log.h"
+#include "session/base/log.h"
+#include "session/interfaces/file_system.h"
 
 namespace escrow::fuse {
 

@@ -14,7 +14,7 @@
 
 #include "fuse/passthrough.h"
 #include "fuse/place.h"
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::fuse {
 namespace {

@@ -16,7 +16,7 @@
 #include <utility>
 
 #include "fuse/place.h"
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::fuse {
 namespace {

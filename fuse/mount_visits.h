@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "fuse/helper_process.h"
-#include "session/ids.h"
-#include "session/synchronized.h"
+#include "session/base/ids.h"
+#include "session/base/synchronized.h"
 
 namespace escrow::fuse {
 

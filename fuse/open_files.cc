@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "fuse/passthrough.h"
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::fuse {
 

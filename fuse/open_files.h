@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "session/file_system.h"
-#include "session/synchronized.h"
+#include "session/base/synchronized.h"
+#include "session/interfaces/file_system.h"
 
 struct fuse_session;
 

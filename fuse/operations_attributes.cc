@@ -7,7 +7,7 @@
 
 #include "fuse/attributes.h"
 #include "fuse/reply.h"
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::fuse {
 namespace {

@@ -7,7 +7,7 @@
 #include <cerrno>
 
 #include "fuse/reply.h"
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::fuse {
 namespace {

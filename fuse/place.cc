@@ -17,7 +17,7 @@
 #include <sstream>
 
 #include "fuse/helper_process.h"
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::fuse {
 namespace {

@@ -10,8 +10,8 @@
 #include "fuse/errno_map.h"
 #include "fuse/io_uring.h"
 #include "fuse/passthrough.h"
-#include "session/cross_device.h"
-#include "session/error.h"
+#include "session/base/cross_device.h"
+#include "session/base/error.h"
 
 namespace escrow::fuse {
 namespace {

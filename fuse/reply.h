@@ -25,9 +25,9 @@
 #include "fuse/mount_visits.h"
 #include "fuse/open_files.h"
 #include "fuse/operation.h"
-#include "session/file_system.h"
-#include "session/log.h"
-#include "session/synchronized.h"
+#include "session/base/log.h"
+#include "session/base/synchronized.h"
+#include "session/interfaces/file_system.h"
 
 namespace escrow::fuse {
 

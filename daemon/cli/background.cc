@@ -11,7 +11,7 @@
 #include <optional>
 
 #include "api/protocol.h"
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::daemon {
 

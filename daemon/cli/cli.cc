@@ -12,8 +12,8 @@
 #include "daemon/client/remote_sessions.h"
 #include "daemon/host/config.h"
 #include "daemon/process/exit_status.h"
-#include "session/error.h"
-#include "session/repo_path.h"
+#include "session/base/error.h"
+#include "session/base/repo_path.h"
 
 namespace escrow::daemon {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::daemon {
 

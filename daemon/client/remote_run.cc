@@ -17,7 +17,7 @@
 #include "daemon/process/command_spec.h"
 #include "daemon/process/exit_status.h"
 #include "daemon/process/output_capture.h"
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::daemon {
 namespace {

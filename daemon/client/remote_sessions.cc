@@ -9,8 +9,8 @@
 #include "api/json_document.h"
 #include "api/remote_documents.h"
 #include "daemon/client/service_client.h"
-#include "session/error.h"
-#include "session/session_catalog.h"
+#include "session/base/error.h"
+#include "session/interfaces/session_catalog.h"
 
 namespace escrow::daemon {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "daemon/process/exit_status.h"
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::daemon {
 

@@ -7,8 +7,8 @@
 #include "daemon/host/config.h"
 #include "daemon/host/repository_context.h"
 #include "daemon/host/session_access.h"
-#include "session/error.h"
-#include "session/repo_path.h"
+#include "session/base/error.h"
+#include "session/base/repo_path.h"
 
 namespace escrow::daemon {
 namespace {

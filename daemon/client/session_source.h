@@ -14,8 +14,8 @@
 #include "api/protocol.h"
 #include "daemon/host/global_options.h"
 #include "daemon/host/repository_upkeep.h"
-#include "session/approval.h"
-#include "storage/repository.h"
+#include "session/transaction/approval.h"
+#include "storage/repository/repository.h"
 
 namespace escrow::daemon {
 

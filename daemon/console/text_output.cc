@@ -6,7 +6,7 @@
 #include <ctime>
 #include <map>
 
-#include "session/repo_path.h"
+#include "session/base/repo_path.h"
 
 namespace escrow::daemon {
 namespace {

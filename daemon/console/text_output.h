@@ -6,11 +6,11 @@
 #include <string_view>
 #include <vector>
 
-#include "session/clock.h"
-#include "session/ids.h"
-#include "session/overlay.h"
-#include "session/reconcile.h"
-#include "session/tree_changes.h"
+#include "session/base/clock.h"
+#include "session/base/ids.h"
+#include "session/overlay/overlay.h"
+#include "session/trees/reconcile.h"
+#include "session/trees/tree_changes.h"
 
 namespace escrow::daemon {
 

@@ -10,9 +10,9 @@
 #include <cstring>
 #include <utility>
 
-#include "session/error.h"
-#include "storage/durable_file.h"
-#include "storage/file_lookup.h"
+#include "session/base/error.h"
+#include "storage/disk/durable_file.h"
+#include "storage/disk/file_lookup.h"
 
 namespace escrow::daemon {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::daemon {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "daemon/host/checkouts.h"
-#include "session/object_store.h"
+#include "session/interfaces/object_store.h"
 
 namespace escrow::daemon {
 

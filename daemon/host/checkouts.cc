@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "daemon/process/program_output.h"
-#include "session/error.h"
-#include "session/repo_path.h"
-#include "storage/durable_file.h"
-#include "storage/lock_file.h"
+#include "session/base/error.h"
+#include "session/base/repo_path.h"
+#include "storage/disk/durable_file.h"
+#include "storage/disk/lock_file.h"
 
 namespace escrow::daemon {
 

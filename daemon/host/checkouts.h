@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "session/ids.h"
-#include "session/log.h"
-#include "storage/unique_fd.h"
+#include "session/base/ids.h"
+#include "session/base/log.h"
+#include "storage/disk/unique_fd.h"
 
 namespace escrow::daemon {
 

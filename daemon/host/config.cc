@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <vector>
 
-#include "session/error.h"
-#include "storage/repository.h"
+#include "session/base/error.h"
+#include "storage/repository/repository.h"
 
 namespace escrow::daemon {
 

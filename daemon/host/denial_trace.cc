@@ -10,8 +10,8 @@
 
 #include "api/json_document.h"
 #include "daemon/process/output_capture.h"
-#include "session/error.h"
-#include "session/repo_path.h"
+#include "session/base/error.h"
+#include "session/base/repo_path.h"
 
 namespace escrow::daemon {
 namespace {

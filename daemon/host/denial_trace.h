@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "daemon/process/file_descriptor.h"
-#include "session/denial_log.h"
-#include "session/session_record.h"
+#include "session/decorators/denial_log.h"
+#include "session/interfaces/session_record.h"
 
 namespace escrow::daemon {
 

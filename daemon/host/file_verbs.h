@@ -4,7 +4,7 @@
 
 #include "api/protocol.h"
 #include "daemon/host/session_files.h"
-#include "session/session.h"
+#include "session/transaction/session.h"
 
 namespace escrow::daemon {
 

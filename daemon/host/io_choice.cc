@@ -1,6 +1,6 @@
 #include "daemon/host/io_choice.h"
 
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::daemon {
 

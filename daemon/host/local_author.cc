@@ -3,7 +3,7 @@
 #include <optional>
 #include <utility>
 
-#include "storage/git_identity.h"
+#include "storage/git/git_identity.h"
 
 namespace escrow::daemon {
 

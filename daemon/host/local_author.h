@@ -5,7 +5,7 @@
 #include <string>
 
 #include "daemon/host/session_request.h"
-#include "session/session_record.h"
+#include "session/interfaces/session_record.h"
 
 namespace escrow::daemon {
 

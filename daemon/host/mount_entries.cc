@@ -13,12 +13,12 @@
 #include <utility>
 
 #include "daemon/host/config.h"
-#include "session/error.h"
-#include "session/single_file.h"
-#include "storage/copy_tree.h"
-#include "storage/durable_file.h"
-#include "storage/host_directory.h"
-#include "storage/remove_tree.h"
+#include "session/base/error.h"
+#include "session/decorators/single_file.h"
+#include "storage/disk/copy_tree.h"
+#include "storage/disk/durable_file.h"
+#include "storage/disk/remove_tree.h"
+#include "storage/host_files/host_directory.h"
 
 namespace escrow::daemon {
 

@@ -11,8 +11,8 @@
 
 #include "api/mount_view.h"
 #include "daemon/process/file_descriptor.h"
-#include "session/mount_table.h"
-#include "session/session.h"
+#include "session/decorators/mount_table.h"
+#include "session/transaction/session.h"
 
 namespace escrow::daemon {
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <string_view>
 
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::daemon {
 

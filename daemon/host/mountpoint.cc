@@ -14,8 +14,8 @@
 #include "daemon/host/config.h"
 #include "daemon/process/fresh_mountpoint.h"
 #include "fuse/place.h"
-#include "session/error.h"
-#include "session/repo_path.h"
+#include "session/base/error.h"
+#include "session/base/repo_path.h"
 
 namespace escrow::daemon {
 

@@ -9,8 +9,8 @@
 
 #include "api/policy_json.h"
 #include "daemon/process/file_descriptor.h"
-#include "session/error.h"
-#include "session/repo_path.h"
+#include "session/base/error.h"
+#include "session/base/repo_path.h"
 
 namespace escrow::daemon {
 namespace {

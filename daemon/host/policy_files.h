@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "session/access_policy.h"
+#include "session/decorators/access_policy.h"
 
 namespace escrow::daemon {
 

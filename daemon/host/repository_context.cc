@@ -2,9 +2,9 @@
 
 #include <filesystem>
 
+#include "daemon/console/text_output.h"
 #include "daemon/host/checked_out_references.h"
 #include "daemon/host/checkouts.h"
-#include "daemon/console/text_output.h"
 #include "daemon/host/config.h"
 #include "daemon/host/mountpoint.h"
 #include "daemon/host/spdlog_log.h"

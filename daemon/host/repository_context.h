@@ -9,12 +9,12 @@
 #include <string>
 
 #include "daemon/host/global_options.h"
-#include "session/clock.h"
-#include "session/commit_chain.h"
-#include "session/log.h"
-#include "session/session.h"
-#include "session/session_manager.h"
-#include "storage/repository.h"
+#include "session/base/clock.h"
+#include "session/base/log.h"
+#include "session/transaction/commit_chain.h"
+#include "session/transaction/session.h"
+#include "session/transaction/session_manager.h"
+#include "storage/repository/repository.h"
 
 namespace escrow::daemon {
 

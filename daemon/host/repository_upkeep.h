@@ -12,8 +12,8 @@
 
 #include "api/resources.h"
 #include "daemon/host/repository_context.h"
-#include "storage/audit_entry.h"
-#include "storage/session_query.h"
+#include "storage/database/audit_entry.h"
+#include "storage/database/session_query.h"
 
 namespace escrow::daemon {
 

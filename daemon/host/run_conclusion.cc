@@ -12,7 +12,7 @@
 
 #include "api/json_document.h"
 #include "daemon/process/output_capture.h"
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::daemon {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "daemon/process/file_descriptor.h"
-#include "session/overlay.h"
+#include "session/overlay/overlay.h"
 
 namespace escrow::daemon {
 

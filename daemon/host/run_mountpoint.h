@@ -8,7 +8,7 @@
 #include <string>
 
 #include "daemon/process/fresh_mountpoint.h"
-#include "session/session_record.h"
+#include "session/interfaces/session_record.h"
 
 namespace escrow::daemon {
 

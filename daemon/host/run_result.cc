@@ -13,9 +13,9 @@
 #include "daemon/console/text_output.h"
 #include "daemon/process/exit_status.h"
 #include "daemon/process/file_descriptor.h"
-#include "session/duration.h"
-#include "session/error.h"
-#include "session/repo_path.h"
+#include "session/base/duration.h"
+#include "session/base/error.h"
+#include "session/base/repo_path.h"
 
 namespace escrow::daemon {
 namespace {

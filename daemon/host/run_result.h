@@ -7,7 +7,7 @@
 
 #include "api/result_json.h"
 #include "daemon/process/command_spec.h"
-#include "session/session_record.h"
+#include "session/interfaces/session_record.h"
 
 namespace escrow::daemon {
 

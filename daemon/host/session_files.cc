@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::daemon {
 

@@ -13,8 +13,8 @@
 
 #include "api/protocol.h"
 #include "fuse/mount.h"
-#include "session/file_system.h"
-#include "session/repo_path.h"
+#include "session/base/repo_path.h"
+#include "session/interfaces/file_system.h"
 
 namespace escrow::daemon {
 

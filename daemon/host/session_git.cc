@@ -9,12 +9,12 @@
 #include <string_view>
 #include <vector>
 
-#include "session/commit_message.h"
-#include "session/error.h"
-#include "session/git_file_rules.h"
-#include "storage/object_format.h"
-#include "storage/work_tree_index.h"
-#include "storage/zlib_stream.h"
+#include "session/base/error.h"
+#include "session/transaction/commit_message.h"
+#include "session/trees/git_file_rules.h"
+#include "storage/git/object_format.h"
+#include "storage/git/work_tree_index.h"
+#include "storage/objects/zlib_stream.h"
 
 namespace escrow::daemon {
 

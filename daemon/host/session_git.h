@@ -11,8 +11,8 @@
 
 #include <string>
 
-#include "session/session.h"
-#include "storage/repository.h"
+#include "session/transaction/session.h"
+#include "storage/repository/repository.h"
 
 namespace escrow::daemon {
 

@@ -19,7 +19,7 @@
 #include "daemon/host/session_verbs.h"
 #include "daemon/process/descriptor_limit.h"
 #include "daemon/process/file_descriptor.h"
-#include "session/synchronized.h"
+#include "session/base/synchronized.h"
 
 namespace escrow::daemon {
 

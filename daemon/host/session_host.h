@@ -16,8 +16,8 @@
 #include "daemon/host/denial_trace.h"
 #include "daemon/host/mount_entries.h"
 #include "fuse/mount.h"
-#include "session/session.h"
-#include "storage/repository.h"
+#include "session/transaction/session.h"
+#include "storage/repository/repository.h"
 
 namespace escrow::daemon {
 

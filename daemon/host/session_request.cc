@@ -8,9 +8,9 @@
 #include "api/problem.h"
 #include "daemon/host/config.h"
 #include "daemon/host/policy_files.h"
-#include "session/duration.h"
-#include "session/error.h"
-#include "session/path_pattern.h"
+#include "session/base/duration.h"
+#include "session/base/error.h"
+#include "session/base/path_pattern.h"
 
 namespace escrow::daemon {
 

@@ -19,8 +19,8 @@
 #include "api/json_document.h"
 #include "api/request_fields.h"
 #include "api/router.h"
-#include "session/object_store.h"
-#include "session/session_record.h"
+#include "session/interfaces/object_store.h"
+#include "session/interfaces/session_record.h"
 
 namespace escrow::daemon {
 

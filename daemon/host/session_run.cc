@@ -16,7 +16,7 @@
 #include "daemon/host/session_git.h"
 #include "daemon/process/confinement.h"
 #include "daemon/process/user_namespace.h"
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::daemon {
 

@@ -11,14 +11,14 @@
 #include <vector>
 
 #include "daemon/host/mount_entries.h"
-#include "session/access_policy.h"
-#include "session/clock.h"
-#include "session/contained_links.h"
-#include "session/denial_log.h"
-#include "session/limited_file_system.h"
-#include "session/mount_table.h"
-#include "session/policed_file_system.h"
-#include "session/session.h"
+#include "session/base/clock.h"
+#include "session/decorators/access_policy.h"
+#include "session/decorators/contained_links.h"
+#include "session/decorators/denial_log.h"
+#include "session/decorators/limited_file_system.h"
+#include "session/decorators/mount_table.h"
+#include "session/decorators/policed_file_system.h"
+#include "session/transaction/session.h"
 
 namespace escrow::daemon {
 

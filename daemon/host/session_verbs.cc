@@ -8,8 +8,8 @@
 
 #include "daemon/host/session_git.h"
 #include "daemon/process/exit_status.h"
-#include "session/approval.h"
-#include "session/commit.h"
+#include "session/transaction/approval.h"
+#include "session/transaction/commit.h"
 
 namespace escrow::daemon {
 

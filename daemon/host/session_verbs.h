@@ -8,8 +8,8 @@
 
 #include "api/protocol.h"
 #include "fuse/mount.h"
-#include "session/session.h"
-#include "storage/repository.h"
+#include "session/transaction/session.h"
+#include "storage/repository/repository.h"
 
 namespace escrow::daemon {
 

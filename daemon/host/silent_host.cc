@@ -13,7 +13,7 @@
 
 #include "fuse/helper_process.h"
 #include "fuse/place.h"
-#include "session/repo_path.h"
+#include "session/base/repo_path.h"
 
 namespace escrow::daemon {
 namespace {

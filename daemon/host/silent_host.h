@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "session/ids.h"
+#include "session/base/ids.h"
 
 namespace escrow::daemon {
 

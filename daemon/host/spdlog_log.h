@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "session/log.h"
+#include "session/base/log.h"
 
 namespace escrow::daemon {
 

@@ -14,9 +14,9 @@
 
 #include "api/problem.h"
 #include "fuse/place.h"
-#include "session/error.h"
-#include "session/repo_path.h"
-#include "storage/durable_file.h"
+#include "session/base/error.h"
+#include "session/base/repo_path.h"
+#include "storage/disk/durable_file.h"
 
 namespace escrow::daemon {
 

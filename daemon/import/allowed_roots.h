@@ -11,7 +11,7 @@
 
 #include "daemon/import/directory_walk.h"
 #include "daemon/process/file_descriptor.h"
-#include "session/synchronized.h"
+#include "session/base/synchronized.h"
 
 namespace escrow::daemon {
 

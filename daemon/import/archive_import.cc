@@ -18,8 +18,8 @@
 #include "api/problem.h"
 #include "daemon/import/archived_tree.h"
 #include "daemon/import/file_source.h"
-#include "session/error.h"
-#include "session/repo_path.h"
+#include "session/base/error.h"
+#include "session/base/repo_path.h"
 
 namespace escrow::daemon {
 

@@ -9,8 +9,8 @@
 #include <cstdint>
 
 #include "daemon/import/import_filter.h"
-#include "session/object_store.h"
-#include "session/overlay.h"
+#include "session/interfaces/object_store.h"
+#include "session/overlay/overlay.h"
 
 namespace escrow::daemon {
 

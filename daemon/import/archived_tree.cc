@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "session/error.h"
-#include "session/git_file_rules.h"
-#include "session/repo_path.h"
+#include "session/base/error.h"
+#include "session/base/repo_path.h"
+#include "session/trees/git_file_rules.h"
 
 namespace escrow::daemon {
 

@@ -17,9 +17,9 @@
 
 #include "daemon/import/import_filter.h"
 #include "daemon/import/omitted_names.h"
-#include "session/object_store.h"
-#include "session/overlay.h"
-#include "session/tree_walk.h"
+#include "session/interfaces/object_store.h"
+#include "session/overlay/overlay.h"
+#include "session/trees/tree_walk.h"
 
 namespace escrow::daemon {
 

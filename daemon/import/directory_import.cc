@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "daemon/import/import_filter.h"
-#include "session/path_pattern.h"
+#include "session/base/path_pattern.h"
 
 namespace escrow::daemon {
 

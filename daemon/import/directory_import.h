@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "daemon/import/directory_walk.h"
-#include "session/session.h"
-#include "session/tree_walk.h"
+#include "session/transaction/session.h"
+#include "session/trees/tree_walk.h"
 
 namespace escrow::daemon {
 

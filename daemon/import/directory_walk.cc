@@ -14,9 +14,9 @@
 #include "daemon/console/text_output.h"
 #include "daemon/import/file_source.h"
 #include "daemon/process/descriptor_limit.h"
-#include "session/error.h"
-#include "session/git_file_rules.h"
-#include "session/repo_path.h"
+#include "session/base/error.h"
+#include "session/base/repo_path.h"
+#include "session/trees/git_file_rules.h"
 
 namespace escrow::daemon {
 

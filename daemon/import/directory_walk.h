@@ -20,8 +20,8 @@
 #include "daemon/import/import_filter.h"
 #include "daemon/import/omitted_names.h"
 #include "daemon/process/file_descriptor.h"
-#include "session/object_store.h"
-#include "session/overlay.h"
+#include "session/interfaces/object_store.h"
+#include "session/overlay/overlay.h"
 
 namespace escrow::daemon {
 

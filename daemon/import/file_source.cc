@@ -7,8 +7,8 @@
 #include <cstring>
 #include <utility>
 
-#include "session/error.h"
-#include "session/repo_path.h"
+#include "session/base/error.h"
+#include "session/base/repo_path.h"
 
 namespace escrow::daemon {
 

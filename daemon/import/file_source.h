@@ -7,7 +7,7 @@
 #include <string>
 
 #include "daemon/process/file_descriptor.h"
-#include "session/object_store.h"
+#include "session/interfaces/object_store.h"
 
 namespace escrow::daemon {
 

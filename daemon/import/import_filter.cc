@@ -4,8 +4,8 @@
 #include <map>
 #include <utility>
 
-#include "session/repo_path.h"
-#include "session/session_record.h"
+#include "session/base/repo_path.h"
+#include "session/interfaces/session_record.h"
 
 namespace escrow::daemon {
 

@@ -9,10 +9,10 @@
 #include <string>
 #include <string_view>
 
-#include "session/ignore_files.h"
-#include "session/omission.h"
-#include "session/path_pattern.h"
-#include "session/session.h"
+#include "session/base/omission.h"
+#include "session/base/path_pattern.h"
+#include "session/transaction/session.h"
+#include "session/trees/ignore_files.h"
 
 namespace escrow::daemon {
 

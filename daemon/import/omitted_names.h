@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "session/error.h"
-#include "session/overlay.h"
-#include "session/repo_path.h"
+#include "session/base/error.h"
+#include "session/base/repo_path.h"
+#include "session/overlay/overlay.h"
 
 namespace escrow::daemon {
 

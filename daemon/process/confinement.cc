@@ -15,7 +15,7 @@
 #include "daemon/process/hardening.h"
 #include "daemon/process/network_namespace.h"
 #include "daemon/process/user_namespace.h"
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::daemon {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "daemon/process/confinement.h"
 #include "daemon/process/container_verdict.h"
-#include "session/error.h"
-#include "session/repo_path.h"
+#include "session/base/error.h"
+#include "session/base/repo_path.h"
 
 namespace escrow::daemon {
 namespace {

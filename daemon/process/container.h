@@ -16,7 +16,7 @@
 #include "daemon/process/command_spec.h"
 #include "daemon/process/container_runtime.h"
 #include "daemon/process/memory_watch.h"
-#include "session/clock.h"
+#include "session/base/clock.h"
 
 namespace escrow::daemon {
 

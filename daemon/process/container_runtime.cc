@@ -8,7 +8,7 @@
 #include "api/container_api.h"
 #include "daemon/process/container_verdict.h"
 #include "daemon/process/program_output.h"
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::daemon {
 namespace {

@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "session/clock.h"
+#include "session/base/clock.h"
 
 namespace escrow::daemon {
 

@@ -8,7 +8,7 @@
 
 #include <optional>
 
-#include "session/session_record.h"
+#include "session/interfaces/session_record.h"
 
 namespace escrow::daemon {
 

@@ -2,7 +2,7 @@
 // can be told from it); every other command follows exit_status_of().
 #pragma once
 
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::daemon {
 

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::daemon {
 namespace {

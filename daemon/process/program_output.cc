@@ -12,7 +12,7 @@
 #include <sstream>
 
 #include "daemon/process/file_descriptor.h"
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::daemon {
 namespace {

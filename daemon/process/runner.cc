@@ -12,7 +12,7 @@
 #include "daemon/process/cgroup.h"
 #include "daemon/process/descendants.h"
 #include "daemon/process/supervisor.h"
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::daemon {
 namespace {

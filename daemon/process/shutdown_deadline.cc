@@ -8,7 +8,7 @@
 #include <string>
 
 #include "api/problem.h"
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::daemon {
 

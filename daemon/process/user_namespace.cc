@@ -16,7 +16,7 @@
 #include <string>
 
 #include "daemon/process/file_descriptor.h"
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::daemon {
 namespace {

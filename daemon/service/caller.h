@@ -10,7 +10,7 @@
 
 #include "api/http_message.h"
 #include "daemon/service/escrowd_config.h"
-#include "session/session_record.h"
+#include "session/interfaces/session_record.h"
 
 namespace escrow::daemon {
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "session/synchronized.h"
+#include "session/base/synchronized.h"
 
 namespace escrow::daemon {
 

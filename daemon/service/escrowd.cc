@@ -19,11 +19,11 @@
 #include "daemon/service/http/service_routes.h"
 #include "daemon/service/http/service_run_routes.h"
 #include "daemon/service/idempotency.h"
-#include "daemon/service/reload_command.h"
 #include "daemon/service/imports/caller_files.h"
+#include "daemon/service/reload_command.h"
 #include "daemon/service/sessions/mount_host.h"
 #include "daemon/service/upkeep_process.h"
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::daemon {
 

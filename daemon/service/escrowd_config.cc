@@ -12,8 +12,8 @@
 #include "api/tcp_address.h"
 #include "daemon/import/allowed_roots.h"
 #include "daemon/process/exit_status.h"
-#include "session/error.h"
-#include "session/session_record.h"
+#include "session/base/error.h"
+#include "session/interfaces/session_record.h"
 
 namespace escrow::daemon {
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "daemon/process/containment.h"
-#include "session/repo_path.h"
-#include "session/synchronized.h"
+#include "session/base/repo_path.h"
+#include "session/base/synchronized.h"
 
 namespace escrow::daemon {
 
@@ -39,7 +39,7 @@ enum class GrantedVerb { read, open, commit, review };
 // Where a principal may do what.
 struct Grant {
   std::string repository;
-  std::vector<std::string> branches;  // globs (session/glob.h); empty: all
+  std::vector<std::string> branches;  // globs (session/base/glob.h); empty: all
   session::RepoPath prefix;           // and what is below it
   std::vector<GrantedVerb> verbs;
 };

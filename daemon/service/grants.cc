@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "api/problem.h"
-#include "session/glob.h"
+#include "session/base/glob.h"
 
 namespace escrow::daemon {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "daemon/service/caller.h"
-#include "session/repo_path.h"
+#include "session/base/repo_path.h"
 
 namespace escrow::daemon {
 

@@ -7,7 +7,7 @@
 #include <sys/types.h>
 
 #include "daemon/process/message_channel.h"
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::daemon {
 

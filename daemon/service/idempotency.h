@@ -12,7 +12,7 @@
 #include "api/router.h"
 #include "daemon/service/caller.h"
 #include "daemon/service/service_time.h"
-#include "storage/service_store.h"
+#include "storage/database/service_store.h"
 
 namespace escrow::daemon {
 

@@ -7,7 +7,7 @@
 #include "api/remote_documents.h"
 #include "daemon/console/text_output.h"
 #include "daemon/process/exit_status.h"
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::daemon {
 

@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::daemon {
 

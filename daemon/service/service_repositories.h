@@ -11,9 +11,9 @@
 #include "daemon/host/repository_context.h"
 #include "daemon/import/allowed_roots.h"
 #include "daemon/service/escrowd_config.h"
-#include "session/log.h"
-#include "session/synchronized.h"
-#include "storage/service_store.h"
+#include "session/base/log.h"
+#include "session/base/synchronized.h"
+#include "storage/database/service_store.h"
 
 namespace escrow::daemon {
 

@@ -13,10 +13,10 @@
 #include <cstdint>
 #include <string>
 
-#include "session/boot_clock.h"
-#include "session/clock.h"
-#include "session/synchronized.h"
-#include "storage/service_store.h"
+#include "session/base/boot_clock.h"
+#include "session/base/clock.h"
+#include "session/base/synchronized.h"
+#include "storage/database/service_store.h"
 
 namespace escrow::daemon {
 

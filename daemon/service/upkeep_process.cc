@@ -13,7 +13,7 @@
 #include "daemon/host/repository_upkeep.h"
 #include "daemon/process/exit_status.h"
 #include "daemon/process/program_output.h"
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::daemon {
 

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::api {
 namespace {

@@ -20,7 +20,11 @@ MAY_INCLUDE = {  # the layer rule: which folders' headers a folder may include
     "api": {"api", "session"},
     "daemon": set(PRODUCT_FOLDERS),
 }
-ROOMS = ("process", "console", "host", "import", "client", "cli", "service")  # of daemon/, lowest first
+ROOMS = {  # of a folder, lowest first: a room includes only itself and the rooms before it
+    "session": ("base", "interfaces", "trees", "overlay", "decorators", "transaction"),
+    "storage": ("disk", "host_files", "git", "objects", "database", "staging", "repository"),
+    "daemon": ("process", "console", "host", "import", "client", "cli", "service"),
+}
 FOREIGN = (  # a pattern of system headers, their name in messages, the only folder that may include them
     (r"fuse(_\w+)?\.h|fuse3?/.*|linux/fuse\.h", "libfuse", "fuse"),
     (r"nlohmann/.*", "nlohmann_json", "api"),
@@ -129,16 +133,18 @@ def layers(sources):
             yield path, number, f'"{header}" must be written from the top of the project, as in "{folder}/..."'
         elif target in PRODUCT_FOLDERS and "/" in header and not is_system and target not in MAY_INCLUDE[folder]:
             yield path, number, f'{folder}/ must not include "{header}": it may only see {sorted(MAY_INCLUDE[folder])}'
-        elif folder == target == "daemon" and room_rank(header) > room_rank(path):
-            yield path, number, f'daemon/{path.split("/")[1]}/ must not include "{header}": the order is {ROOMS}'
+        elif folder == target and not is_system and room_rank(header) > room_rank(path):
+            room = os.path.dirname(path)
+            yield path, number, f'{room}/ must not include "{header}": the order is {ROOMS[folder]}'
         elif is_system and folder == "session" and re.search(r"[./]", header):
             yield path, number, f"session/ must not include <{header}>: it uses the C++ standard library only"
 
 
 def room_rank(path):
-    """Of a file of daemon/: how many rooms it may include; the programs' own files lie above all of them."""
-    room = path.split("/")[1]
-    return ROOMS.index(room) if room in ROOMS else len(ROOMS)
+    """How many rooms of its folder a file may include; a file of no room lies above all of them."""
+    folder, room = path.split("/")[:2]
+    rooms = ROOMS.get(folder, ())
+    return rooms.index(room) if room in rooms else len(rooms)
 
 
 def foreign_libraries(sources):
@@ -154,9 +160,9 @@ def bare_mutexes(sources):
     """Shared mutable state lives in Synchronized<T>."""
     pattern = re.compile(r"\bstd::\w*mutex\b|\bpthread_(mutex|rwlock|spinlock)_t\b")
     for path, text in sources.having(".h", ".cc", folders=PRODUCT_FOLDERS):
-        if path != "session/synchronized.h":
+        if path != "session/base/synchronized.h":
             for number, match in lines_matching(pattern, without_comments(text)):
-                yield path, number, f"{match.group(0)} outside session/synchronized.h: use Synchronized<T>"
+                yield path, number, f"{match.group(0)} outside session/base/synchronized.h: use Synchronized<T>"
 
 
 def loops_under_locks(sources):

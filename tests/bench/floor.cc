@@ -15,9 +15,9 @@
 #include <unordered_map>
 
 #include "fuse/mount.h"
-#include "session/error.h"
-#include "session/file_system.h"
-#include "session/synchronized.h"
+#include "session/base/error.h"
+#include "session/base/synchronized.h"
+#include "session/interfaces/file_system.h"
 
 namespace {
 

@@ -8,9 +8,9 @@
 
 #include <filesystem>
 
-#include "session/error.h"
-#include "session/session_manager.h"
-#include "storage/repository.h"
+#include "session/base/error.h"
+#include "session/transaction/session_manager.h"
+#include "storage/repository/repository.h"
 #include "tests/support/escrow_process.h"
 
 namespace escrow::session {

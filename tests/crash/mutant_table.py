@@ -1,10 +1,12 @@
 """The mutants of mutants.py: one promise each, how it is broken, and the tests that should notice."""
 import sys
 
-PACK_WRITER, COMMIT, JOURNAL = 'storage/pack_writer.cc', 'session/commit.cc', 'session/overlay_journal.cc'
-REFERENCE_LOCK, REFERENCES = 'storage/reference_lock.cc', 'storage/git_references.cc'
-PUBLISH_CC, RECOVERY = 'storage/quarantine_publish.cc', 'session/recovery.cc'
-POLICED, MOVES, REPLY = 'session/policed_file_system.cc', 'session/policed_moves.cc', 'fuse/reply.cc'
+PACK_WRITER, JOURNAL = 'storage/objects/pack_writer.cc', 'session/overlay/overlay_journal.cc'
+COMMIT = 'session/transaction/commit.cc'
+REFERENCE_LOCK, REFERENCES = 'storage/git/reference_lock.cc', 'storage/git/git_references.cc'
+PUBLISH_CC, RECOVERY = 'storage/objects/quarantine_publish.cc', 'session/transaction/recovery.cc'
+POLICED, MOVES = 'session/decorators/policed_file_system.cc', 'session/decorators/policed_moves.cc'
+REPLY = 'fuse/reply.cc'
 
 INTENT = '''    transition(services_, record_, std::move(intent), who_, "committing");
     tell(services_, CommitStep::intent_recorded);
@@ -23,7 +25,7 @@ BRANCH_MOVED = '    tell(services_, CommitStep::branch_moved);\n'
 # What runs a test, and what it needs built. {build} is the build directory, {source} the copy.
 DURABILITY, CRASH, SESSION, GIT = 'durability_order', 'crash_tests', 'session_tests', 'storage_git_tests'
 POLICY, FILES, SYNCS = 'mount_policy_test', 'storage_file_tests', 'storage_sync_tests'
-STAGING_SYNC, MODEL, STAGING = 'storage_staging_sync_tests', 'model_tests', 'storage/file_staging_area.cc'
+STAGING_SYNC, MODEL, STAGING = 'storage_staging_sync_tests', 'model_tests', 'storage/staging/file_staging_area.cc'
 REFERENCE_STEPS, SYNC_FAULTS, POWER = 'storage_reference_tests', 'sync_faults', 'power_cuts'
 SYNC_PACKS = ('  if (!wanted.empty() || !publications_.empty()) '
               'sync_directory(pool_.git_directory() + "/objects/pack");\n')
@@ -93,7 +95,7 @@ MUTANTS = {
         (STAGING, '  if (file.is_marked) return false;\n', ''),
     ], [STAGING_SYNC]),
     'failed-segment-believed': ('after a failed fsync of the log of small files the next one succeeds', [
-        ('storage/small_file_log.cc', '    fail(item.number, *item.fd);\n', ''),
+        ('storage/staging/small_file_log.cc', '    fail(item.number, *item.fd);\n', ''),
     ], [STAGING_SYNC]),
     'blocks-named-before-they-are-synced': ('a block map reaches the journal before its blocks are on disk', [
         (JOURNAL, '    if (recorded.is_durable) continue;\n', '    continue;\n'),
@@ -122,16 +124,17 @@ MUTANTS = {
         (PACK_WRITER, 'if (::fsync(fd.get()) != 0) throw', 'if (::fsync(fd.get()) > 0) throw'),
     ], [SYNC_FAULTS]),
     'directory-sync-error': ('an error of the sync of a directory is ignored', [
-        ('storage/durable_file.cc', 'if (::fsync(fd.get()) != 0) throw', 'if (::fsync(fd.get()) > 0) throw'),
+        ('storage/disk/durable_file.cc', 'if (::fsync(fd.get()) != 0) throw', 'if (::fsync(fd.get()) > 0) throw'),
     ], [SYNC_FAULTS]),
     'reference-sync-error': ("an error of the sync of a branch's new content is ignored", [
         (REFERENCE_LOCK, 'if (::fsync(fd.get()) != 0) throw', 'if (::fsync(fd.get()) > 0) throw'),
     ], [SYNC_FAULTS]),
     'reflog-sync-error': ('an error of the sync of a reflog is ignored', [
-        ('storage/reflog.cc', 'if (::fsync(file_.get()) != 0)', 'if (::fsync(file_.get()) > 0)'),
+        ('storage/git/reflog.cc', 'if (::fsync(file_.get()) != 0)', 'if (::fsync(file_.get()) > 0)'),
     ], [SYNC_FAULTS]),
     'init-sync-error': ('an error of a sync of init is ignored', [
-        ('storage/repository_init.cc', 'if (::fsync(fd.get()) != 0) throw', 'if (::fsync(fd.get()) > 0) throw'),
+        ('storage/repository/repository_init.cc', 'if (::fsync(fd.get()) != 0) throw',
+         'if (::fsync(fd.get()) > 0) throw'),
     ], [SYNC_FAULTS]),
     'pin-sync-error': ('an error of the sync of a pin is ignored', [
         (REFERENCES, 'if (!fd || ::fsync(fd.get()) != 0) throw', 'if (!fd || ::fsync(fd.get()) > 0) throw'),
@@ -140,14 +143,14 @@ MUTANTS = {
         (PUBLISH_CC, '  sync_removed_references(pool_.git_directory());\n', ''),
     ], [DURABILITY]),
     'catalog-unsynced': ('a row of the catalog is reported before it is on disk', [
-        ('storage/schema.cc', 'database.execute("PRAGMA synchronous = FULL");',
+        ('storage/database/schema.cc', 'database.execute("PRAGMA synchronous = FULL");',
          'database.execute("PRAGMA synchronous = NORMAL");'),
     ], [DURABILITY, SYNCS, POWER]),
     'log-name-unsynced': ("the name of the catalog's log is not put on disk", [
-        ('storage/schema.cc', '  if (!has_log) sync_directory(parent_of(path));\n', '  (void)has_log;\n'),
+        ('storage/database/schema.cc', '  if (!has_log) sync_directory(parent_of(path));\n', '  (void)has_log;\n'),
     ], [SYNCS]),
     'errors-are-absence': ('what cannot be looked at is taken for absent', [
-        ('storage/file_lookup.cc', 'return error == ENOENT || error == ENOTDIR;', 'return error != 0;'),
+        ('storage/disk/file_lookup.cc', 'return error == ENOENT || error == ENOTDIR;', 'return error != 0;'),
     ], [FILES, GIT]),
     'packs-not-kept': ('packs that no reference holds yet are not kept from gc', [
         (PACK_WRITER, '  if (keep.empty() || ::link(keep.c_str(), installed_keep.c_str()) != 0) '
@@ -157,7 +160,7 @@ MUTANTS = {
         (PUBLISH_CC, '  settle(true);\n', '  settle(false);\n'),
     ], [GIT]),
     'gate-without-waiting': ('the seal does not wait for writes that are under way', [
-        ('session/write_gate.cc', 'return traffic->calls == 0 && (position == Position::draining || '
+        ('session/decorators/write_gate.cc', 'return traffic->calls == 0 && (position == Position::draining || '
                                   'traffic->write_backs == 0);', 'return true;'),
     ], [SESSION]),
     'landed-unseen': ('recovery does not find the commit in the branch', [
@@ -186,14 +189,14 @@ MUTANTS = {
          'if (marker) return;\n  const std::string path'),
     ], [GIT, REFERENCE_STEPS]),
     'chain-unpublished': ('a commit lands before the objects of the one below are on disk', [
-        ('session/commit_chain.cc', 'return node_->stage == Stage::broken || before == nullptr ||',
+        ('session/transaction/commit_chain.cc', 'return node_->stage == Stage::broken || before == nullptr ||',
          'return true || before == nullptr ||'),
     ], [SESSION]),
     'update-unsynced': ('the base moves before what an update took in is on disk', [
-        ('session/session.cc', MOVED_BASE + 'overlay.flush(true);', MOVED_BASE + 'overlay.flush(false);'),
+        ('session/transaction/session.cc', MOVED_BASE + 'overlay.flush(true);', MOVED_BASE + 'overlay.flush(false);'),
     ], [DURABILITY]),
     'one-undoes-all': ('a refused transaction undoes those that share its commit', [
-        ('storage/group_commit.h', 'connection.database.execute("ROLLBACK TO job");',
+        ('storage/database/group_commit.h', 'connection.database.execute("ROLLBACK TO job");',
          'connection.database.execute("ROLLBACK");'),
     ], [FILES]),
     'failed-stays-committing': ('a commit that failed does not go back to open', [

@@ -39,106 +39,109 @@ for check in ('fsync', 'growth', 'update', 'review'):
     TESTS['order of ' + check] = program('durability_order_test.py', check, tool=False)
 
 SITES = {
-    'session/content.cc: services_.staging.sync(reached.form.staging)': (['fsync of large'], ['order of fsync']),
-    'session/overlay.cc: impl_->flush(true)': (
+    'session/overlay/content.cc: services_.staging.sync(reached.form.staging)': (
+        ['fsync of large'], ['order of fsync']),
+    'session/overlay/overlay.cc: impl_->flush(true)': (
         Exempt('only gives room back: what was not synced stays'), Exempt('as its error')),
-    'session/overlay_journal.cc: staging.sync_all()': ([SESSION], [SESSION]),
-    'session/overlay_journal.cc: content->sync()': (
+    'session/overlay/overlay_journal.cc: staging.sync_all()': ([SESSION], [SESSION]),
+    'session/overlay/overlay_journal.cc: content->sync()': (
         Exempt('the staging area remembers it: the next fsync of the file and the commit say so'), [SESSION]),
-    'session/overlay_journal.cc: staging.sync_directory()': (['fsync of name'], [LIST]),
-    'session/overlay_journal.cc: now_writing->journal.barrier()': (['fsync of small'], ['order of fsync']),
-    'session/overlay_journal.cc: flush(true)': (
+    'session/overlay/overlay_journal.cc: staging.sync_directory()': (['fsync of name'], [LIST]),
+    'session/overlay/overlay_journal.cc: now_writing->journal.barrier()': (['fsync of small'], ['order of fsync']),
+    'session/overlay/overlay_journal.cc: flush(true)': (
         Exempt('staging files without a name go later'), Exempt('as its error')),
-    'session/overlay_journal.cc: content->sync() (2)': (['fsync of large'], ['order of fsync']),
-    'session/overlay_journal.cc: impl_->flush(true)': (['fsync of small'], ['order of fsync']),
-    'session/overlay_journal.cc: impl_->flush(true) (2)': (['fsync of name'], ['order of fsync']),
-    'session/overlay_unsynced.cc: staging.sync_all()': ([SESSION], [SESSION]),
-    'session/overlay_unsynced.cc: content->sync()': (
+    'session/overlay/overlay_journal.cc: content->sync() (2)': (['fsync of large'], ['order of fsync']),
+    'session/overlay/overlay_journal.cc: impl_->flush(true)': (['fsync of small'], ['order of fsync']),
+    'session/overlay/overlay_journal.cc: impl_->flush(true) (2)': (['fsync of name'], ['order of fsync']),
+    'session/overlay/overlay_unsynced.cc: staging.sync_all()': ([SESSION], [SESSION]),
+    'session/overlay/overlay_unsynced.cc: content->sync()': (
         Exempt('the staging area remembers it: the next fsync of the file and the commit say so'), [SESSION]),
-    'session/resume.cc: overlay.flush(true)': (['resume'], [LIST]),
-    'session/session.cc: overlay.flush(true)': (['update'], [LIST]),
-    'session/session.cc: impl_->overlay.flush(true)': (['discard'], [LIST]),
-    'session/session.cc: impl_->overlay.flush(true) (2)': (['resolve'], [LIST]),
-    'session/single_file.cc: files_->sync_file(file_)': (
+    'session/transaction/resume.cc: overlay.flush(true)': (['resume'], [LIST]),
+    'session/transaction/session.cc: overlay.flush(true)': (['update'], [LIST]),
+    'session/transaction/session.cc: impl_->overlay.flush(true)': (['discard'], [LIST]),
+    'session/transaction/session.cc: impl_->overlay.flush(true) (2)': (['resolve'], [LIST]),
+    'session/decorators/single_file.cc: files_->sync_file(file_)': (
         Exempt('a copy that goes with the session'), Exempt('as its error')),
-    'storage/blob_cache.cc: ::fdatasync(fd.get())': ([REPOSITORY], [REPOSITORY]),
-    'storage/durable_file.cc: ::fsync(fd.get())': (['init'], [LIST]),
-    'storage/durable_file.cc: sync_directory(parent_of(path))': (['init'], [LIST]),
-    'storage/durable_file.cc: ::fdatasync(fd)': ([STAGING], [LIST]),
-    'storage/durable_file.cc: ::fsync(fd.get()) (2)': (['import-first'], [LIST]),
-    'storage/file_session_directories.cc: sync_directory(parent_of(path_))': (
+    'storage/objects/blob_cache.cc: ::fdatasync(fd.get())': ([REPOSITORY], [REPOSITORY]),
+    'storage/disk/durable_file.cc: ::fsync(fd.get())': (['init'], [LIST]),
+    'storage/disk/durable_file.cc: sync_directory(parent_of(path))': (['init'], [LIST]),
+    'storage/disk/durable_file.cc: ::fdatasync(fd)': ([STAGING], [LIST]),
+    'storage/disk/durable_file.cc: ::fsync(fd.get()) (2)': (['import-first'], [LIST]),
+    'storage/staging/file_session_directories.cc: sync_directory(parent_of(path_))': (
         Exempt('a directory of a session that has ended: should it be back, the next command removes it'), [LIST]),
-    'storage/file_staging_area.cc: sync_data(fd.get())': ([STAGING], ['order of growth']),
-    'storage/file_staging_area.cc: names_.sync()': ([STAGING], [STAGING, 'order of growth']),
-    'storage/file_staging_area.cc: sync_data(file->get())': ([STAGING], ['order of fsync']),
-    'storage/file_staging_area.cc: names_.sync() (2)': ([STAGING], [STAGING]),
-    'storage/file_staging_area.cc: names_.sync() (3)': ([STAGING], [STAGING, 'order of fsync']),
-    'storage/file_staging_area.cc: ::syncfs(directory)': ([STAGING], [STAGING]),
-    'storage/host_directory_bytes.cc: ::fsync(file(node, false)->descriptor.get())': (
+    'storage/staging/file_staging_area.cc: sync_data(fd.get())': ([STAGING], ['order of growth']),
+    'storage/staging/file_staging_area.cc: names_.sync()': ([STAGING], [STAGING, 'order of growth']),
+    'storage/staging/file_staging_area.cc: sync_data(file->get())': ([STAGING], ['order of fsync']),
+    'storage/staging/file_staging_area.cc: names_.sync() (2)': ([STAGING], [STAGING]),
+    'storage/staging/file_staging_area.cc: names_.sync() (3)': ([STAGING], [STAGING, 'order of fsync']),
+    'storage/staging/file_staging_area.cc: ::syncfs(directory)': ([STAGING], [STAGING]),
+    'storage/host_files/host_directory_bytes.cc: ::fsync(file(node, false)->descriptor.get())': (
         Open('of a host directory in a mount table'), Open('as its error')),
-    'storage/host_directory_bytes.cc: sync_directory(*named_in)': (
+    'storage/host_files/host_directory_bytes.cc: sync_directory(*named_in)': (
         Open('of a host directory in a mount table'), Open('as its error')),
-    'storage/host_directory_bytes.cc: ::fsync(opened.get())': (
+    'storage/host_files/host_directory_bytes.cc: ::fsync(opened.get())': (
         Open('of a host directory in a mount table'), Open('as its error')),
-    'storage/fold_packs.cc: sync_directory(path_ + "/pack")': ([REPOSITORY], [REPOSITORY]),
-    'storage/git_references.cc: sync_directory(git_directory + "/" + parent_of(name))': (['commit'], [LIST]),
-    'storage/git_references.cc: sync_names_above(parent_of(name))': ([REPOSITORY], [REPOSITORY]),
-    'storage/git_references.cc: sync_directory(git_directory + "/" + parent_of(name)) (2)': (
+    'storage/objects/fold_packs.cc: sync_directory(path_ + "/pack")': ([REPOSITORY], [REPOSITORY]),
+    'storage/git/git_references.cc: sync_directory(git_directory + "/" + parent_of(name))': (['commit'], [LIST]),
+    'storage/git/git_references.cc: sync_names_above(parent_of(name))': ([REPOSITORY], [REPOSITORY]),
+    'storage/git/git_references.cc: sync_directory(git_directory + "/" + parent_of(name)) (2)': (
         Exempt('only where a first sync has failed: it takes two faults'), Exempt('as its error')),
-    'storage/git_references.cc: sync_names_above(parent_of(name)) (2)': (
+    'storage/git/git_references.cc: sync_names_above(parent_of(name)) (2)': (
         Exempt('only where a first sync has failed: it takes two faults'), Exempt('as its error')),
-    'storage/git_references.cc: Reflog::sync_names(git_directory, name)': (
+    'storage/git/git_references.cc: Reflog::sync_names(git_directory, name)': (
         Exempt('only where a first sync has failed: it takes two faults'), Exempt('as its error')),
-    'storage/git_references.cc: sync_directory(pool_.git_directory() + "/" + parent_of(directory))': (['seal'], [LIST]),
-    'storage/git_references.cc: sync_directory(pool_.git_directory() + "/" + parent_of(name))': (['seal'], [LIST]),
-    'storage/git_references.cc: sync_names_above(parent_of(name)) (3)': (['seal'], [LIST]),
-    'storage/git_references.cc: ::fsync(fd.get())': (['update'], [LIST]),
-    'storage/git_references.cc: sync_names_above(directory)': (['update'], [LIST]),
-    'storage/head_file.cc: sync_directory(git_directory)': (
+    'storage/git/git_references.cc: sync_directory(pool_.git_directory() + "/" + parent_of(directory))': (
+        ['seal'], [LIST]),
+    'storage/git/git_references.cc: sync_directory(pool_.git_directory() + "/" + parent_of(name))': (['seal'], [LIST]),
+    'storage/git/git_references.cc: sync_names_above(parent_of(name)) (3)': (['seal'], [LIST]),
+    'storage/git/git_references.cc: ::fsync(fd.get())': (['update'], [LIST]),
+    'storage/git/git_references.cc: sync_names_above(directory)': (['update'], [LIST]),
+    'storage/git/head_file.cc: sync_directory(git_directory)': (
         Exempt('what is lost of a mended HEAD is mended again'), Exempt('as its error')),
-    'storage/pack_writer.cc: sync_pack()': (['import-first'], [LIST]),
-    'storage/pack_writer.cc: ::fsync(fd_.get())': (['import-first'], [LIST]),
-    'storage/pack_writer.cc: ::fsync(fd.get())': (['import-first'], [LIST]),
-    'storage/pack_writer.cc: sync_data(fd.get())': (['import-first'], [LIST]),
-    'storage/publications.cc: sync_data(fd.get())': (['approve'], [LIST]),
-    'storage/quarantine_publish.cc: sync_directory(pool_.git_directory() + "/objects/pack")': (['commit'], [LIST]),
-    'storage/quarantine_publish.cc: sync_removed_references(pool_.git_directory())': (
+    'storage/objects/pack_writer.cc: sync_pack()': (['import-first'], [LIST]),
+    'storage/objects/pack_writer.cc: ::fsync(fd_.get())': (['import-first'], [LIST]),
+    'storage/objects/pack_writer.cc: ::fsync(fd.get())': (['import-first'], [LIST]),
+    'storage/objects/pack_writer.cc: sync_data(fd.get())': (['import-first'], [LIST]),
+    'storage/objects/publications.cc: sync_data(fd.get())': (['approve'], [LIST]),
+    'storage/objects/quarantine_publish.cc: sync_directory(pool_.git_directory() + "/objects/pack")': (
+        ['commit'], [LIST]),
+    'storage/objects/quarantine_publish.cc: sync_removed_references(pool_.git_directory())': (
         [REPOSITORY], [REPOSITORY, LIST, 'order of review']),
-    'storage/reference_files.cc: sync_directory(path)': ([REPOSITORY], [REPOSITORY, LIST, 'order of review']),
-    'storage/reference_lock.cc: ::fsync(fd.get())': (['commit'], [LIST]),
-    'storage/reflog.cc: sync_directory(directory)': (['import-first'], [LIST]),
-    'storage/reflog.cc: ::fsync(file_.get())': (['commit'], [LIST]),
-    'storage/reflog.cc: sync_names_of(path_)': (['import-first'], [LIST]),
-    'storage/reflog.cc: sync_names_of(path_of(git_directory, name))': (
+    'storage/git/reference_files.cc: sync_directory(path)': ([REPOSITORY], [REPOSITORY, LIST, 'order of review']),
+    'storage/git/reference_lock.cc: ::fsync(fd.get())': (['commit'], [LIST]),
+    'storage/git/reflog.cc: sync_directory(directory)': (['import-first'], [LIST]),
+    'storage/git/reflog.cc: ::fsync(file_.get())': (['commit'], [LIST]),
+    'storage/git/reflog.cc: sync_names_of(path_)': (['import-first'], [LIST]),
+    'storage/git/reflog.cc: sync_names_of(path_of(git_directory, name))': (
         Exempt('only where a first sync has failed: it takes two faults'), Exempt('as its error')),
-    'storage/repository.cc: sync_removed_references(git_directory())': ([REPOSITORY], [REPOSITORY]),
-    'storage/repository_init.cc: sync_directory(parent_of(*made))': ([REPOSITORY], [REPOSITORY]),
-    'storage/repository_init.cc: sync_directory(path + "/" + std::string(directory))': (['init'], [LIST]),
-    'storage/repository_init.cc: ::fsync(fd.get())': (['init'], [LIST]),
-    'storage/repository_init.cc: sync_file(path)': (['init'], [LIST]),
-    'storage/repository_init.cc: ::syncfs(fd.get())': ([REPOSITORY], [REPOSITORY]),
-    'storage/repository_init.cc: sync_repository(*found)': (['init'], [LIST]),
-    'storage/schema.cc: database.execute("PRAGMA synchronous = FULL")': (
+    'storage/repository/repository.cc: sync_removed_references(git_directory())': ([REPOSITORY], [REPOSITORY]),
+    'storage/repository/repository_init.cc: sync_directory(parent_of(*made))': ([REPOSITORY], [REPOSITORY]),
+    'storage/repository/repository_init.cc: sync_directory(path + "/" + std::string(directory))': (['init'], [LIST]),
+    'storage/repository/repository_init.cc: ::fsync(fd.get())': (['init'], [LIST]),
+    'storage/repository/repository_init.cc: sync_file(path)': (['init'], [LIST]),
+    'storage/repository/repository_init.cc: ::syncfs(fd.get())': ([REPOSITORY], [REPOSITORY]),
+    'storage/repository/repository_init.cc: sync_repository(*found)': (['init'], [LIST]),
+    'storage/database/schema.cc: database.execute("PRAGMA synchronous = FULL")': (
         Exempt('it is what SQLite does unless it is told otherwise'), Exempt('as its error')),
-    'storage/schema.cc: sync_directory(parent_of(path))': ([CATALOG], [CATALOG]),
-    'storage/small_file_log.cc: sync_data(item.fd->get())': (['fsync of small'], ['order of fsync', STAGING]),
-    'storage/small_file_log.cc: names_.sync()': ([STAGING], [STAGING]),
-    'storage/sqlite.cc: file->pMethods->xSync(file, SQLITE_SYNC_NORMAL)': ([STAGING], [LIST]),
-    'storage/sqlite_session_catalog.cc: (*guard)->database.execute(kSynced)': ([CATALOG], [CATALOG]),
-    'storage/sqlite_session_journal.cc: database.execute("PRAGMA synchronous = FULL")': (
+    'storage/database/schema.cc: sync_directory(parent_of(path))': ([CATALOG], [CATALOG]),
+    'storage/staging/small_file_log.cc: sync_data(item.fd->get())': (['fsync of small'], ['order of fsync', STAGING]),
+    'storage/staging/small_file_log.cc: names_.sync()': ([STAGING], [STAGING]),
+    'storage/database/sqlite.cc: file->pMethods->xSync(file, SQLITE_SYNC_NORMAL)': ([STAGING], [LIST]),
+    'storage/database/sqlite_session_catalog.cc: (*guard)->database.execute(kSynced)': ([CATALOG], [CATALOG]),
+    'storage/staging/sqlite_session_journal.cc: database.execute("PRAGMA synchronous = FULL")': (
         [CATALOG], [CATALOG, 'order of fsync']),
-    'storage/sqlite_session_journal.cc: connection_->database.sync_main_file()': ([STAGING], [LIST]),
-    'storage/sqlite_session_journal.cc: sync_directory(directory_)': (['fsync of small'], [LIST]),
-    'storage/sqlite_session_journal.cc: sync_directory(parent_of(directory_))': (['fsync of small'], [LIST]),
-    'storage/synced_names.cc: sync_directory(directory_)': ([STAGING], [STAGING]),
-    'storage/synced_names.cc: sync_directory(parent_of(directory_))': ([STAGING], [STAGING]),
-    'storage/tiered_staging_area.cc: log_.sync()': ([STAGING], ['order of fsync', STAGING]),
-    'storage/tiered_staging_area.cc: sync_log()': ([STAGING], [STAGING]),
-    'storage/tiered_staging_area.cc: files_.sync(id)': ([STAGING], ['order of fsync']),
-    'storage/tiered_staging_area.cc: sync_log() (2)': ([STAGING], [STAGING]),
-    'storage/tiered_staging_area.cc: files_.sync_directory()': ([STAGING], [STAGING]),
-    'storage/tiered_staging_area.cc: sync_log() (3)': ([STAGING], [STAGING]),
-    'storage/tiered_staging_area.cc: files_.sync_all()': ([STAGING], [STAGING]),
+    'storage/staging/sqlite_session_journal.cc: connection_->database.sync_main_file()': ([STAGING], [LIST]),
+    'storage/staging/sqlite_session_journal.cc: sync_directory(directory_)': (['fsync of small'], [LIST]),
+    'storage/staging/sqlite_session_journal.cc: sync_directory(parent_of(directory_))': (['fsync of small'], [LIST]),
+    'storage/disk/synced_names.cc: sync_directory(directory_)': ([STAGING], [STAGING]),
+    'storage/disk/synced_names.cc: sync_directory(parent_of(directory_))': ([STAGING], [STAGING]),
+    'storage/staging/tiered_staging_area.cc: log_.sync()': ([STAGING], ['order of fsync', STAGING]),
+    'storage/staging/tiered_staging_area.cc: sync_log()': ([STAGING], [STAGING]),
+    'storage/staging/tiered_staging_area.cc: files_.sync(id)': ([STAGING], ['order of fsync']),
+    'storage/staging/tiered_staging_area.cc: sync_log() (2)': ([STAGING], [STAGING]),
+    'storage/staging/tiered_staging_area.cc: files_.sync_directory()': ([STAGING], [STAGING]),
+    'storage/staging/tiered_staging_area.cc: sync_log() (3)': ([STAGING], [STAGING]),
+    'storage/staging/tiered_staging_area.cc: files_.sync_all()': ([STAGING], [STAGING]),
     'daemon/host/run_result.cc: ::fsync(file.get())': (
         Exempt('a report for the caller, beside what git and the catalog say'), Exempt('as its error')),
     'daemon/host/session_files.cc: files_.sync_file(found->node)': ([FILES], [FILES]),

@@ -14,7 +14,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::support {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 #include <unordered_map>
 
-#include "session/file_system.h"
-#include "session/synchronized.h"
+#include "session/base/synchronized.h"
+#include "session/interfaces/file_system.h"
 
 namespace escrow::support {
 

@@ -7,7 +7,7 @@
 #include <future>
 #include <thread>
 
-#include "session/forwarding_file_system.h"
+#include "session/interfaces/forwarding_file_system.h"
 #include "tests/fuse/host_file_system.h"
 #include "tests/support/temporary_directory.h"
 

@@ -8,8 +8,8 @@
 #include "api/problem.h"
 #include "daemon/import/archive_import.h"
 #include "daemon/import/file_source.h"
-#include "session/error.h"
-#include "session/repo_path.h"
+#include "session/base/error.h"
+#include "session/base/repo_path.h"
 
 namespace {
 

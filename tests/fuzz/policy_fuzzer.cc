@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "api/policy_json.h"
-#include "session/access_policy.h"
-#include "session/error.h"
+#include "session/base/error.h"
+#include "session/decorators/access_policy.h"
 #include "tests/support/slow_policy.h"
 
 namespace {

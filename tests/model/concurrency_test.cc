@@ -9,11 +9,11 @@
 #include <thread>
 
 #include "fuse/inode_table.h"
-#include "session/clock.h"
-#include "session/error.h"
-#include "session/session_manager.h"
-#include "session/tree_walk.h"
-#include "storage/repository.h"
+#include "session/base/clock.h"
+#include "session/base/error.h"
+#include "session/transaction/session_manager.h"
+#include "session/trees/tree_walk.h"
+#include "storage/repository/repository.h"
 #include "tests/session/fake_services.h"
 #include "tests/support/temporary_directory.h"
 

@@ -11,10 +11,10 @@
 #include <fstream>
 #include <random>
 
-#include "session/error.h"
-#include "session/overlay.h"
-#include "storage/tiered_staging_area.h"
-#include "storage/sqlite_session_journal.h"
+#include "session/base/error.h"
+#include "session/overlay/overlay.h"
+#include "storage/staging/sqlite_session_journal.h"
+#include "storage/staging/tiered_staging_area.h"
 #include "tests/support/fake_object_store.h"
 
 namespace escrow::session {

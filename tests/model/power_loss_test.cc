@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "session/error.h"
-#include "session/overlay.h"
+#include "session/base/error.h"
+#include "session/overlay/overlay.h"
 #include "tests/support/fake_journal.h"
 #include "tests/support/fake_object_store.h"
 #include "tests/support/fake_power.h"

@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "session/error.h"
+#include "session/base/error.h"
 #include "tests/mount/scene.h"
 #include "tests/support/mounted_tree.h"
 #include "tests/support/temporary_directory.h"

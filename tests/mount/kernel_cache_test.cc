@@ -28,7 +28,7 @@
 #include <vector>
 
 #include "fuse/mount.h"
-#include "session/overlay.h"
+#include "session/overlay/overlay.h"
 #include "tests/support/fake_journal.h"
 #include "tests/support/fake_object_store.h"
 #include "tests/support/fake_staging.h"

@@ -25,8 +25,8 @@
 #include <vector>
 
 #include "fuse/io_uring_support.h"
-#include "session/error.h"
-#include "session/overlay.h"
+#include "session/base/error.h"
+#include "session/overlay/overlay.h"
 #include "tests/support/fake_journal.h"
 #include "tests/support/fake_object_store.h"
 #include "tests/support/fake_staging.h"

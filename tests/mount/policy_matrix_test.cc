@@ -17,11 +17,11 @@
 #include <set>
 #include <sstream>
 
-#include "session/error.h"
-#include "session/policed_file_system.h"
-#include "session/write_gate.h"
-#include "storage/sqlite_session_journal.h"
-#include "storage/tiered_staging_area.h"
+#include "session/base/error.h"
+#include "session/decorators/policed_file_system.h"
+#include "session/decorators/write_gate.h"
+#include "storage/staging/sqlite_session_journal.h"
+#include "storage/staging/tiered_staging_area.h"
 #include "tests/mount/policy_player.h"
 #include "tests/mount/scene.h"
 #include "tests/support/fake_object_store.h"

@@ -70,14 +70,14 @@ cmake_minimum_required(VERSION 3.25)
 project(inner LANGUAGES CXX)
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_FLAGS "-O0")
-add_library(inner STATIC session/ids.cc session/repo_path.cc)
+add_library(inner STATIC session/base/ids.cc session/base/repo_path.cc)
 target_include_directories(inner PUBLIC ${CMAKE_SOURCE_DIR})
 add_executable(main main.cc)
 target_link_libraries(main PRIVATE inner)
 END
 cat > main.cc <<'END'
 #include <iostream>
-#include "session/repo_path.h"
+#include "session/base/repo_path.h"
 int main() { std::cout << escrow::session::RepoPath::parse("built/here", "path").text() << '\n'; }
 END
 cmake -G Ninja -B by-ninja > cmake.log; ninja -C by-ninja > ninja.log; by-ninja/main; ninja -C by-ninja | tail -1

@@ -1,5 +1,5 @@
 // Policies: what single rules mean, and that any number of them decide as a slow evaluator does that shares no code.
-#include "session/access_policy.h"
+#include "session/decorators/access_policy.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <functional>
 #include <set>
 
-#include "session/error.h"
-#include "session/path_pattern.h"
+#include "session/base/error.h"
+#include "session/base/path_pattern.h"
 #include "tests/support/slow_policy.h"
 
 namespace escrow::session {

@@ -1,15 +1,15 @@
 // A session that requires approval, from its seal to what a reviewer does with it: over a repository in memory.
-#include "session/approval.h"
+#include "session/transaction/approval.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
 #include <thread>
 
-#include "session/commit.h"
-#include "session/error.h"
-#include "session/session_manager.h"
-#include "session/tree_walk.h"
+#include "session/base/error.h"
+#include "session/transaction/commit.h"
+#include "session/transaction/session_manager.h"
+#include "session/trees/tree_walk.h"
 #include "tests/session/fake_services.h"
 
 namespace escrow::session {

@@ -1,6 +1,6 @@
 // Commits on their way to one branch: in which order they land, which swaps they share, and what one that breaks takes
 // with it.
-#include "session/commit_chain.h"
+#include "session/transaction/commit_chain.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 #include <string>
 #include <thread>
 
-#include "session/error.h"
+#include "session/base/error.h"
 #include "tests/support/fake_object_store.h"
 
 namespace escrow::session {

@@ -1,11 +1,11 @@
 // The message of a commit, judged by `git interpret-trailers --parse`.
-#include "session/commit_message.h"
+#include "session/transaction/commit_message.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "session/error.h"
+#include "session/base/error.h"
 #include "tests/session/git_command.h"
 
 namespace escrow::session {

@@ -1,11 +1,11 @@
 // The durable order with fakes: every outcome, a crash after every step, and every failure on the way.
-#include "session/commit.h"
+#include "session/transaction/commit.h"
 
 #include <gtest/gtest.h>
 
-#include "session/error.h"
-#include "session/recovery.h"
-#include "session/tree_walk.h"
+#include "session/base/error.h"
+#include "session/transaction/recovery.h"
+#include "session/trees/tree_walk.h"
 #include "tests/session/fake_services.h"
 
 namespace escrow::session {

@@ -1,12 +1,12 @@
 // Denials: counted by kind, bounded, written in the background and never in the caller's way.
-#include "session/denial_log.h"
+#include "session/decorators/denial_log.h"
 
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <chrono>
 
-#include "session/error.h"
+#include "session/base/error.h"
 #include "tests/session/fake_services.h"
 
 namespace escrow::session {

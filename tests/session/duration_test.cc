@@ -1,8 +1,8 @@
-#include "session/duration.h"
+#include "session/base/duration.h"
 
 #include <gtest/gtest.h>
 
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::session {
 namespace {

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "session/error.h"
-#include "session/session.h"
+#include "session/base/error.h"
+#include "session/transaction/session.h"
 #include "tests/support/fake_catalog.h"
 #include "tests/support/fake_journal.h"
 #include "tests/support/fake_object_store.h"

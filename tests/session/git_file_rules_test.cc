@@ -1,5 +1,5 @@
 // What is left out of commits, against `git fsck --strict` itself.
-#include "session/git_file_rules.h"
+#include "session/trees/git_file_rules.h"
 
 #include <gtest/gtest.h>
 

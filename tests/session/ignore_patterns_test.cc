@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "session/ignore_patterns.h"
+#include "session/trees/ignore_patterns.h"
 #include "tests/session/git_command.h"
 
 namespace escrow::session {

@@ -1,7 +1,7 @@
 // What git would not add stays out of commits, unless the base tracks it or it was asked for.
 #include <algorithm>
 
-#include "session/ignore_patterns.h"
+#include "session/trees/ignore_patterns.h"
 #include "tests/session/session_fixture.h"
 
 namespace escrow::session {

@@ -1,13 +1,13 @@
 // What the limits of a session count, over fakes.
-#include "session/limited_file_system.h"
+#include "session/decorators/limited_file_system.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
 #include <string>
 
-#include "session/error.h"
-#include "session/overlay.h"
+#include "session/base/error.h"
+#include "session/overlay/overlay.h"
 #include "tests/support/fake_journal.h"
 #include "tests/support/fake_object_store.h"
 #include "tests/support/fake_staging.h"

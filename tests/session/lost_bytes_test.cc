@@ -1,4 +1,4 @@
-#include "session/lost_bytes.h"
+#include "session/overlay/lost_bytes.h"
 
 #include <gtest/gtest.h>
 

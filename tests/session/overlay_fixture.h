@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "session/error.h"
-#include "session/overlay.h"
-#include "session/path_pattern.h"
+#include "session/base/error.h"
+#include "session/base/path_pattern.h"
+#include "session/overlay/overlay.h"
 #include "tests/support/fake_journal.h"
 #include "tests/support/fake_object_store.h"
 #include "tests/support/fake_staging.h"

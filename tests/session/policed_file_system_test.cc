@@ -1,5 +1,5 @@
 // The policy in front of an overlay: what each call needs, and that no sequence of calls gets round it.
-#include "session/policed_file_system.h"
+#include "session/decorators/policed_file_system.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -7,7 +7,7 @@
 #include <atomic>
 #include <thread>
 
-#include "session/error.h"
+#include "session/base/error.h"
 #include "tests/support/fake_journal.h"
 #include "tests/support/fake_object_store.h"
 #include "tests/support/fake_staging.h"

@@ -6,8 +6,8 @@
 #include <random>
 #include <sstream>
 
-#include "session/reconcile.h"
-#include "session/tree_walk.h"
+#include "session/trees/reconcile.h"
+#include "session/trees/tree_walk.h"
 #include "tests/session/fake_services.h"
 #include "tests/session/git_command.h"
 

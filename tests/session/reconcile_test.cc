@@ -1,9 +1,9 @@
 // Every row of the commit table (design, section 5), written by hand.
-#include "session/reconcile.h"
+#include "session/trees/reconcile.h"
 
 #include <gtest/gtest.h>
 
-#include "session/tree_walk.h"
+#include "session/trees/tree_walk.h"
 #include "tests/session/fake_services.h"
 
 namespace escrow::session {

@@ -1,10 +1,10 @@
 // What recovery does with what a dead process left, beyond the commit steps (commit_test.cc): with fakes.
-#include "session/recovery.h"
+#include "session/transaction/recovery.h"
 
 #include <gtest/gtest.h>
 
-#include "session/error.h"
-#include "session/tree_walk.h"
+#include "session/base/error.h"
+#include "session/trees/tree_walk.h"
 #include "tests/session/fake_services.h"
 
 namespace escrow::session {

@@ -1,8 +1,8 @@
-#include "session/repo_path.h"
+#include "session/base/repo_path.h"
 
 #include <gtest/gtest.h>
 
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::session {
 namespace {

@@ -10,10 +10,10 @@
 #include <optional>
 #include <string>
 
-#include "session/error.h"
-#include "session/session.h"
-#include "session/session_manager.h"
-#include "session/tree_walk.h"
+#include "session/base/error.h"
+#include "session/transaction/session.h"
+#include "session/transaction/session_manager.h"
+#include "session/trees/tree_walk.h"
 #include "tests/session/fake_services.h"
 
 namespace escrow::session {

@@ -1,10 +1,10 @@
-#include "session/session_record.h"
+#include "session/interfaces/session_record.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
 
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::session {
 namespace {

@@ -1,7 +1,7 @@
 // The way out of a conflict: a failed session is resumed on the new head, and each path that conflicts is settled.
 #include <atomic>
 
-#include "session/unresolved.h"
+#include "session/base/unresolved.h"
 #include "tests/session/session_fixture.h"
 
 namespace escrow::session {

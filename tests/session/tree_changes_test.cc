@@ -1,9 +1,9 @@
-#include "session/tree_changes.h"
+#include "session/trees/tree_changes.h"
 
 #include <gtest/gtest.h>
 
-#include "session/error.h"
-#include "session/tree_walk.h"
+#include "session/base/error.h"
+#include "session/trees/tree_walk.h"
 #include "tests/session/fake_services.h"
 
 namespace escrow::session {

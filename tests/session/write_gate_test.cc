@@ -1,5 +1,5 @@
 // The seal: which calls pass in which position, and that no byte lands after it.
-#include "session/write_gate.h"
+#include "session/decorators/write_gate.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <memory>
 #include <thread>
 
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::session {
 namespace {

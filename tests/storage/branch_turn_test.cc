@@ -1,5 +1,5 @@
 // The queue at a branch: between threads, between processes, and beside those that die or stop in it.
-#include "storage/branch_turn.h"
+#include "storage/git/branch_turn.h"
 
 #include <fcntl.h>
 #include <linux/filter.h>

@@ -14,9 +14,9 @@
 #include <filesystem>
 #include <string_view>
 
-#include "session/error.h"
-#include "storage/sqlite_session_catalog.h"
-#include "storage/sqlite_session_journal.h"
+#include "session/base/error.h"
+#include "storage/database/sqlite_session_catalog.h"
+#include "storage/staging/sqlite_session_journal.h"
 #include "tests/support/journal_rows.h"
 #include "tests/support/sample_record.h"
 #include "tests/support/temporary_directory.h"

@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "session/error.h"
-#include "storage/sqlite_session_catalog.h"
+#include "session/base/error.h"
+#include "storage/database/sqlite_session_catalog.h"
 #include "tests/support/fake_catalog.h"
 #include "tests/support/sample_record.h"
 #include "tests/support/temporary_directory.h"

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "storage/sqlite_session_journal.h"
+#include "storage/staging/sqlite_session_journal.h"
 #include "tests/support/fake_journal.h"
 #include "tests/support/journal_rows.h"
 #include "tests/support/temporary_directory.h"

@@ -6,11 +6,11 @@
 #include <memory>
 #include <string>
 
-#include "session/error.h"
-#include "storage/git_object_store.h"
-#include "storage/git_references.h"
-#include "storage/git_repository_pool.h"
-#include "storage/quarantine.h"
+#include "session/base/error.h"
+#include "storage/git/git_references.h"
+#include "storage/git/git_repository_pool.h"
+#include "storage/objects/git_object_store.h"
+#include "storage/objects/quarantine.h"
 #include "tests/support/fake_object_store.h"
 #include "tests/support/fake_references.h"
 #include "tests/support/temporary_directory.h"

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "session/error.h"
-#include "storage/file_staging_area.h"
-#include "storage/tiered_staging_area.h"
+#include "session/base/error.h"
+#include "storage/staging/file_staging_area.h"
+#include "storage/staging/tiered_staging_area.h"
 #include "tests/support/fake_staging.h"
 #include "tests/support/temporary_directory.h"
 

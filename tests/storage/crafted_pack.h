@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "storage/object_format.h"
-#include "storage/pack_writer.h"
-#include "storage/zlib_stream.h"
+#include "storage/git/object_format.h"
+#include "storage/objects/pack_writer.h"
+#include "storage/objects/zlib_stream.h"
 
 namespace escrow::storage {
 

@@ -1,5 +1,5 @@
 // Session directories: their locks between holders and processes, and their removal.
-#include "storage/file_session_directories.h"
+#include "storage/staging/file_session_directories.h"
 
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-#include "session/error.h"
+#include "session/base/error.h"
 #include "tests/support/fake_object_store.h"
 #include "tests/support/journal_rows.h"
 #include "tests/support/temporary_directory.h"

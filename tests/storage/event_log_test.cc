@@ -1,5 +1,5 @@
 // The events that escrowd keeps for who follows them.
-#include "storage/event_log.h"
+#include "storage/database/event_log.h"
 
 #include <gtest/gtest.h>
 

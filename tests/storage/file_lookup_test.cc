@@ -1,6 +1,6 @@
 // What cannot be looked at is not taken for absent: a symbolic link that leads to itself is refused with ELOOP, to root
 // as well, where a disk that fails and a process without descriptors are refused with other errors.
-#include "storage/file_lookup.h"
+#include "storage/disk/file_lookup.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "session/error.h"
-#include "storage/sqlite_session_journal.h"
+#include "session/base/error.h"
+#include "storage/staging/sqlite_session_journal.h"
 #include "tests/support/temporary_directory.h"
 
 namespace escrow::storage {

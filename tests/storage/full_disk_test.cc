@@ -9,11 +9,11 @@
 #include <fstream>
 #include <sstream>
 
-#include "session/error.h"
-#include "storage/durable_file.h"
-#include "storage/file_staging_area.h"
-#include "storage/sqlite_session_catalog.h"
-#include "storage/sqlite_session_journal.h"
+#include "session/base/error.h"
+#include "storage/database/sqlite_session_catalog.h"
+#include "storage/disk/durable_file.h"
+#include "storage/staging/file_staging_area.h"
+#include "storage/staging/sqlite_session_journal.h"
 #include "tests/support/journal_rows.h"
 #include "tests/support/sample_record.h"
 #include "tests/support/temporary_directory.h"

@@ -3,8 +3,8 @@
 #include <filesystem>
 #include <future>
 
-#include "session/log.h"
-#include "storage/fold_packs.h"
+#include "session/base/log.h"
+#include "storage/objects/fold_packs.h"
 #include "tests/storage/git_test_repository.h"
 
 namespace escrow::storage {

@@ -1,5 +1,5 @@
 // Diffs and logs.
-#include "session/log.h"
+#include "session/base/log.h"
 #include "tests/storage/git_test_repository.h"
 
 namespace escrow::storage {

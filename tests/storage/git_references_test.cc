@@ -9,7 +9,7 @@
 #include <set>
 #include <thread>
 
-#include "storage/reference_lock.h"
+#include "storage/git/reference_lock.h"
 #include "tests/storage/git_test_repository.h"
 
 namespace escrow::storage {

@@ -2,9 +2,9 @@
 // rejected, but for what others came to need; and the rules of branches, with git's own configuration file.
 #include <algorithm>
 
-#include "session/log.h"
-#include "storage/branch_rules.h"
-#include "storage/sqlite_session_catalog.h"
+#include "session/base/log.h"
+#include "storage/database/sqlite_session_catalog.h"
+#include "storage/git/branch_rules.h"
 #include "tests/storage/git_test_repository.h"
 #include "tests/support/sample_record.h"
 

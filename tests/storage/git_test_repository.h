@@ -12,14 +12,14 @@
 
 #include <sys/wait.h>
 
-#include "session/error.h"
-#include "session/object_store.h"
-#include "storage/byte_sources.h"
-#include "storage/git_object_store.h"
-#include "storage/git_references.h"
-#include "storage/git_repository_pool.h"
-#include "storage/quarantine.h"
-#include "storage/repository.h"
+#include "session/base/error.h"
+#include "session/interfaces/object_store.h"
+#include "storage/disk/byte_sources.h"
+#include "storage/git/git_references.h"
+#include "storage/git/git_repository_pool.h"
+#include "storage/objects/git_object_store.h"
+#include "storage/objects/quarantine.h"
+#include "storage/repository/repository.h"
 #include "tests/support/temporary_directory.h"
 
 namespace escrow::storage {

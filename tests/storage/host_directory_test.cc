@@ -1,5 +1,5 @@
 // Host directories and the mount table over them, without a kernel that remembers.
-#include "storage/host_directory.h"
+#include "storage/host_files/host_directory.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -10,10 +10,10 @@
 #include <fstream>
 #include <set>
 
-#include "session/cross_device.h"
-#include "session/error.h"
-#include "session/mount_table.h"
-#include "storage/remove_tree.h"
+#include "session/base/cross_device.h"
+#include "session/base/error.h"
+#include "session/decorators/mount_table.h"
+#include "storage/disk/remove_tree.h"
 #include "tests/support/fake_journal.h"
 #include "tests/support/fake_object_store.h"
 #include "tests/support/fake_staging.h"

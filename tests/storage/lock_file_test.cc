@@ -1,4 +1,4 @@
-#include "storage/lock_file.h"
+#include "storage/disk/lock_file.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "session/log.h"
+#include "session/base/log.h"
 #include "tests/storage/git_test_repository.h"
 
 namespace escrow::storage {

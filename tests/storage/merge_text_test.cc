@@ -1,9 +1,9 @@
 // Texts merged as git merges them.
-#include "storage/merge_text.h"
+#include "storage/git/merge_text.h"
 
 #include <random>
 
-#include "session/reconcile.h"
+#include "session/trees/reconcile.h"
 #include "tests/storage/git_test_repository.h"
 
 namespace escrow::storage {

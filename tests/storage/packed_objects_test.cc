@@ -1,5 +1,5 @@
 // Objects read straight from packs: what git wrote, byte for byte, and an error for each kind of damage.
-#include "storage/packed_objects.h"
+#include "storage/objects/packed_objects.h"
 
 #include <atomic>
 #include <filesystem>

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <set>
 
-#include "storage/reference_lock.h"
+#include "storage/git/reference_lock.h"
 #include "tests/storage/git_test_repository.h"
 #include "tests/support/system_calls.h"
 

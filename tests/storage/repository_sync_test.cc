@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "session/log.h"
-#include "storage/blob_cache.h"
-#include "storage/object_format.h"
+#include "session/base/log.h"
+#include "storage/git/object_format.h"
+#include "storage/objects/blob_cache.h"
 #include "tests/storage/git_test_repository.h"
 #include "tests/support/system_calls.h"
 

@@ -5,8 +5,8 @@
 
 #include <functional>
 
-#include "storage/schema.h"
-#include "storage/sqlite_session_catalog.h"
+#include "storage/database/schema.h"
+#include "storage/database/sqlite_session_catalog.h"
 #include "tests/support/sample_record.h"
 #include "tests/support/temporary_directory.h"
 

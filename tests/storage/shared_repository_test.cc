@@ -3,8 +3,8 @@
 
 #include <git2.h>
 
-#include "storage/git_repository_pool.h"
-#include "storage/shared_permissions.h"
+#include "storage/git/git_repository_pool.h"
+#include "storage/git/shared_permissions.h"
 #include "tests/storage/git_test_repository.h"
 
 namespace escrow::storage {

@@ -6,9 +6,9 @@
 #include <set>
 #include <thread>
 
-#include "session/error.h"
-#include "storage/schema.h"
-#include "storage/sqlite_session_catalog.h"
+#include "session/base/error.h"
+#include "storage/database/schema.h"
+#include "storage/database/sqlite_session_catalog.h"
 #include "tests/support/sample_record.h"
 #include "tests/support/temporary_directory.h"
 

@@ -8,10 +8,10 @@
 #include <filesystem>
 #include <fstream>
 
-#include "session/error.h"
-#include "storage/file_staging_area.h"
-#include "storage/sqlite.h"
-#include "storage/sqlite_session_journal.h"
+#include "session/base/error.h"
+#include "storage/database/sqlite.h"
+#include "storage/staging/file_staging_area.h"
+#include "storage/staging/sqlite_session_journal.h"
 #include "tests/support/journal_rows.h"
 #include "tests/support/temporary_directory.h"
 

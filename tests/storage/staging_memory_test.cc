@@ -6,9 +6,9 @@
 #include <memory>
 #include <string>
 
-#include "session/overlay.h"
-#include "storage/sqlite_session_journal.h"
-#include "storage/tiered_staging_area.h"
+#include "session/overlay/overlay.h"
+#include "storage/staging/sqlite_session_journal.h"
+#include "storage/staging/tiered_staging_area.h"
 #include "tests/support/fake_object_store.h"
 #include "tests/support/temporary_directory.h"
 

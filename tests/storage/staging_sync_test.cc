@@ -16,9 +16,9 @@
 #include <thread>
 #include <utility>
 
-#include "session/error.h"
-#include "storage/sqlite_session_journal.h"
-#include "storage/tiered_staging_area.h"
+#include "session/base/error.h"
+#include "storage/staging/sqlite_session_journal.h"
+#include "storage/staging/tiered_staging_area.h"
 #include "tests/support/journal_rows.h"
 #include "tests/support/temporary_directory.h"
 

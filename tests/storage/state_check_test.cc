@@ -1,5 +1,5 @@
 // What `escrow verify` finds in Escrow's own state, after damage done by hand.
-#include "storage/state_check.h"
+#include "storage/repository/state_check.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "storage/file_session_directories.h"
-#include "storage/sqlite.h"
-#include "storage/sqlite_session_catalog.h"
+#include "storage/database/sqlite.h"
+#include "storage/database/sqlite_session_catalog.h"
+#include "storage/staging/file_session_directories.h"
 #include "tests/support/journal_rows.h"
 #include "tests/support/sample_record.h"
 #include "tests/support/temporary_directory.h"

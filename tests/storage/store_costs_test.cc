@@ -7,11 +7,11 @@
 #include <functional>
 #include <string>
 
-#include "storage/event_log.h"
-#include "storage/run_store.h"
-#include "storage/service_store.h"
-#include "storage/sqlite.h"
-#include "storage/volume_store.h"
+#include "storage/database/event_log.h"
+#include "storage/database/run_store.h"
+#include "storage/database/service_store.h"
+#include "storage/database/sqlite.h"
+#include "storage/database/volume_store.h"
 #include "tests/support/temporary_directory.h"
 
 namespace escrow::storage {

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <string>
 
-#include "storage/tiered_staging_area.h"
+#include "storage/staging/tiered_staging_area.h"
 #include "tests/support/temporary_directory.h"
 
 namespace escrow::storage {

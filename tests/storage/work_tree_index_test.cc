@@ -1,5 +1,5 @@
 // The index that Escrow writes, read by git.
-#include "storage/work_tree_index.h"
+#include "storage/git/work_tree_index.h"
 
 #include "tests/storage/git_test_repository.h"
 

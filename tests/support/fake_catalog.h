@@ -9,9 +9,9 @@
 #include <tuple>
 #include <vector>
 
-#include "session/error.h"
-#include "session/session_catalog.h"
-#include "session/synchronized.h"
+#include "session/base/error.h"
+#include "session/base/synchronized.h"
+#include "session/interfaces/session_catalog.h"
 
 namespace escrow::support {
 

@@ -8,9 +8,9 @@
 #include <optional>
 #include <vector>
 
-#include "session/error.h"
-#include "session/session_journal.h"
-#include "session/synchronized.h"
+#include "session/base/error.h"
+#include "session/base/synchronized.h"
+#include "session/interfaces/session_journal.h"
 #include "tests/support/fake_power.h"
 
 namespace escrow::support {

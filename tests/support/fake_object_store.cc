@@ -7,7 +7,7 @@
 
 #include <openssl/sha.h>
 
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::support {
 namespace {

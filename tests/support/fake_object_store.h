@@ -11,8 +11,8 @@
 #include <string_view>
 #include <variant>
 
-#include "session/object_store.h"
-#include "session/synchronized.h"
+#include "session/base/synchronized.h"
+#include "session/interfaces/object_store.h"
 
 namespace escrow::support {
 

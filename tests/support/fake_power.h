@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::support {
 

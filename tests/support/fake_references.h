@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "session/error.h"
-#include "session/object_store.h"
-#include "session/synchronized.h"
+#include "session/base/error.h"
+#include "session/base/synchronized.h"
+#include "session/interfaces/object_store.h"
 #include "tests/support/fake_object_store.h"
 
 namespace escrow::support {

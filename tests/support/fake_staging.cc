@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::support {
 

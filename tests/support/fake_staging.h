@@ -9,8 +9,8 @@
 #include <optional>
 #include <set>
 
-#include "session/staging_area.h"
-#include "session/synchronized.h"
+#include "session/base/synchronized.h"
+#include "session/interfaces/staging_area.h"
 #include "tests/support/fake_power.h"
 
 namespace escrow::support {

@@ -4,7 +4,7 @@
 #include <sstream>
 #include <string>
 
-#include "session/session_journal.h"
+#include "session/interfaces/session_journal.h"
 
 namespace escrow::support {
 

@@ -1,8 +1,8 @@
 // A clock that stands still until a test moves it. Thread-safe.
 #pragma once
 
-#include "session/clock.h"
-#include "session/synchronized.h"
+#include "session/base/clock.h"
+#include "session/base/synchronized.h"
 
 namespace escrow::support {
 

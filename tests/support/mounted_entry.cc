@@ -3,9 +3,9 @@
 #include <fstream>
 #include <iterator>
 
-#include "session/mount_table.h"
-#include "session/write_gate.h"
-#include "storage/host_directory.h"
+#include "session/decorators/mount_table.h"
+#include "session/decorators/write_gate.h"
+#include "storage/host_files/host_directory.h"
 #include "tests/support/fake_journal.h"
 #include "tests/support/fake_object_store.h"
 #include "tests/support/fake_staging.h"

@@ -2,10 +2,10 @@
 #include <cstdio>
 #include <cstring>
 
-#include "session/overlay.h"
-#include "session/write_gate.h"
-#include "storage/tiered_staging_area.h"
-#include "storage/sqlite_session_journal.h"
+#include "session/decorators/write_gate.h"
+#include "session/overlay/overlay.h"
+#include "storage/staging/sqlite_session_journal.h"
+#include "storage/staging/tiered_staging_area.h"
 #include "tests/support/fake_object_store.h"
 #include "tests/support/mounted_tree.h"
 #include "tests/support/temporary_directory.h"

@@ -4,7 +4,7 @@
 #include <sstream>
 #include <string>
 
-#include "session/session_record.h"
+#include "session/interfaces/session_record.h"
 
 namespace escrow::support {
 

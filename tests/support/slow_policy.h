@@ -1,5 +1,5 @@
 // What policies say, decided a second time: slowly, from the words of the documentation, and sharing no code with
-// session/access_policy.cc. And random policies over few names, so that rules meet. Not thread-safe.
+// session/decorators/access_policy.cc. And random policies over few names, so that rules meet. Not thread-safe.
 #pragma once
 
 #include <map>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "session/access_policy.h"
+#include "session/decorators/access_policy.h"
 
 namespace escrow::support {
 

@@ -5,9 +5,9 @@
 #include "daemon/client/session_source.h"
 #include "daemon/console/text_output.h"
 #include "daemon/process/exit_status.h"
-#include "session/duration.h"
-#include "session/error.h"
-#include "session/repo_path.h"
+#include "session/base/duration.h"
+#include "session/base/error.h"
+#include "session/base/repo_path.h"
 
 namespace escrow::daemon {
 namespace {

@@ -16,7 +16,7 @@
 #include "daemon/host/session_verbs.h"
 #include "daemon/import/directory_import.h"
 #include "daemon/process/exit_status.h"
-#include "session/repo_path.h"
+#include "session/base/repo_path.h"
 
 namespace escrow::daemon {
 namespace {

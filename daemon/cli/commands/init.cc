@@ -8,9 +8,9 @@
 #include "daemon/console/text_output.h"
 #include "daemon/host/config.h"
 #include "daemon/process/exit_status.h"
-#include "session/error.h"
-#include "session/repo_path.h"
-#include "storage/repository.h"
+#include "session/base/error.h"
+#include "session/base/repo_path.h"
+#include "storage/repository/repository.h"
 
 namespace escrow::daemon {
 namespace {

@@ -7,7 +7,7 @@
 #include "daemon/client/session_source.h"
 #include "daemon/console/text_output.h"
 #include "daemon/process/exit_status.h"
-#include "session/repo_path.h"
+#include "session/base/repo_path.h"
 
 namespace escrow::daemon {
 namespace {

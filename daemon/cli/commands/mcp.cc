@@ -10,7 +10,7 @@
 #include "daemon/client/remote_sessions.h"
 #include "daemon/host/config.h"
 #include "daemon/process/exit_status.h"
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::daemon {
 namespace {

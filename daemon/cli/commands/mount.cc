@@ -15,8 +15,8 @@
 #include "daemon/console/text_output.h"
 #include "daemon/host/config.h"
 #include "daemon/host/denial_trace.h"
-#include "daemon/host/local_author.h"
 #include "daemon/host/io_choice.h"
+#include "daemon/host/local_author.h"
 #include "daemon/host/mount_options.h"
 #include "daemon/host/mount_service.h"
 #include "daemon/host/mountpoint.h"
@@ -26,8 +26,8 @@
 #include "daemon/host/session_host.h"
 #include "daemon/process/exit_status.h"
 #include "daemon/process/file_descriptor.h"
-#include "session/error.h"
-#include "session/repo_path.h"
+#include "session/base/error.h"
+#include "session/base/repo_path.h"
 
 namespace escrow::daemon {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "daemon/host/global_options.h"
-#include "session/ids.h"
+#include "session/base/ids.h"
 
 namespace escrow::daemon {
 

@@ -9,9 +9,9 @@
 #include "daemon/console/text_output.h"
 #include "daemon/host/config.h"
 #include "daemon/process/exit_status.h"
-#include "session/disputes.h"
-#include "session/error.h"
-#include "session/repo_path.h"
+#include "session/base/error.h"
+#include "session/base/repo_path.h"
+#include "session/transaction/disputes.h"
 
 namespace escrow::daemon {
 namespace {

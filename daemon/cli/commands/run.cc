@@ -20,8 +20,8 @@
 #include "daemon/process/confinement.h"
 #include "daemon/process/container.h"
 #include "daemon/process/exit_status.h"
-#include "session/duration.h"
-#include "session/error.h"
+#include "session/base/duration.h"
+#include "session/base/error.h"
 
 namespace escrow::daemon {
 namespace {

@@ -10,7 +10,7 @@
 #include "daemon/host/mount_entries.h"
 #include "daemon/host/repository_context.h"
 #include "daemon/process/exit_status.h"
-#include "session/repo_path.h"
+#include "session/base/repo_path.h"
 
 namespace escrow::daemon {
 namespace {

@@ -12,8 +12,8 @@
 #include "daemon/cli/mcp/mcp_sessions.h"
 #include "daemon/host/policy_files.h"
 #include "daemon/process/file_descriptor.h"
-#include "session/error.h"
-#include "session/tree_walk.h"
+#include "session/base/error.h"
+#include "session/trees/tree_walk.h"
 
 namespace escrow::daemon {
 

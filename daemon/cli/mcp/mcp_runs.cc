@@ -13,7 +13,7 @@
 #include "daemon/host/config.h"
 #include "daemon/host/run_result.h"
 #include "daemon/host/session_run.h"
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::daemon {
 

@@ -12,7 +12,7 @@
 #include <cstring>
 #include <utility>
 
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::daemon {
 

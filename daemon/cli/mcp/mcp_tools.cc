@@ -6,7 +6,7 @@
 #include "api/json_document.h"
 #include "api/problem.h"
 #include "daemon/cli/mcp/mcp_sessions.h"
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::daemon {
 

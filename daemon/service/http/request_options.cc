@@ -5,7 +5,7 @@
 
 #include "api/problem.h"
 #include "daemon/host/io_choice.h"
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::daemon {
 

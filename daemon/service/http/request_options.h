@@ -10,7 +10,7 @@
 #include "api/request_fields.h"
 #include "daemon/host/mount_options.h"
 #include "daemon/service/caller.h"
-#include "session/session_record.h"
+#include "session/interfaces/session_record.h"
 
 namespace escrow::daemon {
 

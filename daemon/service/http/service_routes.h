@@ -12,7 +12,7 @@
 #include "daemon/service/service_repositories.h"
 #include "daemon/service/sessions/service_events.h"
 #include "daemon/service/sessions/service_sessions.h"
-#include "storage/service_store.h"
+#include "storage/database/service_store.h"
 
 namespace escrow::daemon {
 

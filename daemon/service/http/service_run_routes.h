@@ -4,7 +4,7 @@
 #include "api/router.h"
 #include "daemon/service/escrowd_config.h"
 #include "daemon/service/runs/service_runs.h"
-#include "storage/service_store.h"
+#include "storage/database/service_store.h"
 
 namespace escrow::daemon {
 

@@ -9,7 +9,7 @@
 #include "daemon/service/grants.h"
 #include "daemon/service/sessions/service_sessions.h"
 #include "daemon/service/sessions/session_walk.h"
-#include "session/commit.h"
+#include "session/transaction/commit.h"
 
 namespace escrow::daemon {
 

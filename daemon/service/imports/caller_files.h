@@ -20,8 +20,8 @@
 #include "daemon/import/directory_walk.h"
 #include "daemon/process/command_spec.h"
 #include "daemon/service/caller.h"
-#include "session/object_store.h"
-#include "session/overlay.h"
+#include "session/interfaces/object_store.h"
+#include "session/overlay/overlay.h"
 
 namespace escrow::daemon {
 

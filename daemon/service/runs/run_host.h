@@ -10,7 +10,7 @@
 #include <set>
 
 #include "daemon/service/runs/run_order.h"
-#include "session/synchronized.h"
+#include "session/base/synchronized.h"
 
 namespace escrow::daemon {
 

@@ -9,7 +9,7 @@
 
 #include "daemon/host/session_request.h"
 #include "daemon/process/containment.h"
-#include "session/session_record.h"
+#include "session/interfaces/session_record.h"
 
 namespace escrow::daemon {
 

@@ -18,7 +18,7 @@
 #include "daemon/host/config.h"
 #include "daemon/host/run_conclusion.h"
 #include "daemon/process/output_capture.h"
-#include "storage/file_lookup.h"
+#include "storage/disk/file_lookup.h"
 
 namespace escrow::daemon {
 

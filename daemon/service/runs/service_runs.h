@@ -15,8 +15,8 @@
 
 #include "daemon/service/runs/run_host.h"
 #include "daemon/service/sessions/service_sessions.h"
-#include "session/clock.h"
-#include "storage/run_store.h"
+#include "session/base/clock.h"
+#include "storage/database/run_store.h"
 
 namespace escrow::daemon {
 

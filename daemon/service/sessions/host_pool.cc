@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::daemon {
 

@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "daemon/service/host_process.h"
-#include "session/log.h"
-#include "session/synchronized.h"
+#include "session/base/log.h"
+#include "session/base/synchronized.h"
 
 namespace escrow::daemon {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "api/protocol.h"
-#include "session/ids.h"
+#include "session/base/ids.h"
 
 namespace escrow::daemon {
 

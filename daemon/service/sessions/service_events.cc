@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "api/json_document.h"
-#include "session/tree_changes.h"
-#include "session/tree_walk.h"
+#include "session/trees/tree_changes.h"
+#include "session/trees/tree_walk.h"
 
 namespace escrow::daemon {
 

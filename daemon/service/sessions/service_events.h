@@ -21,10 +21,10 @@
 #include "daemon/service/caller.h"
 #include "daemon/service/repository_watch.h"
 #include "daemon/service/service_repositories.h"
-#include "session/clock.h"
-#include "session/log.h"
-#include "session/synchronized.h"
-#include "storage/event_log.h"
+#include "session/base/clock.h"
+#include "session/base/log.h"
+#include "session/base/synchronized.h"
+#include "storage/database/event_log.h"
 
 namespace escrow::daemon {
 

@@ -7,8 +7,8 @@
 #include "daemon/host/policy_files.h"
 #include "daemon/host/session_access.h"
 #include "daemon/service/sessions/service_sessions.h"
-#include "session/commit.h"
-#include "session/tree_walk.h"
+#include "session/transaction/commit.h"
+#include "session/trees/tree_walk.h"
 
 namespace escrow::daemon {
 

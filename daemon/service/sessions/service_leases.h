@@ -17,9 +17,9 @@
 
 #include "daemon/service/service_time.h"
 #include "daemon/service/sessions/service_sessions.h"
-#include "session/log.h"
-#include "session/synchronized.h"
-#include "storage/service_store.h"
+#include "session/base/log.h"
+#include "session/base/synchronized.h"
+#include "storage/database/service_store.h"
 
 namespace escrow::daemon {
 

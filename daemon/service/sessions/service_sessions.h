@@ -24,11 +24,11 @@
 #include "daemon/service/service_repositories.h"
 #include "daemon/service/service_time.h"
 #include "daemon/service/sessions/session_hosts.h"
-#include "session/approval.h"
-#include "session/clock.h"
-#include "session/session.h"
-#include "session/synchronized.h"
-#include "storage/service_store.h"
+#include "session/base/clock.h"
+#include "session/base/synchronized.h"
+#include "session/transaction/approval.h"
+#include "session/transaction/session.h"
+#include "storage/database/service_store.h"
 
 namespace escrow::daemon {
 

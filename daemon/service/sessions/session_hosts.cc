@@ -12,7 +12,7 @@
 #include "api/control_client.h"
 #include "daemon/host/mountpoint.h"
 #include "daemon/service/sessions/mount_host.h"
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::daemon {
 

@@ -20,9 +20,9 @@
 #include "daemon/process/file_descriptor.h"
 #include "daemon/service/service_repositories.h"
 #include "daemon/service/sessions/host_pool.h"
-#include "session/log.h"
-#include "session/synchronized.h"
-#include "storage/service_store.h"
+#include "session/base/log.h"
+#include "session/base/synchronized.h"
+#include "storage/database/service_store.h"
 
 namespace escrow::daemon {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "daemon/service/service_repositories.h"
-#include "storage/session_query.h"
+#include "storage/database/session_query.h"
 
 namespace escrow::daemon {
 

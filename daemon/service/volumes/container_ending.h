@@ -9,7 +9,7 @@
 #include <string>
 
 #include "api/container_api.h"
-#include "storage/volume_store.h"
+#include "storage/database/volume_store.h"
 
 namespace escrow::daemon {
 

@@ -6,7 +6,7 @@
 
 #include "daemon/process/container_verdict.h"
 #include "daemon/service/volumes/container_ending.h"
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::daemon {
 

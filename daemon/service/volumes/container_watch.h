@@ -17,9 +17,9 @@
 
 #include "api/container_api.h"
 #include "daemon/process/memory_watch.h"
-#include "session/log.h"
-#include "session/synchronized.h"
-#include "storage/volume_store.h"
+#include "session/base/log.h"
+#include "session/base/synchronized.h"
+#include "storage/database/volume_store.h"
 
 namespace escrow::daemon {
 

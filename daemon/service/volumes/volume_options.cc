@@ -1,8 +1,8 @@
 #include "daemon/service/volumes/volume_options.h"
 
 #include "api/problem.h"
-#include "session/duration.h"
-#include "session/error.h"
+#include "session/base/duration.h"
+#include "session/base/error.h"
 
 namespace escrow::daemon {
 

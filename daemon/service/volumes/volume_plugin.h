@@ -21,7 +21,7 @@
 #include "daemon/service/async_requests.h"
 #include "daemon/service/volumes/container_watch.h"
 #include "daemon/service/volumes/volume_sessions.h"
-#include "storage/volume_store.h"
+#include "storage/database/volume_store.h"
 
 namespace escrow::daemon {
 

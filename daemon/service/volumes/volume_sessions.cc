@@ -13,7 +13,7 @@
 #include "daemon/host/config.h"
 #include "daemon/host/mountpoint.h"
 #include "daemon/host/session_access.h"
-#include "session/repo_path.h"
+#include "session/base/repo_path.h"
 
 namespace escrow::daemon {
 

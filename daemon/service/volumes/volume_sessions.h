@@ -10,8 +10,8 @@
 #include "daemon/service/runs/run_host.h"
 #include "daemon/service/sessions/service_sessions.h"
 #include "daemon/service/volumes/volume_options.h"
-#include "session/log.h"
-#include "storage/volume_store.h"
+#include "session/base/log.h"
+#include "storage/database/volume_store.h"
 
 namespace escrow::daemon {
 

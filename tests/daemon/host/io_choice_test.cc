@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "session/error.h"
+#include "session/base/error.h"
 
 namespace escrow::daemon {
 namespace {

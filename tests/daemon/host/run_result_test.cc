@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "daemon/cli/commands/commands.h"
-#include "session/error.h"
+#include "session/base/error.h"
 #include "tests/daemon/process/process_helpers.h"
 
 namespace escrow::daemon {

@@ -11,7 +11,7 @@
 #include "api/problem.h"
 #include "daemon/import/file_source.h"
 #include "daemon/import/tar_stream.h"
-#include "session/repo_path.h"
+#include "session/base/repo_path.h"
 #include "tests/support/fake_object_store.h"
 
 namespace escrow::daemon {

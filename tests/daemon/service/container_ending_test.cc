@@ -5,7 +5,7 @@
 
 #include "daemon/process/container_verdict.h"
 #include "daemon/service/volumes/volume_options.h"
-#include "storage/volume_store.h"
+#include "storage/database/volume_store.h"
 
 namespace escrow::daemon {
 namespace {

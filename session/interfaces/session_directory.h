@@ -1,0 +1,43 @@
+// Where a session's private state lives: <gitdir>/escrow/sessions/<id>/ with `lock`, `control.sock`, `session.db`,
+// `staging/` and `objects/`. Storage implements it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "session/interfaces/object_store.h"
+#include "session/interfaces/session_journal.h"
+#include "session/interfaces/staging_area.h"
+
+namespace escrow::session {
+
+// One session's directory, held under its lock (an OFD write lock, fcntl(2)) until destroyed or the process ends,
+// however it ends. The parts live as long as this object.
+class SessionDirectory {
+ public:
+  virtual ~SessionDirectory() = default;
+  virtual StagingArea& staging() = 0;
+  virtual SessionJournal& journal() = 0;
+  virtual Quarantine& quarantine() = 0;
+  virtual std::string path() const = 0;
+  // Removes what is staged, the journal and the quarantine's own copies: of a session whose result the quarantine has
+  // published, and which is not to change any more. The lock stays, and the record of what was published. Idempotent;
+  // false when there was nothing.
+  virtual bool drop_staged() = 0;
+  // Removes the directory and all it holds; nothing of the session remains below it.
+  virtual void remove() = 0;
+};
+
+class SessionDirectories {
+ public:
+  virtual ~SessionDirectories() = default;
+  virtual std::unique_ptr<SessionDirectory> create(const SessionId& id) = 0;
+  // nullptr when another process (or this one) holds it. Throws Error{no_session} when there is none.
+  virtual std::unique_ptr<SessionDirectory> try_open(const SessionId& id) = 0;
+  virtual bool is_held(const SessionId& id) const = 0;
+  virtual std::vector<SessionId> list() const = 0;
+  virtual std::string path_of(const SessionId& id) const = 0;
+};
+
+}  // namespace escrow::session

@@ -1,0 +1,170 @@
+// One open session in the process that hosts it: its overlay, its state, and what can become of it.
+//
+// Thread-safe: verbs (commit, rollback, discard, update, changes) exclude one another; the file system is used
+// concurrently. The session's directory lock is held for the object's life. Destroying a session leaves it open and
+// detached, with everything staged in the journal. States and their transitions: INVARIANTS.md.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "session/decorators/write_gate.h"
+#include "session/interfaces/session_catalog.h"
+#include "session/interfaces/session_directory.h"
+#include "session/overlay/overlay.h"
+#include "session/trees/reconcile.h"
+#include "session/trees/tree_changes.h"
+
+namespace escrow::session {
+
+// The numbered steps of the durable order (design, section 5). An observer is told after each; crash tests stop there.
+enum class CommitStep {
+  sealed_tree_built = 1,   // the session's tree and every new object are in the quarantine
+  objects_durable = 2,     // published and fsynced
+  intent_recorded = 3,     // catalog row `committing` with {branch, H, C}
+  branch_moved = 4,        // compare-and-swap from H to C
+  outcome_recorded = 5,    // catalog row `committed`
+  cleaned_up = 6,          // pins, quarantine and staging removed
+  // Of a session that requires approval, instead of 3 to 5:
+  result_referenced = 7,   // refs/sessions/<id> is the sealed result
+  approval_awaited = 8,    // catalog row `awaiting_approval`
+};
+
+class CommitChains;
+
+class CommitObserver {
+ public:
+  virtual ~CommitObserver() = default;
+  virtual void reached(CommitStep step) = 0;
+};
+
+// What the core works with; all outlive every session.
+struct Services {
+  const ObjectReader& objects;
+  ReferenceStore& references;
+  SessionCatalog& catalog;
+  SessionDirectories& directories;
+  Clock& clock;
+  Log& log;
+  CommitObserver* observer = nullptr;
+  CommitChains* chains = nullptr;  // null: each commit of this process finds its own way to the branch
+};
+
+struct CommitRequest {
+  std::string message;            // empty: a default that names the session and counts the changes
+  std::optional<int> exit_code;   // of the command, for the audit record
+  Reason reason = Reason::success;
+  bool by_hand = false;           // a conflict leaves the session open instead of commit_failed
+  std::string who;                // for the history
+  bool include_ignored = false;   // as if the session had been opened so
+};
+
+struct Committed {
+  ObjectId commit;
+  ChangeCounts counts;
+};
+struct NothingToCommit {};
+// Of a session that requires approval: sealed, and nothing of it is in the branch. Of an approval: others moved the
+// branch, and `result` is what would be committed on its new head.
+struct AwaitingApproval {
+  ObjectId result;
+  ChangeCounts counts;
+  std::optional<Timestamp> expires;
+};
+using CommitOutcome = std::variant<Committed, NothingToCommit, Conflicts, AwaitingApproval>;
+
+// What a commit would do now.
+struct Preview {
+  std::optional<ObjectId> before;  // whole-repository trees: of the session's base ...
+  std::optional<ObjectId> after;   // ... and of the session
+  std::vector<PathChange> changes;
+  std::vector<Omission> omitted;
+};
+
+struct UpdateOutcome {
+  std::optional<ObjectId> base;     // the session's base now
+  std::uint64_t merged = 0;         // paths taken from the head
+  std::vector<Conflict> conflicts;  // with any, nothing has changed; a commit names them, too
+};
+
+struct Resolution {
+  std::vector<std::string> settled;  // paths
+  std::vector<Unresolved> left;      // what a commit still waits for
+  std::uint64_t merged = 0;          // paths taken from the head, when this brought the session onto it
+};
+
+class Session {
+ public:
+  // Use SessionManager. `held` is this session's directory, locked.
+  Session(const Services& services, SessionRecord record, std::unique_ptr<SessionDirectory> held);
+  ~Session();
+
+  const SessionId& id() const;
+  SessionRecord record() const;
+  // What a mount shows: the overlay behind the write gate.
+  FileSystem& file_system();
+  WriteGate& gate();
+  Overlay& overlay();
+  std::string directory() const;
+  // The session's own objects: for the diff of a preview, and for a tree made elsewhere (import).
+  Quarantine& quarantine();
+
+  // Records in the history that `who` did `what`; nothing else changes. Nothing happens when the session has ended.
+  void note(const std::string& who, const std::string& what);
+  // Adds to the audit record what was not known when the session was opened: the image, and what triggered it. Nothing
+  // happens when the session has ended.
+  void identify(const std::string& image, const std::string& trigger_id);
+  // Records where the session is mounted ("" for nowhere). Nothing happens when the session has ended.
+  void set_mountpoint(const std::string& mountpoint);
+
+  // Throws Error{wrong_state} unless the session is open. On Conflicts with by_hand the session stays open; without,
+  // it is commit_failed and its result is kept under refs/sessions/<id>. Any other failure leaves it open with
+  // last_error set, and throws: also with files that lack what programs stored in them (Overlay::incomplete_files()).
+  // With unresolved paths nothing happens: by hand they are the Conflicts, without Error{wrong_state} names them.
+  // The gate must be sealed or paused, or the file system unused, so that the result is one cut.
+  // A session that requires approval, by its options or by now by a rule of its branch, is sealed instead.
+  CommitOutcome commit(const CommitRequest& request);
+  // The same for a whole-repository tree made elsewhere (import), instead of the overlay's.
+  CommitOutcome commit_tree(const std::optional<ObjectId>& tree, const CommitRequest& request);
+
+  // What a commit of the session, as it is now, would meet; nullopt: nothing. For who would seal it in vain.
+  std::optional<Conflicts> foreseen_conflicts();
+
+  // With `keep_result` what was staged stays fetchable as refs/sessions/<id>; else nothing of it remains.
+  void rollback(Reason reason, std::optional<int> exit_code, const std::string& who, bool keep_result);
+
+  Preview preview();
+  // What was left out of the last commit, rollback or preview.
+  std::vector<Omission> omitted() const;
+  // Takes paths (with all below) back to the session's base, which settles those that are unresolved. Throws
+  // Error{not_found} naming a path that neither the base nor the session has, before anything was changed.
+  void discard(const std::vector<RepoPath>& paths);
+  // Takes in what others committed since the base, and makes the head the base; with a conflict it changes nothing. One
+  // that is cut short is finished by the next verb, or when the session is attached again, before anything else.
+  UpdateOutcome update();
+  // The paths that a commit would refuse now: unresolved since the session was resumed or came onto a new head, and
+  // those that conflict with the head as it is. Sorted.
+  std::vector<Unresolved> unresolved();
+  // Settles those of them that are, or are below, one of `paths`. Where one conflicts with a head that the session is
+  // not on yet, it is brought onto it first, as by update(), and every path that conflicts stays as the session has it,
+  // unresolved. Afterwards the base of each settled path is the head's version, so that a commit takes the session's.
+  // Throws Error{not_found} naming a path with nothing to settle, before anything was changed. Durable on return.
+  Resolution resolve(const std::vector<RepoPath>& paths, Settle how, const std::string& who);
+  // What verbs have changed below the kernel since this was asked for, also those that threw: its caches are stale.
+  std::vector<Overlay::Stale> take_stale();
+  // Decides a commit that failed undecided (commit.h), if there is one, and finishes an update that was cut short.
+  // Every verb does so first.
+  void settle();
+  // The branch's head now.
+  std::optional<ObjectId> head() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace escrow::session

@@ -1,0 +1,42 @@
+#include "session/transaction/session_tree.h"
+
+#include "session/base/error.h"
+#include "session/trees/ignore_files.h"
+#include "session/trees/tree_walk.h"
+
+namespace escrow::session {
+
+Overlay::Options overlay_options(const ObjectReader& objects, const SessionRecord& record) {
+  Overlay::Options options;
+  options.uid = record.options.uid;
+  options.gid = record.options.gid;
+  options.umask = record.options.umask;
+  options.base_time = {record.created.seconds, 0};
+  if (!record.base) return options;
+  const Commit commit = objects.read_commit(*record.base);
+  options.base_time = {commit.committer.time_s, 0};
+  const std::optional<TreeEntry> entry =
+      entry_at(objects, without_empty(objects, commit.tree), record.options.prefix);
+  if (entry && entry->mode != GitMode::tree)
+    throw Error(Errc::not_a_directory, "cannot open a session below " + quote_path(record.options.prefix.text()) +
+                                           ": it is not a directory on branch '" + record.options.branch +
+                                           "'; choose a directory, or a path that does not exist yet");
+  options.base_tree = tree_of(entry);
+  return options;
+}
+
+SessionResult session_result(Overlay& overlay, const SessionRecord& record, const IgnoreRule& ignore,
+                             Quarantine& quarantine, std::vector<Omission>& omitted) {
+  const RepoPath& prefix = record.options.prefix;
+  SessionResult result;
+  result.base = record.base;
+  result.base_tree = tree_of_commit(quarantine, record.base);
+  std::optional<IgnoringAbove> ignoring;
+  if (ignore.is_on && !record.options.include_ignored) ignoring.emplace(quarantine, result.base_tree, prefix, ignore);
+  BuiltTree built = overlay.build_tree(quarantine, record.options.excludes, ignoring ? &*ignoring : nullptr);
+  omitted = std::move(built.omitted);
+  result.tree = graft_tree(quarantine, result.base_tree, prefix, built.tree);
+  return result;
+}
+
+}  // namespace escrow::session

@@ -1,0 +1,23 @@
+// From a session's overlay to whole-repository trees and back: where its mount sits in its base commit.
+// Stateless. Throws Error{not_a_directory} when the session's prefix names a file.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "session/interfaces/session_record.h"
+#include "session/overlay/overlay.h"
+#include "session/transaction/commit.h"
+
+namespace escrow::session {
+
+// The overlay over the record's base: the tree below its prefix, times from the base commit. Reads one commit and the
+// trees along the prefix.
+Overlay::Options overlay_options(const ObjectReader& objects, const SessionRecord& record);
+
+// What the session holds now, grafted into the whole tree of its base, without what git would not add by `ignore`
+// unless the session is to include it. New objects go to `quarantine`.
+SessionResult session_result(Overlay& overlay, const SessionRecord& record, const IgnoreRule& ignore,
+                             Quarantine& quarantine, std::vector<Omission>& omitted);
+
+}  // namespace escrow::session

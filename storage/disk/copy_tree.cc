@@ -1,0 +1,171 @@
+#include "storage/disk/copy_tree.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <linux/limits.h>
+#include <sys/ioctl.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "session/base/repo_path.h"
+#include "storage/disk/beneath.h"
+#include "storage/disk/durable_file.h"
+
+namespace escrow::storage {
+
+namespace {
+
+constexpr std::size_t kCopyAtOnce_bytes = std::size_t{16} << 20;
+
+class TreeCopy {
+ public:
+  explicit TreeCopy(int to_root) : to_root_(to_root) {}
+
+  void directory(int from, int to, const std::string& path) {
+    const UniqueFd listing = open_beneath(from, ".", O_RDONLY | O_DIRECTORY);
+    if (!listing) fail(path);
+    for (const std::string& name : names_in(listing.get(), path)) {
+      const std::string below = path.empty() ? name : path + '/' + name;
+      const UniqueFd found = open_beneath(from, name.c_str(), O_PATH);
+      if (!found && (errno == ENOENT || errno == EXDEV || errno == ELOOP)) continue;  // gone, or another file system
+      if (!found) fail(below);
+      entry(found.get(), to, name, below);
+    }
+    struct stat status {};
+    if (::fstat(listing.get(), &status) != 0) fail(path);
+    attributes(listing.get(), to, status, path);
+    finish(to, status, path);
+  }
+
+  void file(int from, int to, const std::string& name, const struct stat& status, const std::string& path) {
+    const UniqueFd source(::open(descriptor_path(from).data(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (!source) fail(path);
+    const UniqueFd copy(::openat(to, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+    if (!copy) fail(path);
+    if (::ioctl(copy.get(), FICLONE, source.get()) != 0) bytes(source.get(), copy.get(), path);
+    attributes(source.get(), copy.get(), status, path);
+    finish(copy.get(), status, path);
+  }
+
+ private:
+  [[noreturn]] static void fail(const std::string& path, int error = errno) {
+    throw system_error(error, "copy '" + session::quote_path(path) + "'");
+  }
+
+  static std::array<char, 32> descriptor_path(int descriptor) {
+    std::array<char, 32> text;
+    std::snprintf(text.data(), text.size(), "/proc/self/fd/%d", descriptor);
+    return text;
+  }
+
+  static std::vector<std::string> names_in(int listing, const std::string& path) {
+    UniqueFd again(::fcntl(listing, F_DUPFD_CLOEXEC, 3));
+    const std::unique_ptr<DIR, int (*)(DIR*)> stream(again ? ::fdopendir(again.get()) : nullptr, ::closedir);
+    if (!stream) fail(path);
+    again.release();  // the stream's now
+    std::vector<std::string> names;
+    errno = 0;
+    while (const dirent* entry = ::readdir(stream.get())) {
+      const std::string_view name(entry->d_name);
+      if (name != "." && name != "..") names.emplace_back(name);
+      errno = 0;
+    }
+    if (errno != 0) fail(path);
+    return names;
+  }
+
+  void entry(int found, int to, const std::string& name, const std::string& path) {
+    struct stat status {};
+    if (::fstat(found, &status) != 0) fail(path);
+    if (!S_ISDIR(status.st_mode) && status.st_nlink > 1) {
+      const auto [known, is_new] = links_.emplace(std::pair(status.st_dev, status.st_ino), path);
+      if (!is_new) {
+        if (::linkat(to_root_, known->second.c_str(), to, name.c_str(), 0) != 0) fail(path);
+        return;
+      }
+    }
+    if (S_ISDIR(status.st_mode)) {
+      if (::mkdirat(to, name.c_str(), 0700) != 0) fail(path);
+      const UniqueFd made = open_beneath(to, name.c_str(), O_RDONLY | O_DIRECTORY);
+      if (!made) fail(path);
+      directory(found, made.get(), path);
+    } else if (S_ISREG(status.st_mode)) {
+      file(found, to, name, status, path);
+    } else if (S_ISLNK(status.st_mode)) {
+      link(found, to, name, status, path);
+    }
+  }
+
+  static void link(int found, int to, const std::string& name, const struct stat& status, const std::string& path) {
+    std::array<char, PATH_MAX> target;
+    const ssize_t size = ::readlinkat(found, "", target.data(), target.size() - 1);
+    if (size < 0) fail(path);
+    target[static_cast<std::size_t>(size)] = '\0';
+    if (::symlinkat(target.data(), to, name.c_str()) != 0) fail(path);
+    if (::geteuid() == 0 && ::fchownat(to, name.c_str(), status.st_uid, status.st_gid, AT_SYMLINK_NOFOLLOW) != 0)
+      fail(path);
+    const timespec times[2] = {status.st_atim, status.st_mtim};
+    if (::utimensat(to, name.c_str(), times, AT_SYMLINK_NOFOLLOW) != 0) fail(path);
+  }
+
+  static void bytes(int from, int to, const std::string& path) {
+    for (;;) {
+      const ssize_t count = ::sendfile(to, from, nullptr, kCopyAtOnce_bytes);
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) fail(path);
+      if (count == 0) return;
+    }
+  }
+
+  static void attributes(int from, int to, const struct stat& status, const std::string& path) {
+    if (::geteuid() == 0 && ::fchown(to, status.st_uid, status.st_gid) != 0) fail(path);
+    std::string names(XATTR_LIST_MAX, '\0');
+    const ssize_t size = ::flistxattr(from, names.data(), names.size());
+    if (size <= 0) return;
+    names.resize(static_cast<std::size_t>(size));
+    for (std::size_t at = 0; at < names.size();) {
+      const std::string name(names.c_str() + at);
+      at += name.size() + 1;
+      if (!name.starts_with("user.")) continue;
+      std::string value(XATTR_SIZE_MAX, '\0');
+      const ssize_t length = ::fgetxattr(from, name.c_str(), value.data(), value.size());
+      if (length >= 0) ::fsetxattr(to, name.c_str(), value.data(), static_cast<std::size_t>(length), 0);
+    }
+  }
+
+  // Times come last.
+  static void finish(int to, const struct stat& status, const std::string& path) {
+    const timespec times[2] = {status.st_atim, status.st_mtim};
+    if (::fchmod(to, status.st_mode & 07777) != 0 || ::futimens(to, times) != 0) fail(path);
+  }
+
+  const int to_root_;
+  std::map<std::pair<dev_t, ino_t>, std::string> links_;  // the first name of each file that has several
+};
+
+}  // namespace
+
+void copy_tree(int from, int to) {
+  const UniqueFd opened = open_beneath(to, ".", O_RDONLY | O_DIRECTORY);
+  if (!opened) throw system_error(errno, "open the copy of a directory");
+  TreeCopy(opened.get()).directory(from, opened.get(), "");
+}
+
+void copy_file(int from, int to_directory, const std::string& name) {
+  struct stat status {};
+  if (::fstat(from, &status) != 0) throw system_error(errno, "examine '" + session::quote_path(name) + "'");
+  TreeCopy(to_directory).file(from, to_directory, name, status, name);
+}
+
+}  // namespace escrow::storage

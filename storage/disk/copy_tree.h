@@ -1,0 +1,20 @@
+// A copy of a directory as it is now: bytes, modes, times, links of both kinds and user.* attributes; as root, owners.
+//
+// The source is walked by openat2(2) without following anything (beneath.h), so that nobody who changes it meanwhile
+// leads the walk out of it; what is changed while it is copied is copied as it was at some moment, each file by itself.
+// Device files, fifos and sockets are left out, and what other file systems have mounted below. Where the disk can
+// share blocks (FICLONE) no byte is copied. Functions; thread-safe. Throws Error, naming the path below the source.
+#pragma once
+
+#include <string>
+
+#include "storage/disk/unique_fd.h"
+
+namespace escrow::storage {
+
+// `to` is an empty directory; both are open, O_PATH will do. The directory's own mode and times are copied, too.
+void copy_tree(int from, int to);
+// One regular file, to a name that does not exist.
+void copy_file(int from, int to_directory, const std::string& name);
+
+}  // namespace escrow::storage

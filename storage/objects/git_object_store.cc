@@ -1,0 +1,147 @@
+#include "storage/objects/git_object_store.h"
+
+#include "session/base/error.h"
+#include "storage/disk/byte_sources.h"
+#include "storage/git/git_error.h"
+
+namespace escrow::storage {
+namespace {
+
+using session::ByteSource;
+using session::Errc;
+using session::Error;
+using session::ObjectId;
+
+constexpr int kMostHandlesAsked = 3;
+
+[[noreturn]] void throw_unreadable(int code, const ObjectId& id) {
+  if (code == GIT_ENOTFOUND) {
+    throw Error(Errc::input_output, "the object " + id.hex() + " is missing from the repository; run escrow verify");
+  }
+  throw Error(Errc::input_output,
+              "the object " + id.hex() + " cannot be read: " + git_message(code) + "; run escrow verify");
+}
+
+void expect_type(ObjectType found, ObjectType wanted, const ObjectId& id) {
+  if (found == wanted) return;
+  throw Error(Errc::input_output, "the object " + id.hex() + " is a " + name_of(found) + " where a " +
+                                      name_of(wanted) + " is expected; run escrow verify");
+}
+
+}  // namespace
+
+GitObjectStore::GitObjectStore(GitRepositoryPool& pool, std::string cache_directory, std::uint64_t cache_limit_bytes)
+    : pool_(pool),
+      directory_(pool.git_directory() + "/objects"),
+      packed_(directory_),
+      cache_(std::move(cache_directory), cache_limit_bytes) {}
+
+GitRepositoryPool::Borrowed GitObjectStore::borrow() const {
+  auto repository = pool_.borrow();
+  if (generation_.exchange(repository.generation()) != repository.generation()) directory_.close_what_is_gone();
+  return repository;
+}
+
+void GitObjectStore::close_with_directory() const {
+  const unsigned removals = directory_.removals();
+  if (removals_.load(std::memory_order_relaxed) == removals) return;
+  pool_.renew();
+  removals_ = removals;
+}
+
+// A handle of libgit2 that could not look at objects/pack as it was opened (ENOMEM) knows of no pack ever after, and
+// says nothing of it (odb_pack.c). If our own look finds the object in a pack, another handle is
+// asked.
+template <typename Question>
+int GitObjectStore::ask(const ObjectId& id, Question question) const {
+  for (int attempt = 1;; ++attempt) {
+    auto repository = borrow();
+    const int code = question(repository.odb());
+    if (code != GIT_ENOTFOUND || attempt == kMostHandlesAsked || !directory_.find(id)) return code;
+    repository.close();
+  }
+}
+
+RawObject GitObjectStore::read_object(const ObjectId& id) const {
+  auto packed = packed_.read(id);
+  close_with_directory();
+  if (packed) return std::move(*packed);
+  const git_oid oid = to_git(id);
+  GitOdbObject object;
+  const int code = ask(id, [&](git_odb* odb) {
+    git_odb_object* found = nullptr;
+    const int result = git_odb_read(&found, odb, &oid);
+    object.reset(found);
+    return result;
+  });
+  if (code < 0) throw_unreadable(code, id);
+  git_odb_object* const raw = object.get();
+  return {static_cast<ObjectType>(git_odb_object_type(raw)),
+          std::string(static_cast<const char*>(git_odb_object_data(raw)), git_odb_object_size(raw))};
+}
+
+std::pair<ObjectType, std::uint64_t> GitObjectStore::header(const ObjectId& id) const {
+  const auto packed = packed_.header(id);
+  close_with_directory();
+  if (packed) return *packed;
+  const git_oid oid = to_git(id);
+  std::size_t size = 0;
+  git_object_t type = GIT_OBJECT_INVALID;
+  const int code = ask(id, [&](git_odb* odb) { return git_odb_read_header(&size, &type, odb, &oid); });
+  if (code < 0) throw_unreadable(code, id);
+  return {static_cast<ObjectType>(type), size};
+}
+
+session::Tree GitObjectStore::read_tree(const ObjectId& id) const {
+  const RawObject object = read_object(id);
+  expect_type(object.type, ObjectType::tree, id);
+  return decode_tree(object.content, id);
+}
+
+session::Commit GitObjectStore::read_commit(const ObjectId& id) const {
+  const RawObject object = read_object(id);
+  expect_type(object.type, ObjectType::commit, id);
+  return decode_commit(object.content, id);
+}
+
+std::uint64_t GitObjectStore::blob_size(const ObjectId& id) const {
+  const auto [type, size] = header(id);
+  expect_type(type, ObjectType::blob, id);
+  return size;
+}
+
+bool GitObjectStore::contains(const ObjectId& id) const {
+  if (packed_.contains(id)) return true;
+  const git_oid oid = to_git(id);
+  return ask(id, [&](git_odb* odb) { return git_odb_exists(odb, &oid) == 1 ? 0 : GIT_ENOTFOUND; }) == 0;
+}
+
+std::shared_ptr<const ByteSource> GitObjectStore::open_blob(const ObjectId& id) const {
+  if (auto kept = recent_.find(id)) {
+    ++small_hits_;
+    return kept;
+  }
+  auto object = packed_.read(id, kLargeBlobBytes);
+  close_with_directory();
+  if (object) {
+    expect_type(object->type, ObjectType::blob, id);
+  } else {
+    const std::uint64_t size = blob_size(id);
+    if (size > kLargeBlobBytes) {
+      return cache_.open(id, size, [&](const BlobCache::Sink& sink) { stream(id, sink); });
+    }
+    object = read_object(id);
+  }
+  ++small_misses_;
+  auto blob = std::make_shared<MemoryBytes>(std::move(object->content));
+  recent_.keep(id, blob);
+  return blob;
+}
+
+void GitObjectStore::stream(const ObjectId& id, const BlobCache::Sink& sink) const {
+  if (const auto place = directory_.find(id); place && stream_blob(*place, id, sink)) return;
+  const std::string content = read_object(id).content;
+  sink(std::as_bytes(std::span(content.data(), content.size())));
+}
+
+}  // namespace escrow::storage

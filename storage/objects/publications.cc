@@ -1,0 +1,127 @@
+#include "storage/objects/publications.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <sstream>
+
+#include "session/base/error.h"
+#include "storage/disk/durable_file.h"
+#include "storage/disk/file_lookup.h"
+#include "storage/disk/make_directories.h"
+#include "storage/objects/pack_writer.h"
+
+namespace escrow::storage {
+
+namespace fs = std::filesystem;
+using session::ObjectId;
+
+namespace {
+
+// Ends the line of a copy.
+constexpr std::string_view kCopyMark = " copy";
+
+}  // namespace
+
+Publications::Publications(std::string list_path, std::string objects)
+    : list_path_(std::move(list_path)), objects_(std::move(objects)) {
+  auto packs = packs_.lock();
+  *packs = read_published(list_path_);
+  for (Pack& pack : *packs) pack.stem = objects_ + "/pack/" + pack.stem;
+}
+
+void Publications::install(const std::string& stem, const ObjectId& root, Kind kind, bool link) {
+  const Pack pack{new_pack_stem(objects_), root, kind};
+  record(pack);
+  packs_.lock()->push_back(pack);
+  try {
+    install_pack(stem, pack.stem, list_path_, link, SharedPermissions::of(parent_of(objects_)));
+  } catch (...) {
+    auto packs = packs_.lock();
+    if (!is_there(pack.stem + ".idx")) packs->pop_back();
+    throw;
+  }
+}
+
+// Begins with a newline: half a line that a full disk left does not spoil it, and says nothing. On disk before the pack
+// gets its name: a pack that no list names after a power loss would outlive the rollback, or the rejection, of its
+// session.
+void Publications::record(const Pack& pack) {
+  const std::string line = '\n' + pack.root.hex() + ' ' + fs::path(pack.stem).filename().string() +
+                           std::string(pack.kind == Kind::copy ? kCopyMark : "") + '\n';
+  make_directories(parent_of(list_path_));
+  if (!is_there(list_path_)) return write_keep_file(list_path_, line);
+  const std::string doing = "write " + list_path_;
+  const UniqueFd fd = open_or_throw(AT_FDCWD, list_path_.c_str(), O_WRONLY | O_APPEND, 0, doing);
+  const ssize_t count = ::write(fd.get(), line.data(), line.size());
+  if (count != static_cast<ssize_t>(line.size())) throw system_error(count < 0 ? errno : ENOSPC, doing);
+  if (!sync_data(fd.get())) throw system_error(errno, "sync " + list_path_);
+}
+
+std::vector<std::shared_ptr<const PackFile>> Publications::open(const std::function<bool(const Pack&)>& wanted) const {
+  std::vector<std::shared_ptr<const PackFile>> found;
+  for (const Pack& pack : packs()) {
+    try {
+      if (wanted(pack) && is_there(pack.stem + ".idx")) found.push_back(std::make_shared<const PackFile>(pack.stem));
+    } catch (const session::Error&) {
+      if (is_there(pack.stem + ".idx")) throw;  // a gc may take one without .keep meanwhile
+    }
+  }
+  return found;
+}
+
+std::vector<std::shared_ptr<const PackFile>> Publications::own() const {
+  return open([](const Pack& pack) { return pack.kind == Kind::own; });
+}
+
+std::vector<std::shared_ptr<const PackFile>> Publications::kept() const {
+  return open([](const Pack& pack) { return is_there(pack.stem + ".keep"); });
+}
+
+void Publications::release_copies() {
+  for (const Pack& pack : packs()) {
+    if (pack.kind == Kind::copy) release_pack(pack.stem);
+  }
+}
+
+void Publications::end(const std::function<bool(const Pack&)>& end_one, const char* doing) {
+  auto packs = packs_.lock();
+  std::string stays;
+  int error = 0;
+  for (const Pack& pack : *packs) {
+    if (end_one(pack)) continue;
+    error = errno;
+    stays = pack.stem;
+  }
+  if (!stays.empty()) throw system_error(error, doing + stays);
+  if (::unlink(list_path_.c_str()) != 0 && errno != ENOENT) throw system_error(errno, "remove " + list_path_);
+  packs->clear();
+}
+
+void Publications::release() {
+  end([](const Pack& pack) { return release_pack(pack.stem); }, "remove the .keep file of ");
+}
+
+void Publications::remove() {
+  end([](const Pack& pack) { return pack.kind == Kind::own ? remove_pack(pack.stem) : release_pack(pack.stem); },
+      "remove the pack ");
+}
+
+// Lines of another kind, as that which makes the list a .keep file, say nothing of packs.
+std::vector<Publications::Pack> read_published(const std::string& path) {
+  std::vector<Publications::Pack> packs;
+  std::istringstream in(read_if_there(path).value_or(""));
+  for (std::string line; std::getline(in, line);) {
+    const bool is_copy = line.ends_with(kCopyMark);
+    if (is_copy) line.resize(line.size() - kCopyMark.size());
+    const std::size_t space = std::min(line.find(' '), line.size());
+    const auto root = ObjectId::from_hex(line.substr(0, space));
+    if (root && space + 1 < line.size())
+      packs.push_back({line.substr(space + 1), *root, is_copy ? Publications::Kind::copy : Publications::Kind::own});
+  }
+  return packs;
+}
+
+}  // namespace escrow::storage

@@ -1,0 +1,164 @@
+#include "storage/objects/reachable.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "storage/disk/file_lookup.h"
+#include "storage/git/git_error.h"
+
+namespace escrow::storage {
+namespace {
+
+using session::ObjectId;
+
+constexpr git_time_t kClockSkew_s = 7 * 24 * 3600;
+
+// Reflog lines begin "<old> <new> ": both keep objects alive.
+void add_reflog(const std::string& file, std::vector<Root>& roots) {
+  for_each_line(file, [&](std::string_view line) {
+    if (line.size() < 81) return;
+    for (const std::size_t at : {std::size_t{0}, std::size_t{41}}) {
+      const auto id = ObjectId::from_hex(line.substr(at, 40));
+      if (id && !id->is_null()) roots.push_back({*id, "reflog " + file, false});
+    }
+  });
+}
+
+void add_reflogs(const std::string& logs, std::vector<Root>& roots) {
+  for_each_below(logs, [&roots](const std::string& path, const struct stat& status) {
+    if (S_ISREG(status.st_mode)) add_reflog(path, roots);
+  });
+}
+
+void add_index(const std::string& file, std::vector<Root>& roots) {
+  if (!is_there(file)) return;
+  git_index* raw = nullptr;
+  check_git(git_index_open(&raw, file.c_str()), "reading " + file);
+  const GitIndex index(raw);
+  for (std::size_t i = 0; i < git_index_entrycount(raw); ++i) {
+    const git_index_entry* entry = git_index_get_byindex(raw, i);
+    if (entry->mode != GIT_FILEMODE_COMMIT) roots.push_back({from_git(entry->id), "index", false});
+  }
+}
+
+// FETCH_HEAD has a line for each branch, the others have one.
+void add_head(const std::string& file, const std::string& name, std::vector<Root>& roots) {
+  for_each_line(file, [&](std::string_view line) {
+    if (const auto id = ObjectId::from_hex(line.substr(0, 40))) roots.push_back({*id, name, name == "HEAD"});
+  });
+}
+
+}  // namespace
+
+std::vector<Root> all_roots(git_repository* repository) {
+  std::vector<Root> roots;
+  git_reference_iterator* raw = nullptr;
+  check_git(git_reference_iterator_new(&raw, repository), "listing references");
+  const GitReferenceIterator iterator(raw);
+  git_reference* next = nullptr;
+  int code = 0;
+  while ((code = git_reference_next(&next, raw)) == 0) {
+    const GitReference reference(next);
+    if (const git_oid* target = git_reference_target(next)) {
+      roots.push_back({from_git(*target), git_reference_name(next), true});
+    }
+  }
+  if (code != GIT_ITEROVER) check_git(code, "listing references");
+  const std::string git_directory = git_repository_commondir(repository);  // with a slash
+  add_reflogs(git_directory + "logs", roots);
+  add_index(git_directory + "index", roots);
+  for (const char* name : {"HEAD", "MERGE_HEAD", "ORIG_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "FETCH_HEAD"}) {
+    add_head(git_directory + name, name, roots);
+  }
+  const std::string worktrees = git_directory + "worktrees/";
+  for (const std::string& name : names_in(worktrees)) {
+    add_head(worktrees + name + "/HEAD", "HEAD", roots);
+    add_index(worktrees + name + "/index", roots);
+    add_reflogs(worktrees + name + "/logs", roots);
+  }
+  return roots;
+}
+
+namespace {
+
+// Of all references that `glob` takes and that are not symbolic.
+std::vector<ObjectId> reference_targets(git_repository* repository, Results results, const char* glob) {
+  std::vector<ObjectId> targets;
+  git_reference_iterator* raw = nullptr;
+  check_git(git_reference_iterator_glob_new(&raw, repository, glob), "listing references");
+  const GitReferenceIterator iterator(raw);
+  git_reference* next = nullptr;
+  int code = 0;
+  while ((code = git_reference_next(&next, raw)) == 0) {
+    const GitReference reference(next);
+    if (results == Results::do_not_count && std::string_view(git_reference_name(next)).starts_with("refs/sessions/")) {
+      continue;
+    }
+    if (const git_oid* target = git_reference_target(next)) targets.push_back(from_git(*target));
+  }
+  if (code != GIT_ITEROVER) check_git(code, "listing references");
+  return targets;
+}
+
+bool is_reached_from(git_repository* repository, std::vector<ObjectId> targets, const ObjectId& commit) {
+  if (std::find(targets.begin(), targets.end(), commit) != targets.end()) return true;
+  const git_oid oid = to_git(commit);
+  git_commit* raw = nullptr;
+  if (git_commit_lookup(&raw, repository, &oid) != 0) return false;
+  const GitCommit wanted(raw);
+  std::sort(targets.begin(), targets.end());
+  targets.erase(std::unique(targets.begin(), targets.end()), targets.end());
+  for (const ObjectId& target : targets) {
+    // One by one: a tag of a tree among the targets would make the question about all of them fail. What is much older
+    // than the commit cannot have it among its ancestors, and need not be walked.
+    const git_oid tip = to_git(target);
+    if (git_commit_lookup(&raw, repository, &tip) != 0) continue;
+    const GitCommit descendant(raw);
+    if (git_commit_time(descendant.get()) + kClockSkew_s < git_commit_time(wanted.get())) continue;
+    if (git_graph_descendant_of(repository, &tip, &oid) == 1) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool is_referenced(git_repository* repository, const ObjectId& commit, Results results) {
+  // Branches first: what was just committed is at the end of one, while each open session has a reference of its own.
+  return is_reached_from(repository, reference_targets(repository, results, "refs/heads/*"), commit) ||
+         is_reached_from(repository, reference_targets(repository, results, "refs/*"), commit);
+}
+
+void walk_objects(std::vector<Root> roots, std::unordered_set<ObjectId>& seen,
+                  const std::function<std::optional<RawObject>(const Reached&)>& visit) {
+  // What a required root reaches is required, even if a reflog reaches it too.
+  std::stable_partition(roots.begin(), roots.end(), [](const Root& root) { return root.required; });
+  std::vector<Reached> pending;
+  for (const Root& root : roots) {
+    pending.push_back({root.id, std::nullopt, &root});
+    while (!pending.empty()) {
+      const Reached item = pending.back();
+      pending.pop_back();
+      if (!seen.insert(item.id).second) continue;
+      const std::optional<RawObject> object = visit(item);
+      if (!object) continue;
+      const auto follow = [&](const ObjectId& id, std::optional<ObjectType> type) {
+        if (!seen.contains(id)) pending.push_back({id, type, &root});
+      };
+      if (object->type == ObjectType::commit) {
+        const session::Commit commit = decode_commit(object->content, item.id);
+        for (const ObjectId& parent : commit.parents) follow(parent, ObjectType::commit);
+        follow(commit.tree, ObjectType::tree);
+      } else if (object->type == ObjectType::tree) {
+        for (const auto& entry : decode_tree(object->content, item.id)) {
+          if (entry.mode == session::GitMode::gitlink) continue;
+          follow(entry.id, entry.mode == session::GitMode::tree ? ObjectType::tree : ObjectType::blob);
+        }
+      } else if (object->type == ObjectType::tag) {
+        follow(decode_tag_target(object->content, item.id), std::nullopt);
+      }
+    }
+  }
+}
+
+}  // namespace escrow::storage

@@ -1,0 +1,273 @@
+#include "storage/repository/repository.h"
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <set>
+
+#include "session/base/error.h"
+#include "session/transaction/commit.h"
+#include "storage/database/sqlite_session_catalog.h"
+#include "storage/disk/durable_file.h"
+#include "storage/disk/file_lookup.h"
+#include "storage/disk/lock_file.h"
+#include "storage/git/branch_rules.h"
+#include "storage/git/git_directory.h"
+#include "storage/git/git_error.h"
+#include "storage/git/git_references.h"
+#include "storage/git/head_file.h"
+#include "storage/git/reference_files.h"
+#include "storage/objects/fold_packs.h"
+#include "storage/objects/git_object_store.h"
+#include "storage/objects/pack_writer.h"
+#include "storage/objects/publications.h"
+#include "storage/objects/quarantine.h"
+#include "storage/objects/reachable.h"
+#include "storage/repository/collect_garbage.h"
+#include "storage/repository/diff.h"
+#include "storage/repository/history.h"
+#include "storage/repository/repository_init.h"
+#include "storage/repository/state_check.h"
+#include "storage/repository/verify.h"
+#include "storage/staging/file_session_directories.h"
+
+namespace escrow::storage {
+namespace {
+
+namespace fs = std::filesystem;
+using session::Errc;
+using session::Error;
+using session::ObjectId;
+using session::SessionRecord;
+
+constexpr auto kPatience = std::chrono::milliseconds(500);
+
+// Packs that sessions published and whose fate is open; see quarantine.h.
+std::set<std::string> undecided_packs(const std::string& sessions) {
+  std::set<std::string> names;
+  for (const std::string& session : names_in(sessions)) {
+    for (const auto& pack : read_published(sessions + "/" + session + "/objects/published")) names.insert(pack.stem);
+  }
+  return names;
+}
+
+// What a crash left of packs that were being published: protected for nobody, or in part, which git takes for damage.
+// Nobody is publishing: the caller has the gc lock alone.
+void clear_abandoned_packs(const std::string& git_directory, const std::string& sessions) {
+  constexpr std::string_view kKeep = ".keep";
+  const std::set<std::string> undecided = undecided_packs(sessions);
+  const std::string directory = git_directory + "/objects/pack/";
+  for (const std::string& name : names_in(directory)) {
+    if (!name.ends_with(kKeep) || first_line_of(directory + name) + '\n' != kKeepMark) continue;
+    const std::string pack = name.substr(0, name.size() - kKeep.size());
+    if (!is_there(directory + pack + ".idx")) remove_pack(directory + pack);
+    else if (!undecided.contains(pack)) release_pack(directory + pack);
+  }
+}
+
+// Whoever comes next removes the directory, or what was staged in it: a process died while it did so, or before the
+// session was open.
+bool is_to_be_removed(const session::SessionCatalog& catalog, const session::SessionId& id) {
+  try {
+    const std::optional<SessionRecord> record = catalog.find(id);
+    return !record || session::is_final(record->state) || record->state == session::State::awaiting_approval;
+  } catch (const Error&) {
+    return false;  // the catalog is damaged, and has been named
+  }
+}
+
+}  // namespace
+
+// Members in the order in which they need one another.
+struct Repository::Impl {
+  Impl(const std::string& git_directory, session::Log& log_to)
+      : state(git_directory + "/escrow"),
+        log(log_to),
+        pool(git_directory),
+        objects(pool, state + "/cache"),
+        references(pool),
+        catalog(state + "/catalog.db"),
+        directories(state + "/sessions", [this](const std::string& objects_directory) {
+          return std::make_unique<GitQuarantine>(pool, objects, objects_directory, gc_lock_path());
+        }) {}
+
+  std::string gc_lock_path() const { return state + "/gc.lock"; }
+  std::string upkeep_lock_path() const { return state + "/upkeep.lock"; }
+
+  // Sessions that have a pin and nothing else: packing references while a session ends can leave them. A session has
+  // its directory before its pin, and its row until it has ended.
+  std::vector<session::SessionId> pinned_for_nobody() const {
+    std::vector<session::SessionId> found = references.pinned();
+    std::erase_if(found, [&](const session::SessionId& id) {
+      if (is_there(directories.path_of(id))) return true;
+      const std::optional<SessionRecord> record = catalog.find(id);
+      return record && !session::is_final(record->state);
+    });
+    return found;
+  }
+
+  const std::string state;
+  session::Log& log;
+  GitRepositoryPool pool;
+  GitObjectStore objects;
+  GitReferences references;
+  SqliteSessionCatalog catalog;
+  FileSessionDirectories directories;
+};
+
+Repository::Repository(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Repository::~Repository() = default;
+
+std::unique_ptr<Repository> Repository::open(const std::string& path, session::Log& log) {
+  const std::optional<std::string> git_directory = find_git_directory(path);
+  if (!git_directory) {
+    throw Error(Errc::no_repository, "there is no git repository at " + path + "; make one with: escrow --repo " +
+                                         path + " init");
+  }
+  const bool is_adopted = is_there(*git_directory + "/escrow/version");
+  const std::string mended = is_adopted ? mend_head(*git_directory, "") : "";
+  if (!mended.empty()) log.write(session::LogLevel::warning, mended);
+  open_git_repository(*git_directory);
+  check_state_version(*git_directory);
+  std::error_code ignored;
+  fs::create_directory(*git_directory + "/escrow/sessions", ignored);
+  return std::unique_ptr<Repository>(new Repository(std::make_unique<Impl>(*git_directory, log)));
+}
+
+std::string Repository::git_directory() const { return impl_->pool.git_directory(); }
+std::string Repository::state_directory() const { return impl_->state; }
+const session::ObjectReader& Repository::objects() const { return impl_->objects; }
+session::ReferenceStore& Repository::references() { return impl_->references; }
+session::SessionCatalog& Repository::catalog() { return impl_->catalog; }
+
+std::vector<NumberedTransition> Repository::transitions_after(std::int64_t number, std::size_t limit) const {
+  return impl_->catalog.transitions_after(number, limit);
+}
+
+std::vector<NumberedDenial> Repository::denials_after(std::int64_t number, std::size_t limit) const {
+  return impl_->catalog.denials_after(number, limit);
+}
+
+std::vector<Transition> Repository::history(const session::SessionId& id) const { return impl_->catalog.history(id); }
+
+CatalogNumbers Repository::numbers() const { return impl_->catalog.numbers(); }
+std::vector<SessionRecord> Repository::sessions(const SessionQuery& query) const { return impl_->catalog.page(query); }
+SessionCounts Repository::counts() const { return impl_->catalog.counts(); }
+CacheCounts Repository::cache_counts() const {
+  const auto [hits, misses] = impl_->objects.cache_counts();
+  return {hits, misses};
+}
+
+session::SessionDirectories& Repository::directories() { return impl_->directories; }
+
+void Repository::write_diff(const std::optional<ObjectId>& before, const std::optional<ObjectId>& after,
+                            DiffFormat format, const session::Quarantine* quarantine,
+                            const std::function<void(std::string_view)>& out, const std::string& path) const {
+  const auto* own = dynamic_cast<const GitQuarantine*>(quarantine);
+  if (quarantine != nullptr && own == nullptr) {
+    throw Error(Errc::not_supported, "cannot compare trees over a quarantine that is not this repository's");
+  }
+  write_tree_diff(git_directory(), before, after, format, own, path, out);
+}
+
+void Repository::log(const std::string& branch, const std::string& path,
+                     const std::function<bool(const LogEntry&)>& visit) const {
+  const auto repository = impl_->pool.borrow();
+  walk_history(repository.get(), impl_->objects, branch, path, visit);
+}
+
+AuditEntry Repository::audit(SessionRecord record) const {
+  AuditEntry entry{.record = std::move(record), .history = {}};
+  entry.history = impl_->catalog.history(entry.record.id);
+  entry.denied_calls = impl_->catalog.denied_calls(entry.record.id);
+  return entry;
+}
+
+void Repository::forget(const session::SessionId& id) { impl_->catalog.forget(id); }
+
+std::chrono::seconds Repository::audit_retention() const { return read_audit_retention(git_directory()); }
+
+std::vector<std::pair<std::string, ObjectId>> Repository::branches() const {
+  return list_branches(impl_->pool.borrow().get());
+}
+
+std::size_t Repository::fold_packs() {
+  if (!has_many_packs(impl_->objects)) return 0;
+  const UniqueFd turn = try_lock_file(impl_->upkeep_lock_path());
+  if (!turn) return 0;
+  const std::size_t folded = fold_small_packs(impl_->objects, impl_->state);
+  if (folded > 0) renew_handles();
+  return folded;
+}
+
+void Repository::renew_handles() {
+  impl_->pool.renew();
+  impl_->objects.close_what_is_gone();
+}
+
+GcReport Repository::gc(const GitProgram& git) {
+  const UniqueFd turn = lock_file(impl_->upkeep_lock_path(), LockKind::exclusive);
+  // git holds the turn too, and keeps it should this process be killed.
+  if (::fcntl(turn.get(), F_SETFD, 0) != 0) throw system_error(errno, "share " + impl_->upkeep_lock_path());
+  // What a crash left can wait for a quiet moment; nobody who publishes waits for this.
+  if (const UniqueFd quiet = try_lock_file(impl_->gc_lock_path(), kPatience))
+    clear_abandoned_packs(git_directory(), impl_->state + "/sessions");
+  // With a result that no record asks for: the record was pruned, or a power loss brought the result back.
+  for (const session::SessionId& id : impl_->references.results()) {
+    const std::optional<SessionRecord> record = impl_->catalog.find(id);
+    const bool is_asked_for = record && (!session::is_final(record->state) || session::keeps_result(*record));
+    if (!is_asked_for) impl_->references.drop_result(id);
+  }
+  for (const SessionRecord& record : impl_->catalog.unended()) {
+    if (!record.base || impl_->references.has_pin(record.id)) continue;
+    impl_->references.pin_base(record.id, *record.base);  // a power loss took the pin
+  }
+  for (const session::SessionId& id : impl_->pinned_for_nobody()) impl_->references.unpin_base(id);
+  sync_removed_references(git_directory());
+  GcReport report = collect_objects(git_directory(), git);
+  renew_handles();
+  return report;
+}
+
+std::vector<Problem> Repository::verify(const std::function<void(std::uint64_t, std::uint64_t)>& progress) const {
+  const GitRepository repository = open_git_repository(git_directory());
+  std::vector<Problem> problems = verify_objects(repository.get(), impl_->objects, progress);
+  const auto add = [&](std::vector<Problem> more) {
+    problems.insert(problems.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+  };
+  add(check_catalog(impl_->state + "/catalog.db"));
+  try {
+    for (const SessionRecord& record : impl_->catalog.unended()) {
+      const std::string where = "session " + record.id.text();
+      if (record.base && !impl_->objects.contains(*record.base)) {
+        problems.push_back({where, "its base commit " + record.base->hex() + " is missing"});
+      }
+      if (record.result && impl_->references.result(record.id) != record.result) {
+        problems.push_back({where, "refs/sessions/" + record.id.text() + " is not the result that awaits approval, " +
+                                       record.result->hex()});
+      }
+      if (record.result && !impl_->objects.contains(*record.result)) {
+        problems.push_back({where, "the result that awaits approval, " + record.result->hex() + ", is missing"});
+      }
+      if (record.base && !impl_->references.has_pin(record.id)) {
+        problems.push_back({where, "no reference under refs/escrow/base/ protects its base commit from gc"});
+      }
+    }
+    const std::vector<session::SessionId> nobodys = impl_->pinned_for_nobody();
+    for (const session::SessionId& id : nobodys) {
+      if (impl_->references.has_pin(id))
+        problems.push_back({"session " + id.text(), "refs/escrow/base/" + id.text() + " keeps objects for a session "
+                                                    "that has ended; `escrow gc` drops it"});
+    }
+  } catch (const Error& error) {
+    problems.push_back({"catalog", error.what()});
+  }
+  for (const session::SessionId& id : impl_->directories.list()) {
+    if (is_to_be_removed(impl_->catalog, id)) continue;
+    add(check_session_directory(impl_->directories.path_of(id), id.text()));
+  }
+  return problems;
+}
+
+}  // namespace escrow::storage

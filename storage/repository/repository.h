@@ -1,0 +1,118 @@
+// A git repository with Escrow's state in <gitdir>/escrow/: the whole storage layer behind one object.
+//
+// Thread-safe. libgit2 handles are not shared between threads: each borrower takes one from a pool. Object and
+// reference writes are fsynced. Errors: Error{no_repository}, Error{unsupported_repository} (naming the extension, or
+// giving the safe.directory command for another user's), Error{damaged_repository}, Error{newer_state}.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "session/base/log.h"
+#include "session/interfaces/object_store.h"
+#include "session/interfaces/session_catalog.h"
+#include "session/interfaces/session_directory.h"
+#include "storage/database/audit_entry.h"
+#include "storage/database/session_query.h"
+#include "storage/git/git_program.h"
+
+namespace escrow::storage {
+
+enum class DiffFormat { name_status, stat, patch };
+
+struct LogEntry {
+  session::ObjectId id;
+  session::Commit commit;
+  std::vector<std::pair<std::string, std::string>> trailers;  // of the last paragraph, as git interpret-trailers
+};
+
+struct Problem {
+  std::string where;  // "object 1f3a...", "session 07ab... staging 12", "catalog"
+  std::string what;
+};
+
+// Contents that were opened: those that a cache had, in memory or on disk, and those that had to be read first.
+struct CacheCounts {
+  std::uint64_t hits = 0, misses = 0;
+};
+
+struct GcReport {
+  std::uint64_t objects_before = 0, objects_after = 0, packs_before = 0, packs_after = 0;
+  std::uint64_t bytes_before = 0, bytes_after = 0;
+};
+
+class Repository {
+ public:
+  // Creates a bare repository with Escrow's state at `path`, or adopts the repository that is there (bare or not),
+  // leaving its branches as they are. Idempotent. Returns whether it was created.
+  static bool init(const std::string& path, const std::string& branch);
+  // `path` may be a bare repository, a work tree or a .git directory. Opens state of this version, migrates older
+  // state, refuses newer. A plain git repository that was never `init`ed for Escrow: Error{no_repository} saying so.
+  static std::unique_ptr<Repository> open(const std::string& path, session::Log& log);
+  // The repository that encloses `directory`, as git finds it; nullopt: none.
+  static std::optional<std::string> discover(const std::string& directory);
+
+  ~Repository();
+
+  std::string git_directory() const;    // absolute, no trailing slash
+  std::string state_directory() const;  // <gitdir>/escrow
+  const session::ObjectReader& objects() const;
+  session::ReferenceStore& references();
+  session::SessionCatalog& catalog();
+  session::SessionDirectories& directories();
+
+  // Writes what differs between two trees, deletions first, renames found, binary files named, paths as git quotes
+  // them. `quarantine` holds objects that are not in the repository yet; it may be null. `path`: only that file, or
+  // what is below that directory.
+  void write_diff(const std::optional<session::ObjectId>& before, const std::optional<session::ObjectId>& after,
+                  DiffFormat format, const session::Quarantine* quarantine,
+                  const std::function<void(std::string_view)>& out, const std::string& path = {}) const;
+
+  // Commits reachable from the branch's head, newest first, that change `path` (empty: all), until `visit` returns
+  // false. Throws Error{no_branch}.
+  void log(const std::string& branch, const std::string& path,
+           const std::function<bool(const LogEntry&)>& visit) const;
+
+  std::vector<session::SessionRecord> sessions(const SessionQuery& query) const;
+  SessionCounts counts() const;
+  // What is kept of a session that has this record.
+  AuditEntry audit(session::SessionRecord record) const;
+  // Of one session, oldest first.
+  std::vector<Transition> history(const session::SessionId& id) const;
+  // At most `limit` of what happened to sessions, of whatever process, behind a number (audit_entry.h).
+  std::vector<NumberedTransition> transitions_after(std::int64_t number, std::size_t limit) const;
+  std::vector<NumberedDenial> denials_after(std::int64_t number, std::size_t limit) const;
+  CatalogNumbers numbers() const;
+  CacheCounts cache_counts() const;  // since it was opened
+  // As if a session that has ended, and of which nothing is kept, had never been.
+  void forget(const session::SessionId& id);
+  // How long records of sessions that have ended are kept (branch_rules.h).
+  std::chrono::seconds audit_retention() const;
+  // Every branch and its head, by name.
+  std::vector<std::pair<std::string, session::ObjectId>> branches() const;
+
+  // Makes one pack of the small ones that commits left, when there are more than 50; 0 when there was nothing to do or
+  // somebody else is at it. For after a commit was reported.
+  std::size_t fold_packs();
+  // Lets go of the files of packs that others have removed since; for a process that stays.
+  void renew_handles();
+  // Drops what no reference, session or cache needs and is older than gc.pruneExpire (collect_garbage.h). One at a
+  // time, and nobody else waits for it.
+  GcReport gc(const GitProgram& git);
+  // Reads every reachable object, every catalog row and every staging file. Empty: all is well. `progress` gets done
+  // and total object counts.
+  std::vector<Problem> verify(const std::function<void(std::uint64_t, std::uint64_t)>& progress) const;
+
+ private:
+  struct Impl;
+  explicit Repository(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace escrow::storage

@@ -1,0 +1,269 @@
+#include "storage/repository/repository_init.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "session/base/error.h"
+#include "storage/database/sqlite_session_catalog.h"
+#include "storage/disk/durable_file.h"
+#include "storage/disk/file_lookup.h"
+#include "storage/git/git_directory.h"
+#include "storage/git/git_error.h"
+#include "storage/git/git_repository_pool.h"
+#include "storage/git/head_file.h"
+#include "storage/git/reference_lock.h"
+#include "storage/git/shared_permissions.h"
+#include "storage/repository/repository.h"
+
+namespace escrow::storage {
+namespace {
+
+namespace fs = std::filesystem;
+using session::Errc;
+using session::Error;
+
+// More files than this are synced with all others of their file system at once.
+constexpr std::size_t kMostSyncs = 1000;
+
+void refuse_control_characters(const std::string& text, const char* what) {
+  if (std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < ' ' || c == 0x7f; })) {
+    throw Error(Errc::bad_request, std::string("the ") + what +
+                                       " holds a control character; use a name without any");
+  }
+}
+
+void check_branch_name(const std::string& branch) {
+  refuse_control_characters(branch, "name of the branch");
+  int valid = 0;
+  const std::string name = "refs/heads/" + branch;
+  check_git(git_reference_name_is_valid(&valid, name.c_str()), "checking the name of a branch", Errc::bad_request);
+  if (valid == 0 || branch.empty() || branch.front() == '-' || branch == "HEAD") {
+    throw Error(Errc::bad_request, "'" + branch + "' is not a name that git accepts for a branch");
+  }
+}
+
+// What git's init makes, and what it leaves out here: templates of hooks. Nothing else is in a directory whose
+// initialisation was cut short, and no object is.
+constexpr std::array<std::string_view, 6> kParts = {"HEAD", "config", "hooks", "info", "objects", "refs"};
+constexpr std::array<std::string_view, 8> kDirectories = {"hooks", "info",       "objects",  "objects/info",
+                                                          "objects/pack", "refs", "refs/heads", "refs/tags"};
+constexpr char kFirstConfig[] = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n";
+
+bool was_cut_short(const std::string& path) {
+  for (const std::string& name : names_in(path)) {
+    const std::string part = name.substr(0, name.find(".new."));  // write_file_durably()
+    if (std::find(kParts.begin(), kParts.end(), part) == kParts.end()) return false;
+  }
+  bool has_object = false;
+  for_each_below(path + "/objects", [&](const std::string&, const struct stat& status) {
+    has_object = has_object || !S_ISDIR(status.st_mode);
+  });
+  return !has_object;
+}
+
+void make_directory(const std::string& path, unsigned mode) {
+  if (::mkdir(path.c_str(), mode) != 0 && errno != EEXIST) throw system_error(errno, "make the directory " + path);
+}
+
+// With the directories above it; the names of those that are new are on disk when it returns. One whose name cannot be
+// put there is removed: the next attempt would take it for one that was there before, and sync nothing.
+void make_directories(const std::string& path) {
+  std::vector<std::string> missing;
+  for (std::string at = path; at != "/" && at != "." && !is_there(at); at = parent_of(at))
+    missing.push_back(at);
+  for (auto made = missing.rbegin(); made != missing.rend(); ++made) {
+    make_directory(*made, 0777);
+    try {
+      sync_directory(parent_of(*made));
+    } catch (...) {
+      ::rmdir(made->c_str());
+      throw;
+    }
+  }
+}
+
+// HEAD comes last: by it git knows a repository. Each part is on disk before the next one is made.
+void create_bare(const std::string& path, const std::string& branch) {
+  if (is_there(path) && !is_directory(path)) {
+    throw Error(Errc::bad_request, "cannot create a repository at " + path + ": a file is there");
+  }
+  if (is_directory(path) && !was_cut_short(path)) {
+    throw Error(Errc::bad_request, "cannot create a repository at " + path + ": the directory is not empty and is "
+                                   "not a git repository; name a new or an empty directory");
+  }
+  make_directories(path);
+  for (const std::string_view directory : kDirectories) make_directory(path + "/" + std::string(directory), 0777);
+  for (const std::string_view directory : kDirectories) sync_directory(path + "/" + std::string(directory));
+  write_file_durably(path + "/config", kFirstConfig, 0666);
+  // core.sharedRepository may be set for all repositories of a user.
+  const SharedPermissions permissions = SharedPermissions::of(path);
+  for (const char* part : {"", "/config"}) permissions.apply(path + part, path);
+  for (const std::string_view directory : kDirectories) permissions.apply(path + "/" + std::string(directory));
+  write_file_durably(path + "/HEAD", "ref: refs/heads/" + branch + "\n", 0666);
+  permissions.apply(path + "/HEAD");
+  std::error_code ignored;
+  for (const std::string& name : names_in(path))
+    if (name.find(".new.") != std::string::npos) fs::remove(path + "/" + name, ignored);
+}
+
+void add_to_multivar(git_config* config, const char* name, const std::string& value) {
+  git_config_iterator* raw = nullptr;
+  const int code = git_config_multivar_iterator_new(&raw, config, name, nullptr);
+  if (code == 0) {
+    const GitConfigIterator iterator(raw);
+    for (git_config_entry* entry = nullptr; git_config_next(&entry, raw) == 0;) {
+      if (entry->value == value) return;
+    }
+  }
+  // "^$" matches no value: the new one is added.
+  check_git(git_config_set_multivar(config, name, "^$", value.c_str()), std::string("setting ") + name);
+}
+
+void set_keys(const std::string& path) {
+  const GitConfig config = open_config(path);
+  git_config* const raw = config.get();
+  const auto set = [&](const char* name, const char* value) {
+    check_git(git_config_set_string(raw, name, value), std::string("setting ") + name, Errc::access_denied);
+  };
+  set("core.logAllRefUpdates", "true");
+  set("core.bigFileThreshold", "8m");
+  // A push of what git fsck refuses is refused too, unless somebody has decided otherwise.
+  const auto set_unless_there = [&](const char* name, const char* value) {
+    git_config_entry* entry = nullptr;
+    const int code = git_config_get_entry(&entry, raw, name);
+    git_config_entry_free(entry);
+    if (code == GIT_ENOTFOUND) set(name, value);
+  };
+  set_unless_there("receive.fsckObjects", "true");
+  set_unless_there("transfer.fsckObjects", "true");
+  // Clones take neither pins nor results (git-clone(1): branches and tags); a result can be fetched by its name, and a
+  // push changes neither.
+  add_to_multivar(raw, "transfer.hideRefs", "refs/escrow");
+  add_to_multivar(raw, "receive.hideRefs", "refs/sessions");
+}
+
+std::string content_of(const std::string& path) {
+  std::string content;
+  for_each_line(path, [&](std::string_view line) { content.append(line) += '\n'; });
+  return content;
+}
+
+// The repository's own configuration keeps what it says, but for what Escrow's promises rest on. libgit2 changes a
+// copy: it leaves its lock file when it is killed, and waits for no disk.
+void set_configuration(const std::string& git_directory) {
+  const std::string path = git_directory + "/config", copy = git_directory + "/escrow/config.copy";
+  ReferenceLock lock(git_directory, "config");
+  struct stat status {};
+  const unsigned mode = ::stat(path.c_str(), &status) == 0 ? status.st_mode & 0777 : 0666;
+  std::error_code ignored;
+  fs::remove(copy + ".lock", ignored);
+  put_file(copy, copy + ".new", content_of(path), mode);
+  set_keys(copy);
+  lock.prepare(content_of(copy), mode);
+  lock.land();
+  fs::remove(copy, ignored);
+}
+
+void make_state(const std::string& git_directory) {
+  const std::string state = git_directory + "/escrow";
+  make_directory(state, 0755);
+  make_directory(state + "/sessions", 0755);
+  make_directory(state + "/cache", 0755);
+  open_or_throw(AT_FDCWD, (state + "/gc.lock").c_str(), O_RDWR | O_CREAT, 0644, "make " + state + "/gc.lock");
+  const SqliteSessionCatalog catalog(state + "/catalog.db");
+}
+
+void sync_file(const std::string& path) {
+  const UniqueFd fd = open_or_throw(AT_FDCWD, path.c_str(), O_RDONLY, 0, "sync " + path);
+  if (::fsync(fd.get()) != 0) throw system_error(errno, "sync " + path);
+}
+
+// Whatever made it: an adopted repository may be as young as this. Objects are not ours to wait for.
+void sync_repository(const std::string& git_directory) {
+  std::vector<std::string> paths;
+  for (const char* part : {"/HEAD", "/config", "/packed-refs", "/info", "/objects", "/objects/info", "/objects/pack"})
+    if (is_there(git_directory + part)) paths.push_back(git_directory + part);
+  for (const char* part : {"/refs", "/escrow"}) {
+    paths.push_back(git_directory + part);
+    for_each_below(git_directory + part, [&paths](const std::string& path, const struct stat& status) {
+      if (S_ISDIR(status.st_mode) || S_ISREG(status.st_mode)) paths.push_back(path);
+    });
+  }
+  paths.push_back(git_directory);
+  paths.push_back(parent_of(git_directory));
+  if (paths.size() <= kMostSyncs) {
+    for (const std::string& path : paths) sync_file(path);
+    return;
+  }
+  const UniqueFd fd = open_or_throw(AT_FDCWD, git_directory.c_str(), O_RDONLY, 0, "sync " + git_directory);
+  if (::syncfs(fd.get()) != 0) throw system_error(errno, "sync " + git_directory);
+}
+
+}  // namespace
+
+void check_state_version(const std::string& git_directory) {
+  const std::string path = git_directory + "/escrow/version";
+  if (!is_there(path)) {
+    throw Error(Errc::no_repository, "the repository " + git_directory +
+                                         " has no Escrow state; run: escrow --repo " + git_directory + " init");
+  }
+  const std::string line = first_line_of(path);
+  std::int64_t version = 0;
+  const auto parsed = std::from_chars(line.data(), line.data() + line.size(), version);
+  if (parsed.ec != std::errc() || parsed.ptr != line.data() + line.size() || version < 1) {
+    throw Error(Errc::damaged_repository, "the file " + path + " is damaged: it should hold the number " +
+                                              std::to_string(kStateVersion) + "; restore it");
+  }
+  if (version > kStateVersion) {
+    throw Error(Errc::newer_state, "the Escrow state in " + git_directory + " has version " + line +
+                                       ", and this Escrow reads up to version " + std::to_string(kStateVersion) +
+                                       "; use a newer Escrow");
+  }
+}
+
+bool Repository::init(const std::string& path, const std::string& branch) {
+  start_libgit2();
+  refuse_control_characters(path, "path of the repository");
+  check_branch_name(branch);
+  std::optional<std::string> found = find_git_directory(path);
+  const bool create = !found;
+  if (create) {
+    create_bare(path, branch);
+    found = find_git_directory(path);
+    if (!found) throw Error(Errc::damaged_repository, "the repository just made at " + path + " cannot be found");
+  }
+  mend_head(*found, branch);
+  open_git_repository(*found);
+  if (is_there(*found + "/escrow/version")) {
+    check_state_version(*found);
+    return false;
+  }
+  make_state(*found);
+  set_configuration(*found);
+  if (create) record_default_branch(*found, branch);
+  sync_repository(*found);
+  // Last: its presence says that the rest is there, on disk.
+  write_file_durably(*found + "/escrow/version", std::to_string(kStateVersion) + "\n", 0644);
+  return create;
+}
+
+std::optional<std::string> Repository::discover(const std::string& directory) {
+  start_libgit2();
+  git_buf found = GIT_BUF_INIT;
+  const int code = git_repository_discover(&found, directory.c_str(), 0, nullptr);
+  const std::string path = code == 0 ? std::string(found.ptr, found.size) : std::string();
+  git_buf_dispose(&found);
+  if (code != 0) return std::nullopt;
+  return find_git_directory(path);
+}
+
+}  // namespace escrow::storage

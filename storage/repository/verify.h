@@ -1,0 +1,16 @@
+// Reads and hashes every object that the repository's references reach. Thread-safe.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "storage/objects/git_object_store.h"
+#include "storage/repository/repository.h"
+
+namespace escrow::storage {
+
+// `repository` is for listing references. A fault is an entry of the answer, never an exception.
+std::vector<Problem> verify_objects(git_repository* repository, const GitObjectStore& objects,
+                                    const std::function<void(std::uint64_t, std::uint64_t)>& progress);
+
+}  // namespace escrow::storage

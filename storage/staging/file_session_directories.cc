@@ -1,0 +1,167 @@
+#include "storage/staging/file_session_directories.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <vector>
+
+#include "session/base/error.h"
+#include "session/base/synchronized.h"
+#include "storage/disk/durable_file.h"
+#include "storage/disk/remove_tree.h"
+#include "storage/staging/sqlite_session_journal.h"
+#include "storage/staging/tiered_staging_area.h"
+
+namespace escrow::storage {
+namespace {
+
+using session::Errc;
+using session::Error;
+using session::SessionId;
+
+// Of a directory in which others may just be making or removing a lock file.
+constexpr int kMostAttempts = 100;
+
+struct flock whole_file(short type) {
+  struct flock lock {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
+
+// false: somebody else has it.
+bool try_lock(int fd, const std::string& path) {
+  struct flock lock = whole_file(F_WRLCK);
+  if (::fcntl(fd, F_OFD_SETLK, &lock) == 0) return true;
+  if (errno == EAGAIN || errno == EACCES) return false;
+  throw system_error(errno, "lock " + path);
+}
+
+// Whether somebody removed the session between our open and our lock.
+bool was_removed(int fd) {
+  struct stat status;
+  return ::fstat(fd, &status) == 0 && status.st_nlink == 0;
+}
+
+class FileSessionDirectory final : public session::SessionDirectory {
+ public:
+  FileSessionDirectory(std::string path, UniqueFd lock, const QuarantineFactory& quarantine_factory)
+      : path_(std::move(path)),
+        lock_(std::move(lock)),
+        quarantine_factory_(quarantine_factory),
+        staging_(path_ + "/staging"),
+        journal_(path_) {}
+
+  session::StagingArea& staging() override { return staging_; }
+  session::SessionJournal& journal() override { return journal_; }
+  session::Quarantine& quarantine() override {
+    auto quarantine = quarantine_.lock();
+    if (!*quarantine) *quarantine = quarantine_factory_(path_ + "/objects");
+    return **quarantine;
+  }
+  std::string path() const override { return path_; }
+  bool drop_staged() override;
+  void remove() override;
+
+ private:
+  const std::string path_;                       // constant
+  const UniqueFd lock_;                          // constant; closing it ends the hold
+  const QuarantineFactory quarantine_factory_;   // constant
+  TieredStagingArea staging_;                    // self-locking
+  SqliteSessionJournal journal_;                 // the flusher's
+  session::Synchronized<std::unique_ptr<session::Quarantine>> quarantine_;  // self-locking
+};
+
+// The names are gone then; what is still open goes with its descriptors.
+bool FileSessionDirectory::drop_staged() {
+  journal_.abandon();
+  const bool here = remove_inside(path_, {"lock", "objects"});
+  const bool in_objects = remove_inside(path_ + "/objects", {"published"});
+  return here || in_objects;
+}
+
+void FileSessionDirectory::remove() {
+  journal_.abandon();
+  // What the session published in vain lies in the repository: only its quarantine knows which packs that is.
+  if (::access((path_ + "/objects/published").c_str(), F_OK) == 0 || errno != ENOENT) quarantine().discard();
+  // The lock's name goes last: until then nobody takes the rest for a session of their own. Once it is gone, another
+  // process may put a lock file of its own there: the directory is then its, for a fresh session or for a recovery.
+  // Only what nobody holds is taken away too.
+  const std::string lock = path_ + "/lock";
+  UniqueFd other;
+  for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+    remove_inside(path_, {"lock"});
+    if (::unlink(lock.c_str()) != 0 && errno != ENOENT) throw system_error(errno, "remove " + lock);
+    if (::rmdir(path_.c_str()) == 0 || errno == ENOENT) return sync_directory(parent_of(path_));
+    if (errno != ENOTEMPTY && errno != EEXIST) throw system_error(errno, "remove the session's directory " + path_);
+    UniqueFd next(::open(lock.c_str(), O_RDWR | O_CLOEXEC));
+    if (!next && errno != ENOENT) throw system_error(errno, "open " + lock);
+    if (next && (!try_lock(next.get(), lock) || was_removed(next.get()))) return;
+    other = std::move(next);
+  }
+  throw Error(Errc::busy, "cannot remove the session's directory " + path_ +
+                              ": another process keeps making files in it; the next command tries again");
+}
+
+}  // namespace
+
+FileSessionDirectories::FileSessionDirectories(const std::string& sessions_path, QuarantineFactory quarantine_factory)
+    : sessions_path_(sessions_path), quarantine_factory_(std::move(quarantine_factory)) {}
+
+std::string FileSessionDirectories::path_of(const SessionId& id) const { return sessions_path_ + '/' + id.text(); }
+
+std::unique_ptr<session::SessionDirectory> FileSessionDirectories::create(const SessionId& id) {
+  const std::string path = path_of(id);
+  // A recovery in another process takes a directory that nobody holds for an orphan: it may be faster than our lock,
+  // and then we begin again.
+  for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+    if (attempt > 0) ::usleep(2'000);  // it holds the directory until it has removed it
+    if (::mkdir(path.c_str(), 0700) != 0) {
+      if (errno == EEXIST && attempt > 0) continue;
+      throw system_error(errno, "create the session's directory " + path);
+    }
+    UniqueFd lock(::open((path + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    if (!lock && errno != ENOENT) throw system_error(errno, "create " + path + "/lock");
+    if (lock && try_lock(lock.get(), path + "/lock") && !was_removed(lock.get()))
+      return std::make_unique<FileSessionDirectory>(path, std::move(lock), quarantine_factory_);
+  }
+  throw Error(Errc::busy, "cannot create the session's directory " + path + ": another process keeps removing it");
+}
+
+std::unique_ptr<session::SessionDirectory> FileSessionDirectories::try_open(const SessionId& id) {
+  const std::string path = path_of(id);
+  const auto gone = [&] { return Error(Errc::no_session, "session " + id.text() + " has no directory " + path); };
+  UniqueFd lock(::open((path + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!lock && errno == ENOENT) throw gone();
+  if (!lock) throw system_error(errno, "open " + path + "/lock");
+  if (!try_lock(lock.get(), path + "/lock")) return nullptr;
+  if (was_removed(lock.get())) throw gone();
+  return std::make_unique<FileSessionDirectory>(path, std::move(lock), quarantine_factory_);
+}
+
+bool FileSessionDirectories::is_held(const SessionId& id) const {
+  const std::string path = path_of(id) + "/lock";
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd && errno == ENOENT) return false;
+  if (!fd) throw system_error(errno, "open " + path);
+  struct flock lock = whole_file(F_WRLCK);
+  if (::fcntl(fd.get(), F_OFD_GETLK, &lock) != 0) throw system_error(errno, "examine the lock " + path);
+  return lock.l_type != F_UNLCK;
+}
+
+std::vector<SessionId> FileSessionDirectories::list() const {
+  DIR* const stream = ::opendir(sessions_path_.c_str());
+  if (stream == nullptr) throw system_error(errno, "list the sessions in " + sessions_path_);
+  const std::unique_ptr<DIR, int (*)(DIR*)> owner(stream, ::closedir);
+  std::vector<SessionId> ids;
+  while (const dirent* entry = ::readdir(stream))
+    if (auto id = SessionId::parse(entry->d_name)) ids.push_back(std::move(*id));
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+}  // namespace escrow::storage

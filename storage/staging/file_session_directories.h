@@ -1,0 +1,35 @@
+// Sessions' directories as <state>/sessions/<id>/ with `lock`, `session.db`, `staging/`, `objects/`, `control.sock`.
+//
+// Thread-safe, and safe between processes: the OFD write lock on `lock` is taken before a directory is used, and
+// conflicts within a process too (fcntl(2)). Creation syncs nothing; the journal's first barrier does. Parts of a
+// directory come into being when they are first needed.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "session/interfaces/session_directory.h"
+
+namespace escrow::storage {
+
+// Makes the quarantine over <session>/objects, which need not exist yet.
+using QuarantineFactory = std::function<std::unique_ptr<session::Quarantine>(const std::string& objects_directory)>;
+
+class FileSessionDirectories final : public session::SessionDirectories {
+ public:
+  // `sessions_path` exists.
+  FileSessionDirectories(const std::string& sessions_path, QuarantineFactory quarantine_factory);
+
+  std::unique_ptr<session::SessionDirectory> create(const session::SessionId& id) override;
+  std::unique_ptr<session::SessionDirectory> try_open(const session::SessionId& id) override;
+  bool is_held(const session::SessionId& id) const override;
+  std::vector<session::SessionId> list() const override;
+  std::string path_of(const session::SessionId& id) const override;
+
+ private:
+  const std::string sessions_path_;             // constant
+  const QuarantineFactory quarantine_factory_;  // constant, called from any thread
+};
+
+}  // namespace escrow::storage

@@ -1,0 +1,28 @@
+// How a session journal's rows become values again. Whatever a row can hold wrongly is Error{damaged_repository},
+// naming the file and the node. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "session/interfaces/session_journal.h"
+#include "storage/database/sqlite.h"
+
+namespace escrow::storage {
+
+using Xattrs = std::vector<std::pair<std::string, std::string>>;
+
+// Name and value of each attribute, with its length in four bytes, little-endian, before it.
+std::string encode_xattrs(const Xattrs& xattrs);
+
+// "" for nothing; else base, base_length and staging, little-endian, and the block map.
+std::string encode_durable(const session::NodeRow::Durable& durable);
+
+std::uint64_t unsigned_at(const Statement::Run& row, int column) noexcept;
+session::ObjectId decode_id(const std::string& path, const std::string& bytes, session::NodeId node);
+// A row of the columns node, mode, ..., durable in the order of the schema, without `layer`.
+session::NodeRow decode_node(const std::string& path, const Statement::Run& row);
+
+}  // namespace escrow::storage
