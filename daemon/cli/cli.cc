@@ -52,6 +52,7 @@ void register_commands(CLI::App& app, const GlobalOptions& options, Action& chos
   register_approve(app, options, chosen);
   register_reject(app, options, chosen);
   register_discard(app, options, chosen);
+  register_savepoint(app, options, chosen);
   register_update(app, options, chosen);
   register_resume(app, options, chosen);
   register_resolve(app, options, chosen);

@@ -51,8 +51,9 @@ Overlay::Impl::Impl(Options given, const ObjectReader& reader, StagingArea& area
       clock(time),
       log(logger),
       content_services{reader, area,
-                       [this] { return StagingId{next_staging.fetch_add(1)}; }},
-      writer(journal) {
+                       [this] { return StagingId{next_staging.fetch_add(1)}; }, sealed_below},
+      writer(journal),
+      abandoned(options.is_frozen) {
   load();
   flusher = std::thread([this] { run_flusher(); });
 }
@@ -280,6 +281,11 @@ Overlay::Overlay(Options options, const ObjectReader& objects, StagingArea& stag
                  Clock& clock, Log& log)
     : impl_(std::make_unique<Impl>(std::move(options), objects, staging, journal, clock, log)) {}
 
+Overlay::Overlay(Options options, const ObjectReader& objects, StagingArea& staging,
+                 std::unique_ptr<SessionJournal> journal, Clock& clock, Log& log)
+    : own_journal_(std::move(journal)),
+      impl_(std::make_unique<Impl>(std::move(options), objects, staging, *own_journal_, clock, log)) {}
+
 Overlay::~Overlay() = default;
 
 std::optional<Attributes> Overlay::lookup(NodeId directory, std::string_view name) {
@@ -462,7 +468,7 @@ Overlay::Usage Overlay::usage() {
     }
   }
   for (const auto& content : contents) {
-    if (!content->form().staging) continue;
+    if (!content->is_staged()) continue;
     usage.staged_files += 1;
     usage.staged_bytes += content->usage().size_bytes;
   }

@@ -125,7 +125,7 @@ constexpr std::array<const char*, 7> kCatalogMigrations = {R"(
 )"};
 
 // A savepoint or a fork is a new row of `layer`; nothing is copied.
-constexpr std::array<const char*, 2> kSessionMigrations = {R"(
+constexpr std::array<const char*, 3> kSessionMigrations = {R"(
   CREATE TABLE layer (
     id INTEGER PRIMARY KEY NOT NULL,
     parent INTEGER,
@@ -158,6 +158,11 @@ constexpr std::array<const char*, 2> kSessionMigrations = {R"(
 )", R"(
   ALTER TABLE node ADD COLUMN era INTEGER NOT NULL DEFAULT 0;
   ALTER TABLE node ADD COLUMN durable BLOB;
+)", R"(
+  ALTER TABLE node ADD COLUMN sealed BLOB;
+  ALTER TABLE node ADD COLUMN durable_sealed BLOB;
+  ALTER TABLE layer ADD COLUMN next_staging INTEGER NOT NULL DEFAULT 0;
+  ALTER TABLE layer ADD COLUMN context BLOB NOT NULL DEFAULT x'';
 )"};
 
 constexpr std::int32_t kCatalogId = 0x65736363;  // "escc"

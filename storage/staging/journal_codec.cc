@@ -74,7 +74,7 @@ std::string encode_xattrs(const Xattrs& xattrs) {
 
 std::string encode_durable(const session::NodeRow::Durable& durable) {
   std::string encoded;
-  if (durable == session::NodeRow::Durable{}) return encoded;
+  if (durable.base.is_null() && !durable.staging && durable.sealed.empty()) return encoded;
   encoded.assign(reinterpret_cast<const char*>(durable.base.bytes().data()), session::ObjectId::kSize);
   append_number(encoded, durable.base_length);
   append_number(encoded, durable.staging.value);
@@ -120,6 +120,8 @@ session::NodeRow decode_node(const std::string& path, const Statement::Run& row)
   }
   node.era = unsigned_at(row, 18);
   node.durable = decode_durable(path, row.bytes(19), node.node);
+  node.sealed = row.bytes(20);
+  node.durable.sealed = row.bytes(21);
   return node;
 }
 

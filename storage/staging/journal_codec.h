@@ -22,7 +22,12 @@ std::string encode_durable(const session::NodeRow::Durable& durable);
 
 std::uint64_t unsigned_at(const Statement::Run& row, int column) noexcept;
 session::ObjectId decode_id(const std::string& path, const std::string& bytes, session::NodeId node);
-// A row of the columns node, mode, ..., durable in the order of the schema, without `layer`.
+// A row of the columns node, mode, ..., durable_sealed in the order of the schema, without `layer`.
 session::NodeRow decode_node(const std::string& path, const Statement::Run& row);
+
+// What a layer says of a node or a name that only the layers below have. A row: its base_mode; a name: its cookie,
+// without a node.
+inline constexpr std::uint32_t kDroppedNode = 0xffffffff;
+inline constexpr std::uint64_t kDroppedName = 1;
 
 }  // namespace escrow::storage
