@@ -1,5 +1,6 @@
 // Savepoints of an overlay: what they keep, what a restore makes of it, what a drop gives back.
 #include <algorithm>
+#include <utility>
 
 #include "session/overlay/content_form.h"
 #include "tests/session/overlay_fixture.h"
@@ -243,6 +244,40 @@ TEST_F(SavepointsTest, APowerLossLeavesTheSyncedBytesOfALargeFileUnderItsEdits) 
   std::string expected(kLarge, 'a');
   expected[5 * kBlock] = 'B';
   EXPECT_EQ(content("a/large"), expected);
+}
+
+TEST_F(SavepointsTest, AnFsyncAfterASavepointBringsAllOfALargeFileToTheDisk) {
+  const NodeId large = make("a", "large", std::string(kLarge, 'a'));
+  overlay->flush(true);
+  savepoint("one");
+  write(large, "B", 5 * kBlock);
+  overlay->sync_file(large);
+  lose_power();
+  std::string expected(kLarge, 'a');
+  expected[5 * kBlock] = 'B';
+  EXPECT_EQ(content("a/large"), expected);
+}
+
+TEST_F(SavepointsTest, NoLargeFileIsWrittenOverOneThatCannotBeSynced) {
+  const NodeId large = make("a", "large", std::string(kLarge, 'a'));
+  overlay->flush(true);
+  savepoint("one");
+  staging.fail_next_sync();
+  EXPECT_EQ(code_of([&] { write(large, "B", 5 * kBlock); }), Errc::input_output);
+  EXPECT_EQ(read(large), std::string(kLarge, 'a'));
+}
+
+TEST_F(SavepointsTest, ARestoreThatCannotBeSyncedIsNotSaidToBeDone) {
+  savepoint("one");
+  write(node("b.txt"), "edited");
+  overlay->flush(true);
+  bool has_appended = false;
+  journal.before_write = [&] {
+    if (std::exchange(has_appended, true)) throw Error(Errc::input_output, "no barrier");
+  };
+  EXPECT_EQ(code_of([&] { overlay->restore_savepoint("one"); }), Errc::input_output);
+  journal.before_write = {};
+  EXPECT_EQ(content("b.txt"), "bee");
 }
 
 TEST_F(SavepointsTest, AFileIsWrittenOverWhatManySavepointsSealed) {
