@@ -87,7 +87,7 @@ std::string upkeep_apart(std::string_view verb, const std::string& repository, c
                          std::optional<std::uint64_t> keep_sessions_s) {
   std::vector<std::string> command = {"/proc/self/exe", std::string(verb), repository};
   if (keep_sessions_s) command.push_back(std::to_string(*keep_sessions_s));
-  ProgramOutput said = run_program(command, stopping.fd());
+  ProgramOutput said = run_program(command, {.until = stopping.fd()});
   if (said.status == kExitSuccess) return std::move(said.out);
   stopping.check(verb == kGcVerb ? "gc" : "verify");
   const std::string what =
