@@ -55,7 +55,11 @@ _escrow() {
     mapfile -t COMPREPLY < <(compgen -W "$(_escrow_commands) $(_escrow_help_words)" -- "$current")
   elif [[ $current == -* ]]; then
     [ "$command" != policy ] || command='policy test'
+<<<<<<< HEAD
     [ "$command" != savepoint ] || command='savepoint diff'
+=======
+    [ "$command" != token ] || command='token create'
+>>>>>>> efde026919c6bcc76836cf5ca6e10ca055e625d6
     # shellcheck disable=SC2086  # two words
     mapfile -t COMPREPLY < <(compgen -W "$(_escrow_help_words $command)" -- "$current")
   else
@@ -64,6 +68,7 @@ _escrow() {
         mapfile -t COMPREPLY < <(compgen -W "$(_escrow_sessions)" -- "$current") ;;
       savepoint) mapfile -t COMPREPLY < <(compgen -W "create list diff restore drop $(_escrow_sessions)" -- "$current") ;;
       policy) mapfile -t COMPREPLY < <(compgen -W 'test explain' -- "$current"; compgen -f -- "$current") ;;
+      token) mapfile -t COMPREPLY < <(compgen -W 'create list revoke' -- "$current") ;;
       import | mount | unmount) mapfile -t COMPREPLY < <(compgen -d -- "$current") ;;
     esac
   fi
