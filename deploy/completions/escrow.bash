@@ -55,11 +55,8 @@ _escrow() {
     mapfile -t COMPREPLY < <(compgen -W "$(_escrow_commands) $(_escrow_help_words)" -- "$current")
   elif [[ $current == -* ]]; then
     [ "$command" != policy ] || command='policy test'
-<<<<<<< HEAD
     [ "$command" != savepoint ] || command='savepoint diff'
-=======
     [ "$command" != token ] || command='token create'
->>>>>>> efde026919c6bcc76836cf5ca6e10ca055e625d6
     # shellcheck disable=SC2086  # two words
     mapfile -t COMPREPLY < <(compgen -W "$(_escrow_help_words $command)" -- "$current")
   else
