@@ -55,12 +55,14 @@ _escrow() {
     mapfile -t COMPREPLY < <(compgen -W "$(_escrow_commands) $(_escrow_help_words)" -- "$current")
   elif [[ $current == -* ]]; then
     [ "$command" != policy ] || command='policy test'
+    [ "$command" != cache ] || command='cache list'
     # shellcheck disable=SC2086  # two words
     mapfile -t COMPREPLY < <(compgen -W "$(_escrow_help_words $command)" -- "$current")
   else
     case $command in
       status | diff | commit | rollback | approve | reject | discard | update | resume | resolve)
         mapfile -t COMPREPLY < <(compgen -W "$(_escrow_sessions)" -- "$current") ;;
+      cache) mapfile -t COMPREPLY < <(compgen -W 'list drop' -- "$current") ;;
       policy) mapfile -t COMPREPLY < <(compgen -W 'test explain' -- "$current"; compgen -f -- "$current") ;;
       import | mount | unmount) mapfile -t COMPREPLY < <(compgen -d -- "$current") ;;
     esac
