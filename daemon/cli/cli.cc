@@ -60,6 +60,7 @@ void register_commands(CLI::App& app, const GlobalOptions& options, Action& chos
   register_audit(app, options, chosen);
   register_mcp(app, options, chosen);
   register_policy(app, options, chosen);
+  register_cache(app, options, chosen);
   register_gc(app, options, chosen);
   register_doctor(app, options, chosen);
   register_verify(app, options, chosen);

@@ -33,6 +33,7 @@ class HostedDirectory final : public SessionDirectory {
     overlay_.abandon();
     return inner_.drop_staged();
   }
+  void publish_caches() override { inner_.publish_caches(); }
   void remove() override {
     overlay_.abandon();
     inner_.remove();

@@ -17,6 +17,8 @@ namespace {
 using session::Errc;
 using session::Error;
 
+constexpr std::uint64_t kDefaultCacheLimit_bytes = std::uint64_t{10} << 30;
+
 class Configuration {
  public:
   explicit Configuration(const std::string& git_directory)
@@ -67,6 +69,16 @@ class Configuration {
     }
   }
 
+  // With git's suffixes: k, m, g.
+  std::optional<std::uint64_t> bytes(const std::string& key) const {
+    std::string name;
+    const std::optional<std::string> value = text("", key, name);
+    std::int64_t parsed = 0;
+    if (value && (git_config_parse_int64(&parsed, value->c_str()) != 0 || parsed < 0))
+      refuse(name, *value, "it must be a number of bytes such as 20g");
+    return value ? std::optional(static_cast<std::uint64_t>(parsed)) : std::nullopt;
+  }
+
   // What git would not add.
   bool ignores(const std::string& branch) const {
     std::string name;
@@ -113,6 +125,10 @@ session::BranchRule read_branch_rule(const std::string& git_directory, const std
 
 std::chrono::seconds read_audit_retention(const std::string& git_directory) {
   return Configuration(git_directory).duration("", "auditRetention").value_or(kDefaultAuditRetention);
+}
+
+std::uint64_t read_cache_limit(const std::string& git_directory) {
+  return Configuration(git_directory).bytes("cacheLimit").value_or(kDefaultCacheLimit_bytes);
 }
 
 }  // namespace escrow::storage

@@ -88,9 +88,15 @@ struct Repository::Impl {
         objects(pool, state + "/cache"),
         references(pool),
         catalog(state + "/catalog.db"),
-        directories(state + "/sessions", [this](const std::string& objects_directory) {
-          return std::make_unique<GitQuarantine>(pool, objects, objects_directory, gc_lock_path());
-        }) {}
+        caches(state),
+        directories(
+            state + "/sessions",
+            [this](const std::string& objects_directory) {
+              return std::make_unique<GitQuarantine>(pool, objects, objects_directory, gc_lock_path());
+            },
+            [this](const std::string& session) {
+              if (is_there(session + "/caches")) caches.publish(session, read_cache_limit(pool.git_directory()));
+            }) {}
 
   std::string gc_lock_path() const { return state + "/gc.lock"; }
   std::string upkeep_lock_path() const { return state + "/upkeep.lock"; }
@@ -113,6 +119,7 @@ struct Repository::Impl {
   GitObjectStore objects;
   GitReferences references;
   SqliteSessionCatalog catalog;
+  Caches caches;
   FileSessionDirectories directories;
 };
 
@@ -160,6 +167,7 @@ CacheCounts Repository::cache_counts() const {
 }
 
 session::SessionDirectories& Repository::directories() { return impl_->directories; }
+const Caches& Repository::caches() const { return impl_->caches; }
 
 void Repository::write_diff(const std::optional<ObjectId>& before, const std::optional<ObjectId>& after,
                             DiffFormat format, const session::Quarantine* quarantine,
@@ -225,6 +233,7 @@ GcReport Repository::gc(const GitProgram& git) {
   }
   for (const session::SessionId& id : impl_->pinned_for_nobody()) impl_->references.unpin_base(id);
   sync_removed_references(git_directory());
+  impl_->caches.collect(read_cache_limit(git_directory()));
   GcReport report = collect_objects(git_directory(), git);
   renew_handles();
   return report;
@@ -267,6 +276,8 @@ std::vector<Problem> Repository::verify(const std::function<void(std::uint64_t, 
     if (is_to_be_removed(impl_->catalog, id)) continue;
     add(check_session_directory(impl_->directories.path_of(id), id.text()));
   }
+  for (Caches::Fault& fault : impl_->caches.check())
+    problems.push_back({"cache '" + session::quote_path(fault.cache) + "'", std::move(fault.what)});
   return problems;
 }
 
