@@ -216,7 +216,7 @@ void BucketObjects::fetch_range(const RemotePack& pack, std::size_t first, std::
                                                        static_cast<std::size_t>(length));
       const auto entry = parse_entry(part);
       if (i == first && entry && is_delta(entry->type)) {
-        undone = read_object({std::shared_ptr<const RemotePack>(&pack, [](const RemotePack*) {}), entries[i].index});
+        undone = read_object(pack, entries[i].index);
         has_wanted = true;
         continue;
       }
@@ -257,8 +257,7 @@ void BucketObjects::fetch_large(const RemotePack& pack, std::size_t place) {
     if (!entry) continue;
     PackWriter writer(scratch_path("object"), 1);
     if (is_delta(entry->type)) {
-      const RawObject object =
-          read_object({std::shared_ptr<const RemotePack>(&pack, [](const RemotePack*) {}), pack.entries()[place].index});
+      const RawObject object = read_object(pack, pack.entries()[place].index);
       writer.add_object(id, object.type, object.content);
       return keep(writer);
     }
@@ -273,11 +272,10 @@ void BucketObjects::fetch_large(const RemotePack& pack, std::size_t place) {
   throw_damaged(client_, "the object " + id.hex());
 }
 
-RawObject BucketObjects::read_object(const RemotePacks::Place& wanted) const {
-  const RemotePack& pack = *wanted.pack;
-  const ObjectId id = pack.index().id_at(wanted.index);
+RawObject BucketObjects::read_object(const RemotePack& pack, std::uint32_t index) const {
+  const ObjectId id = pack.index().id_at(index);
   std::vector<std::string> deltas;
-  std::uint64_t offset = pack.index().offset_at(wanted.index);
+  std::uint64_t offset = pack.index().offset_at(index);
   for (;;) {
     const auto place = pack.entry_at(offset);
     if (!place || deltas.size() > kMostDeltas) throw_damaged(client_, "the object " + id.hex());

@@ -42,7 +42,7 @@ class BucketObjects final : public ObjectSource {
   void fetch_range(const RemotePack& pack, std::size_t first, std::size_t end);
   void fetch_large(const RemotePack& pack, std::size_t entry);
   // Through its deltas.
-  RawObject read_object(const RemotePacks::Place& place) const;
+  RawObject read_object(const RemotePack& pack, std::uint32_t index) const;
   std::string bytes_of(const RemotePack& pack, std::uint64_t offset, std::uint64_t end) const;
   std::string scratch_path(const char* kind) const;
   void keep(class PackWriter& writer);

@@ -46,7 +46,7 @@ rgw data = $directory/rgw
 END
 conf=(-c "$directory/ceph.conf") keyring=$directory/keyring log=$directory/log
 ceph-authtool --create-keyring "$keyring" --gen-key -n mon. --cap mon 'allow *' >/dev/null
-ceph-authtool "$keyring" --gen-key -n client.admin --cap mon 'allow *' --cap osd 'allow *' --cap mgr 'allow *' >/dev/null
+ceph-authtool "$keyring" --gen-key -n client.admin --cap mon 'allow *' --cap osd 'allow *' >/dev/null
 ceph-authtool "$keyring" --gen-key -n osd.0 --cap mon 'allow profile osd' --cap osd 'allow *' >/dev/null
 ceph-authtool "$keyring" --gen-key -n client.rgw --cap mon 'allow rw' --cap osd 'allow rwx' >/dev/null
 monmaptool --create --fsid "$fsid" --addv a "$monitor" "$directory/monmap" >/dev/null
