@@ -6,9 +6,11 @@ pkg_check_modules(SQLITE3 REQUIRED IMPORTED_TARGET sqlite3>=3.40)
 pkg_check_modules(CRYPTO REQUIRED IMPORTED_TARGET libcrypto>=3.0)
 pkg_check_modules(TLS REQUIRED IMPORTED_TARGET libssl>=3.0 libcrypto>=3.0)
 pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)
+pkg_check_modules(SECCOMP REQUIRED IMPORTED_TARGET libseccomp>=2.5)
+pkg_check_modules(SYSTEMD REQUIRED IMPORTED_TARGET libsystemd)
 pkg_check_modules(ARCHIVE REQUIRED IMPORTED_TARGET libarchive>=3.6)
-# 7.75 signs requests for object storage.
-pkg_check_modules(CURL REQUIRED IMPORTED_TARGET libcurl>=7.75)
+# Loaded when it is needed (storage/bucket/curl_library.h).
+pkg_check_modules(CURL REQUIRED libcurl>=7.85)
 pkg_check_modules(PUGIXML REQUIRED IMPORTED_TARGET pugixml)
 pkg_check_modules(PROMETHEUS REQUIRED IMPORTED_TARGET prometheus-cpp-core)
 find_package(nlohmann_json 3.11 REQUIRED)

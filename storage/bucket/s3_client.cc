@@ -1,6 +1,5 @@
 #include "storage/bucket/s3_client.h"
 
-#include <curl/curl.h>
 #include <openssl/evp.h>
 #include <unistd.h>
 
@@ -14,6 +13,7 @@
 #include <thread>
 
 #include "session/base/error.h"
+#include "storage/bucket/curl_library.h"
 #include "storage/disk/durable_file.h"
 
 namespace escrow::storage {
@@ -28,13 +28,8 @@ constexpr std::chrono::milliseconds kFirstDelay{100};
 constexpr std::uint64_t kLongestAnswerBytes = std::uint64_t{64} << 20;
 
 struct FreeList {
-  void operator()(curl_slist* list) const noexcept { curl_slist_free_all(list); }
+  void operator()(curl_slist* list) const noexcept { curl_library().slist_free_all(list); }
 };
-
-void start_curl() {
-  static const CURLcode started = curl_global_init(CURL_GLOBAL_DEFAULT);
-  if (started != CURLE_OK) throw Error(Errc::unavailable, "libcurl cannot be started");
-}
 
 std::string percent_encoded(std::string_view text, bool keeps_slashes) {
   constexpr char kDigits[] = "0123456789ABCDEF";
@@ -162,10 +157,10 @@ struct S3Client::Answer {
 // One of libcurl's handles, which keeps its connections.
 class S3Client::Connection {
  public:
-  Connection() : handle_(curl_easy_init()) {
+  Connection() : handle_(curl_library().easy_init()) {
     if (handle_ == nullptr) throw std::bad_alloc();
   }
-  ~Connection() { curl_easy_cleanup(handle_); }
+  ~Connection() { curl_library().easy_cleanup(handle_); }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
   CURL* get() const noexcept { return handle_; }
@@ -175,7 +170,7 @@ class S3Client::Connection {
 };
 
 S3Client::S3Client(S3Service service, BucketName name) : service_(std::move(service)), name_(std::move(name)) {
-  start_curl();
+  curl_library();
 }
 
 S3Client::~S3Client() = default;
@@ -212,6 +207,7 @@ void S3Client::refuse(const Request& request, const Answer& answer) const {
 
 S3Client::Answer S3Client::send(const Request& request) const {
   using Clock = std::chrono::steady_clock;
+  const CurlLibrary& curl = curl_library();
   const Clock::time_point began = Clock::now();
   const std::string url_text = url(request), signer = "aws:amz:" + service_.region + ":s3";
   const S3Body nothing;
@@ -220,7 +216,7 @@ S3Client::Answer S3Client::send(const Request& request) const {
   headers.push_back("x-amz-content-sha256: " + sha256_of(sent));
   if (!service_.session_token.empty()) headers.push_back("x-amz-security-token: " + service_.session_token);
   curl_slist* raw = nullptr;
-  for (const std::string& header : headers) raw = curl_slist_append(raw, header.c_str());
+  for (const std::string& header : headers) raw = curl.slist_append(raw, header.c_str());
   const std::unique_ptr<curl_slist, FreeList> header_list(raw);
   std::string why;
   for (int attempt = 1;; ++attempt) {
@@ -234,37 +230,37 @@ S3Client::Answer S3Client::send(const Request& request) const {
     Answer answer;
     BodyReader reader(sent);
     std::array<char, CURL_ERROR_SIZE> words{};
-    curl_easy_reset(handle);
-    curl_easy_setopt(handle, CURLOPT_URL, url_text.c_str());
-    curl_easy_setopt(handle, CURLOPT_PATH_AS_IS, 1L);
-    curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(handle, CURLOPT_AWS_SIGV4, signer.c_str());
-    curl_easy_setopt(handle, CURLOPT_USERNAME, service_.access_key.c_str());
-    curl_easy_setopt(handle, CURLOPT_PASSWORD, service_.secret_key.c_str());
-    curl_easy_setopt(handle, CURLOPT_HTTPHEADER, header_list.get());
-    curl_easy_setopt(handle, CURLOPT_ERRORBUFFER, words.data());
-    curl_easy_setopt(handle, CURLOPT_CONNECTTIMEOUT_MS, kConnect_ms);
-    curl_easy_setopt(handle, CURLOPT_LOW_SPEED_LIMIT, 1L);
-    curl_easy_setopt(handle, CURLOPT_LOW_SPEED_TIME, kStalled_s);
-    curl_easy_setopt(handle, CURLOPT_USERAGENT, "escrow");
-    curl_easy_setopt(handle, CURLOPT_WRITEFUNCTION, on_body);
-    curl_easy_setopt(handle, CURLOPT_WRITEDATA, &answer.body);
-    curl_easy_setopt(handle, CURLOPT_HEADERFUNCTION, on_header);
-    curl_easy_setopt(handle, CURLOPT_HEADERDATA, &answer.etag);
-    if (!request.range.empty()) curl_easy_setopt(handle, CURLOPT_RANGE, request.range.c_str());
+    curl.easy_reset(handle);
+    curl.easy_setopt(handle, CURLOPT_URL, url_text.c_str());
+    curl.easy_setopt(handle, CURLOPT_PATH_AS_IS, 1L);
+    curl.easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl.easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
+    curl.easy_setopt(handle, CURLOPT_AWS_SIGV4, signer.c_str());
+    curl.easy_setopt(handle, CURLOPT_USERNAME, service_.access_key.c_str());
+    curl.easy_setopt(handle, CURLOPT_PASSWORD, service_.secret_key.c_str());
+    curl.easy_setopt(handle, CURLOPT_HTTPHEADER, header_list.get());
+    curl.easy_setopt(handle, CURLOPT_ERRORBUFFER, words.data());
+    curl.easy_setopt(handle, CURLOPT_CONNECTTIMEOUT_MS, kConnect_ms);
+    curl.easy_setopt(handle, CURLOPT_LOW_SPEED_LIMIT, 1L);
+    curl.easy_setopt(handle, CURLOPT_LOW_SPEED_TIME, kStalled_s);
+    curl.easy_setopt(handle, CURLOPT_USERAGENT, "escrow");
+    curl.easy_setopt(handle, CURLOPT_WRITEFUNCTION, on_body);
+    curl.easy_setopt(handle, CURLOPT_WRITEDATA, &answer.body);
+    curl.easy_setopt(handle, CURLOPT_HEADERFUNCTION, on_header);
+    curl.easy_setopt(handle, CURLOPT_HEADERDATA, &answer.etag);
+    if (!request.range.empty()) curl.easy_setopt(handle, CURLOPT_RANGE, request.range.c_str());
     if (request.body) {
-      curl_easy_setopt(handle, CURLOPT_UPLOAD, 1L);
-      curl_easy_setopt(handle, CURLOPT_INFILESIZE_LARGE, static_cast<curl_off_t>(reader.size()));
-      curl_easy_setopt(handle, CURLOPT_READFUNCTION, on_upload);
-      curl_easy_setopt(handle, CURLOPT_READDATA, &reader);
-      curl_easy_setopt(handle, CURLOPT_SEEKFUNCTION, on_seek);
-      curl_easy_setopt(handle, CURLOPT_SEEKDATA, &reader);
+      curl.easy_setopt(handle, CURLOPT_UPLOAD, 1L);
+      curl.easy_setopt(handle, CURLOPT_INFILESIZE_LARGE, static_cast<curl_off_t>(reader.size()));
+      curl.easy_setopt(handle, CURLOPT_READFUNCTION, on_upload);
+      curl.easy_setopt(handle, CURLOPT_READDATA, &reader);
+      curl.easy_setopt(handle, CURLOPT_SEEKFUNCTION, on_seek);
+      curl.easy_setopt(handle, CURLOPT_SEEKDATA, &reader);
     } else if (std::strcmp(request.method, "GET") != 0) {
-      curl_easy_setopt(handle, CURLOPT_CUSTOMREQUEST, request.method);
+      curl.easy_setopt(handle, CURLOPT_CUSTOMREQUEST, request.method);
     }
-    const CURLcode code = curl_easy_perform(handle);
-    curl_easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &answer.status);
+    const CURLcode code = curl.easy_perform(handle);
+    curl.easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &answer.status);
     if (code == CURLE_OK) {
       idle_.lock()->push_back(std::move(connection));
       const bool is_short = answer.status == 206 && answer.body.size() != request.expected_bytes;
@@ -273,7 +269,7 @@ S3Client::Answer S3Client::send(const Request& request) const {
       why = is_short ? "an answer had another length than asked for"
                      : "the service answered " + std::to_string(answer.status) + (said.empty() ? "" : " " + said);
     } else {
-      why = words[0] != '\0' ? words.data() : curl_easy_strerror(code);
+      why = words[0] != '\0' ? words.data() : curl.easy_strerror(code);
     }
     if (attempt >= kMostAttempts || Clock::now() - began > kPatience) {
       throw Error(Errc::input_output,
