@@ -51,7 +51,9 @@ struct GcReport {
 class Repository {
  public:
   // Creates a bare repository with Escrow's state at `path`, or adopts the repository that is there (bare or not),
-  // leaving its branches as they are. Idempotent. Returns whether it was created.
+  // leaving its branches as they are. Idempotent. Returns whether it was created. `path` may name a place in object
+  // storage, s3://BUCKET/PREFIX, here and for open(): the repository is then there, and this machine has what
+  // storage/bucket/bucket.h says.
   static bool init(const std::string& path, const std::string& branch);
   // `path` may be a bare repository, a work tree or a .git directory. Opens state of this version, migrates older
   // state, refuses newer. A plain git repository that was never `init`ed for Escrow: Error{no_repository} saying so.
