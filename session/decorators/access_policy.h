@@ -95,9 +95,9 @@ class AccessPolicy {
   Actions may_be_allowed_below(const Place& directory, std::string_view path) const;
   // Whether the action is denied anywhere.
   bool can_deny(Action action) const { return deniable_.has(action); }
-  // Whether it is denied on a file, or a directory, whose name may be seen all the same: a name at which all actions are
-  // denied cannot be looked up, nor be made, nor be moved to. In doubt yes. Of a directory it is not asked whether it
-  // is the root of a mount, which nobody looks up.
+  // Whether it is denied on a file, or a directory, whose name may be seen all the same: a name at which all actions
+  // are denied cannot be looked up, nor be made, nor be moved to. In doubt yes. Not asked of the root of a mount, which
+  // nobody looks up.
   bool can_deny_on_seen_file(Action action) const { return deniable_on_seen_files_.has(action); }
   bool can_deny_on_seen_directory(Action action) const { return deniable_on_seen_directories_.has(action); }
 
