@@ -113,8 +113,8 @@ struct SessionHost::Impl {
     result.paths_of = [this](session::NodeId node) { return stack.names(node).paths; };
     result.is_volatile = stack.volatile_nodes();
     if (const session::AccessPolicy* policy = stack.policy()) {
-      result.cache_listings = !policy->can_deny(session::Action::list);
-      result.cache_links = !policy->can_deny(session::Action::read);
+      result.cache_listings = !policy->can_deny_on_seen_directory(session::Action::list);
+      result.cache_links = !policy->can_deny_on_seen_file(session::Action::read);
     }
     return result;
   }
