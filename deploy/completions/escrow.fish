@@ -27,3 +27,4 @@ complete -c escrow -n '__fish_seen_subcommand_from status diff commit rollback a
 complete -c escrow -n '__fish_seen_subcommand_from cache' -a 'list drop'
 complete -c escrow -n '__fish_seen_subcommand_from policy' -a 'test explain'
 complete -c escrow -n '__fish_seen_subcommand_from savepoint' -f -a 'create list diff restore drop (__escrow_sessions)'
+complete -c escrow -n '__fish_seen_subcommand_from token' -f -a 'create list revoke'
