@@ -8,6 +8,7 @@
 
 #include "session/base/error.h"
 #include "session/transaction/commit.h"
+#include "storage/database/sqlite_change_times.h"
 #include "storage/database/sqlite_session_catalog.h"
 #include "storage/disk/durable_file.h"
 #include "storage/disk/file_lookup.h"
@@ -88,6 +89,7 @@ struct Repository::Impl {
         objects(pool, state + "/cache"),
         references(pool),
         catalog(state + "/catalog.db"),
+        times(state + "/times.db", state + "/catalog.db", objects),
         directories(state + "/sessions", [this](const std::string& objects_directory) {
           return std::make_unique<GitQuarantine>(pool, objects, objects_directory, gc_lock_path());
         }) {}
@@ -113,6 +115,7 @@ struct Repository::Impl {
   GitObjectStore objects;
   GitReferences references;
   SqliteSessionCatalog catalog;
+  SqliteChangeTimes times;
   FileSessionDirectories directories;
 };
 
@@ -159,6 +162,7 @@ CacheCounts Repository::cache_counts() const {
   return {hits, misses};
 }
 
+session::ChangeTimes& Repository::change_times() { return impl_->times; }
 session::SessionDirectories& Repository::directories() { return impl_->directories; }
 
 void Repository::write_diff(const std::optional<ObjectId>& before, const std::optional<ObjectId>& after,

@@ -26,7 +26,8 @@ constexpr int kLogPages = 4000;
 
 constexpr const char* kReadNodes =
     "SELECT node, mode, uid, gid, rdev, accessed_s, accessed_ns, modified_s, modified_ns, changed_s, changed_ns, base, "
-    "base_mode, base_length, staging, block_map, target, xattrs, era, durable FROM node WHERE layer = ?1 ORDER BY node";
+    "base_mode, base_length, staging, block_map, target, xattrs, era, durable, times FROM node WHERE layer = ?1 "
+    "ORDER BY node";
 
 std::string_view raw(const session::ObjectId& id) {
   return {reinterpret_cast<const char*>(id.bytes().data()), session::ObjectId::kSize};
@@ -62,7 +63,7 @@ struct SqliteSessionJournal::Connection {
                      row.changed.nanoseconds, row.base.is_null() ? std::nullopt : std::optional(Bytes{raw(row.base)}),
                      row.base_mode, row.base_length, row.staging.value, unless_empty(row.block_map),
                      unless_empty(row.target), unless_empty(encode_xattrs(row.xattrs)), row.era,
-                     unless_empty(encode_durable(row.durable)));
+                     unless_empty(encode_durable(row.durable)), unless_empty(encode_times(row.times)));
   }
 
   // How many batches it has.
@@ -76,7 +77,7 @@ struct SqliteSessionJournal::Connection {
   Statement put_node{database,
                      "REPLACE INTO node (layer, node, mode, uid, gid, rdev, accessed_s, accessed_ns, modified_s, "
                      "modified_ns, changed_s, changed_ns, base, base_mode, base_length, staging, block_map, target, "
-                     "xattrs, era, durable) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"};
+                     "xattrs, era, durable, times) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"};
   Statement drop_node{database, "DELETE FROM node WHERE layer = ? AND node = ?"};
   Statement put_edge{database, "REPLACE INTO edge (layer, directory, name, node, cookie) VALUES (?,?,?,?,?)"};
   Statement drop_edge{database, "DELETE FROM edge WHERE layer = ? AND directory = ? AND name = ?"};

@@ -33,6 +33,7 @@ inline session::NodeRow sample_node(std::uint64_t node) {
   row.era = (1ull << 62) + 1;
   row.durable = {sample_id(0xcd), ~0ull, session::StagingId{node + 2}, std::string("\0\1", 2)};
   row.target = "../tar\xff get";
+  row.times = session::TimesBelow{{-3, 999'999'999}, "a/\xff"};
   row.xattrs = {{"user.a", std::string("\0v", 2)}, {"user.empty", ""}};
   return row;
 }
@@ -47,6 +48,9 @@ inline std::string describe(const session::NodeRow& row) {
       << row.staging.value << " map '" << row.block_map << "' era " << row.era << " durable " << row.durable.base.hex()
       << ' ' << row.durable.base_length << ' ' << row.durable.staging.value << " map '" << row.durable.block_map
       << "' target '" << row.target << "'";
+  if (row.times)
+    out << " times " << row.times->oldest.seconds << '.' << row.times->oldest.nanoseconds << " '"
+        << row.times->path.value_or("-") << "'";
   for (const auto& [name, value] : row.xattrs) out << ' ' << name << "='" << value << "'";
   return out.str();
 }
