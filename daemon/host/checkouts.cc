@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <set>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "session/base/error.h"
 #include "session/base/repo_path.h"
 #include "storage/disk/durable_file.h"
+#include "storage/disk/joined_texts.h"
 #include "storage/disk/lock_file.h"
 
 namespace escrow::daemon {
@@ -23,16 +25,9 @@ namespace {
 constexpr const char* kEmptyTree = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
 constexpr std::size_t kNamedInTheWay = 5;
 constexpr unsigned kRecordMode = 0644;
-
-std::vector<std::string> parts_of(const std::string& text) {
-  std::vector<std::string> parts;
-  for (std::size_t start = 0; start < text.size();) {
-    const std::size_t end = std::min(text.find('\0', start), text.size());
-    parts.push_back(text.substr(start, end - start));
-    start = end + 1;
-  }
-  return parts;
-}
+// Lists of names are read whole: one that was cut would let a file be overwritten that git names further down.
+constexpr std::size_t kMostBytesOfAList = std::size_t{1} << 30;
+constexpr std::chrono::seconds kPatience{60};
 
 // Those of `own` that are one of `changed`, or a directory above or a file below one.
 std::vector<std::string> in_the_way_of(const std::set<std::string>& changed, const std::vector<std::string>& own) {
@@ -65,16 +60,25 @@ std::string Checkouts::record_path() const { return git_directory_ + "/escrow/ch
 std::string Checkouts::lock_path() const { return git_directory_ + "/escrow/checkouts.lock"; }
 
 // Whatever repository the caller's variables are about. That the repository is trusted was decided when it was opened.
-Checkouts::Answer Checkouts::git(const std::string& work_tree, const std::vector<std::string>& arguments) const {
+Checkouts::Answer Checkouts::git(const std::string& work_tree, const std::vector<std::string>& arguments,
+                                 const storage::UniqueFd& turn) const {
   std::vector<std::string> command = {"env"};
   for (const char* variable :
        {"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_COMMON_DIR", "GIT_CONFIG", "GIT_DIR", "GIT_INDEX_FILE",
         "GIT_NAMESPACE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_QUARANTINE_PATH", "GIT_WORK_TREE"})
     command.insert(command.end(), {"-u", variable});
-  command.insert(command.end(), {"LC_ALL=C", "git", "-c", "safe.directory=*", "-C", work_tree});
+  command.insert(command.end(), {"LC_ALL=C", "git", "--no-optional-locks", "-c", "safe.directory=*", "-C", work_tree});
   command.insert(command.end(), arguments.begin(), arguments.end());
-  ProgramOutput output = run_program(command);
+  ProgramOutput output = run_program(command, {.most_bytes = kMostBytesOfAList, .lock = turn.get()});
   return {output.status, std::move(output.out), output.complaint()};
+}
+
+std::vector<std::string> Checkouts::list(const std::string& work_tree,
+                                         const std::vector<std::string>& arguments) const {
+  const Answer answer = git(work_tree, arguments);
+  if (answer.status != 0)
+    throw Error(Errc::unavailable, "`git " + arguments.front() + "` failed in " + work_tree + ": " + answer.complaint);
+  return storage::split_texts(answer.out);
 }
 
 std::optional<std::string> Checkouts::work_tree_around(const std::string& directory) const {
@@ -100,24 +104,19 @@ std::string Checkouts::branch_of(const std::string& work_tree) const {
 
 std::vector<std::string> Checkouts::uncommitted(const std::string& work_tree, Untracked untracked) const {
   const char* which = untracked == Untracked::counted ? "--untracked-files=normal" : "--untracked-files=no";
-  const Answer answer = git(work_tree, {"--no-optional-locks", "status", "--porcelain", "-z", which, "--no-renames",
-                                        "--ignore-submodules"});
   std::vector<std::string> paths;
   constexpr std::size_t kLetters = 3;  // "XY "
-  for (const std::string& line : parts_of(answer.out))
+  for (const std::string& line :
+       list(work_tree, {"status", "--porcelain", "-z", which, "--no-renames", "--ignore-submodules"}))
     if (line.size() > kLetters) paths.push_back(line.substr(kLetters));
   return paths;
 }
 
 std::vector<std::string> Checkouts::on_branch(const std::string& branch) const {
   std::error_code failed;
-  const Answer answer = git(git_directory_, {"worktree", "list", "--porcelain", "-z"});
-  if (answer.status != 0)
-    throw Error(Errc::unavailable, "cannot find out which work trees have '" + branch + "' checked out: " +
-                                       answer.complaint);
   std::vector<std::string> found;
   std::string at;
-  for (const std::string& line : parts_of(answer.out)) {
+  for (const std::string& line : list(git_directory_, {"worktree", "list", "--porcelain", "-z"})) {
     if (line.starts_with("worktree ")) at = line.substr(9);
     // One whose directory is gone is git's to prune.
     if (line == "branch refs/heads/" + branch && std::filesystem::exists(at + "/.git", failed)) found.push_back(at);
@@ -127,15 +126,17 @@ std::vector<std::string> Checkouts::on_branch(const std::string& branch) const {
 
 // git itself would bring back a file that was removed here, and does not name all that is in its way. Of what it does
 // not know it looks only at what the commit would replace: the session may be mounted in the work tree.
-void Checkouts::check(const std::string& work_tree, const std::string& from, const std::string& to) const {
-  git(work_tree, {"update-index", "-q", "--ignore-submodules", "--refresh"});
+void Checkouts::check(const std::string& work_tree, const std::string& from, const std::string& to,
+                      const storage::UniqueFd& turn) const {
+  git(work_tree, {"update-index", "-q", "--ignore-submodules", "--refresh"}, turn);
   const std::vector<std::string> changed =
-      parts_of(git(work_tree, {"diff-tree", "-r", "-z", "--name-only", "--no-renames", from, to}).out);
+      list(work_tree, {"diff-tree", "-r", "-z", "--name-only", "--no-renames", from, to});
   const std::vector<std::string> own =
       in_the_way_of(std::set<std::string>(changed.begin(), changed.end()), uncommitted(work_tree, Untracked::left_out));
   std::string named = first_of(own);
   if (own.empty()) {
-    const Answer tried = git(work_tree, {"read-tree", "-m", "-u", "--dry-run", from, to});
+    // It locks the index, too.
+    const Answer tried = git(work_tree, {"read-tree", "-m", "-u", "--dry-run", from, to}, turn);
     if (tried.status == 0) return;
     named = tried.complaint;
   }
@@ -148,13 +149,17 @@ std::unique_ptr<Checkouts::Move> Checkouts::prepare(const std::string& branch,
                                                     const std::optional<session::ObjectId>& from,
                                                     const session::ObjectId& to) const {
   if (on_branch(branch).empty()) return nullptr;
-  storage::UniqueFd turn = storage::lock_file(lock_path(), storage::LockKind::exclusive);
-  for (const std::string& sentence : mend_now()) log_.write(session::LogLevel::warning, sentence);
+  storage::UniqueFd turn = storage::try_lock_file(lock_path(), kPatience);
+  if (!turn)
+    throw Error(Errc::unavailable, "another command has been taking the work trees of '" + branch + "' along for " +
+                                       std::to_string(kPatience.count()) + " s (it has " + lock_path() +
+                                       " locked); wait for it or end it, then commit the session again");
+  for (const std::string& sentence : mend_now(turn)) log_.write(session::LogLevel::warning, sentence);
   const std::string before = from ? from->hex() : kEmptyTree;
   std::vector<std::string> work_trees = on_branch(branch);
   std::string record = branch + '\0' + before + '\0';
   for (const std::string& one : work_trees) {
-    check(one, before, to.hex());
+    check(one, before, to.hex(), turn);
     record += one + '\0';
   }
   if (work_trees.empty()) return nullptr;
@@ -178,7 +183,7 @@ void Checkouts::Move::follow() noexcept {
   try {
     bool has_followed = true;
     for (const std::string& one : work_trees_) {
-      const Answer answer = checkouts_.git(one, {"read-tree", "-m", "-u", from_, to_});
+      const Answer answer = checkouts_.git(one, {"read-tree", "-m", "-u", from_, to_}, turn_);
       if (answer.status == 0) continue;
       has_followed = false;
       checkouts_.log_.write(session::LogLevel::warning,
@@ -197,14 +202,14 @@ std::vector<std::string> Checkouts::mend() const {
   if (::access(record_path().c_str(), F_OK) != 0) return {};
   const storage::UniqueFd turn = storage::try_lock_file(lock_path());
   if (!turn) return {};  // it is being made now
-  return mend_now();
+  return mend_now(turn);
 }
 
 // What was begun: a branch, where it was, and the work trees that were on it.
-std::vector<std::string> Checkouts::mend_now() const {
+std::vector<std::string> Checkouts::mend_now(const storage::UniqueFd& turn) const {
   const std::optional<std::string> record = storage::read_if_there(record_path());
   if (!record) return {};
-  const std::vector<std::string> parts = parts_of(*record);
+  const std::vector<std::string> parts = storage::split_texts(*record);
   std::vector<std::string> said;
   bool is_done = true;
   for (std::size_t at = 2; at < parts.size(); ++at) {
@@ -214,8 +219,8 @@ std::vector<std::string> Checkouts::mend_now() const {
     if (head.out.ends_with('\n')) head.out.pop_back();
     // It never moved; or somebody has taken the work tree elsewhere, knowingly.
     if (head.status != 0 || head.out == parts[1] || on.out != "refs/heads/" + parts[0] + "\n") continue;
-    git(work_tree, {"update-index", "-q", "--ignore-submodules", "--refresh"});
-    const Answer followed = git(work_tree, {"read-tree", "-m", "-u", parts[1], head.out});
+    git(work_tree, {"update-index", "-q", "--ignore-submodules", "--refresh"}, turn);
+    const Answer followed = git(work_tree, {"read-tree", "-m", "-u", parts[1], head.out}, turn);
     is_done = is_done && followed.status == 0;
     said.push_back(followed.status == 0
                        ? "the work tree " + work_tree + " was behind its branch '" + parts[0] +

@@ -3,7 +3,9 @@
 //
 // All of it is done by git itself, as the user of this process. What a work tree has of its own and is not committed
 // stays; where it is in the way of the commit nothing moves. Between processes the moves take turns (a lock of
-// <gitdir>/escrow/), and a move that a dead process has begun is finished by the next.
+// <gitdir>/escrow/). A git that is at work when its process is killed comes to its end; a move that was begun and has
+// not come that far is finished by the next command. An index.lock that a git leaves which is killed itself is for the
+// user to remove, as with any git: nobody can tell whose it is.
 // Thread-safe. Throws Error{unavailable} where git cannot be run, and says what git says.
 #pragma once
 
@@ -65,11 +67,17 @@ class Checkouts {
     int status = 0;
     std::string out, complaint;
   };
-  Answer git(const std::string& work_tree, const std::vector<std::string>& arguments) const;
+  // With a turn, git changes the index or files, or locks the index: it comes to its end even if this process is
+  // killed, and holds the turn until then.
+  Answer git(const std::string& work_tree, const std::vector<std::string>& arguments,
+             const storage::UniqueFd& turn = storage::UniqueFd()) const;
+  // What git lists, each ended by a NUL. Throws Error{unavailable} when it fails.
+  std::vector<std::string> list(const std::string& work_tree, const std::vector<std::string>& arguments) const;
   std::string record_path() const;
   std::string lock_path() const;
-  std::vector<std::string> mend_now() const;
-  void check(const std::string& work_tree, const std::string& from, const std::string& to) const;
+  std::vector<std::string> mend_now(const storage::UniqueFd& turn) const;
+  void check(const std::string& work_tree, const std::string& from, const std::string& to,
+             const storage::UniqueFd& turn) const;
 
   const std::string git_directory_;  // constant, as the next
   session::Log& log_;

@@ -1,37 +1,33 @@
 #include "daemon/process/hardening.h"
 
-#include <linux/audit.h>
 #include <linux/close_range.h>
-#include <linux/filter.h>
 #include <linux/keyctl.h>
-#include <linux/seccomp.h>
+#include <seccomp.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <type_traits>
 
 namespace escrow::daemon {
 namespace {
 
-// kForeignIoctl is that of the 32-bit mode.
+constexpr unsigned kPutIntoConsole = 0x541c;  // TIOCLINUX: pastes a selection into a virtual console
+constexpr std::uint64_t kRequestMask = 0xffffffff;  // the kernel reads 32 bits of an ioctl's request
+// The modes in which this machine's processes can also make calls; the filter's own is there from the start.
+constexpr std::uint32_t kOtherModes[] = {
 #if defined(__x86_64__)
-constexpr std::uint32_t kArchitecture = AUDIT_ARCH_X86_64, kForeignIoctl = 54;
+    SCMP_ARCH_X86, SCMP_ARCH_X32,
 #elif defined(__aarch64__)
-constexpr std::uint32_t kArchitecture = AUDIT_ARCH_AARCH64, kForeignIoctl = 54;
-#elif defined(__riscv) && __riscv_xlen == 64
-constexpr std::uint32_t kArchitecture = AUDIT_ARCH_RISCV64, kForeignIoctl = 29;
-#else
-#error "the numbers of system calls of this architecture are not known here: add its AUDIT_ARCH_ constant"
+    SCMP_ARCH_ARM,
 #endif
+};
 
-constexpr std::uint32_t kX32Calls = 0x40000000;            // x86's x32 mode uses the same architecture
-constexpr std::uint32_t kX32Ioctl = kX32Calls | 514;
-constexpr std::uint32_t kPutIntoConsole = 0x541c;          // TIOCLINUX: pastes a selection into a virtual console
+using Filter = std::unique_ptr<std::remove_pointer_t<scmp_filter_ctx>, decltype(&::seccomp_release)>;
 
 int hand_over(const std::string& bytes, int descriptor) {
   const int file = ::memfd_create("escrow", MFD_CLOEXEC);
@@ -49,33 +45,24 @@ int hand_over(const std::string& bytes, int descriptor) {
 
 int forbid_typing_into_the_terminal(Trust trust) {
   const bool is_hostile = trust == Trust::hostile;
-  const auto load = [](std::size_t offset) -> sock_filter {
-    return BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<std::uint32_t>(offset));
-  };
-  constexpr std::uint32_t kRefuse = SECCOMP_RET_ERRNO | EPERM, kNone = SECCOMP_RET_ERRNO | ENOSYS;
-  sock_filter program[] = {
-      load(offsetof(seccomp_data, arch)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kArchitecture, 2, 0),
-      load(offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kForeignIoctl, static_cast<std::uint8_t>(is_hostile ? 9 : 4), 9),
-      load(offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 2, 0),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kX32Ioctl, static_cast<std::uint8_t>(is_hostile ? 6 : 1), 0),
-      BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, kX32Calls, 5, 3),
-      load(offsetof(seccomp_data, args) + sizeof(std::uint64_t)),  // the low half of the request, on little endian
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, TIOCSTI, 2, 0),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kPutIntoConsole, 1, 0),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-      BPF_STMT(BPF_RET | BPF_K, kRefuse),
-      BPF_STMT(BPF_RET | BPF_K, is_hostile ? kNone : SECCOMP_RET_ALLOW),  // a call of another mode
-  };
-  sock_fprog filter{static_cast<unsigned short>(std::size(program)), program};
-  const auto gain_nothing = [] { return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0; };
-  if (is_hostile && !gain_nothing()) return errno;
-  if (::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0) return 0;
+  const Filter filter(::seccomp_init(SCMP_ACT_ALLOW), &::seccomp_release);
+  if (!filter) return ENOMEM;
+  int error = ::seccomp_attr_set(filter.get(), SCMP_FLTATR_API_SYSRAWRC, 1);  // the errno of seccomp(2)
+  const auto unless_failed = [&](int result) { error = error != 0 ? error : result; };
+  unless_failed(::seccomp_attr_set(filter.get(), SCMP_FLTATR_CTL_NNP, is_hostile ? 1 : 0));
+  unless_failed(::seccomp_attr_set(filter.get(), SCMP_FLTATR_ACT_BADARCH,
+                                   is_hostile ? SCMP_ACT_ERRNO(ENOSYS) : SCMP_ACT_ALLOW));
+  if (!is_hostile)
+    for (const std::uint32_t mode : kOtherModes) unless_failed(::seccomp_arch_add(filter.get(), mode));
+  for (const unsigned request : {static_cast<unsigned>(TIOCSTI), kPutIntoConsole})
+    unless_failed(::seccomp_rule_add(filter.get(), SCMP_ACT_ERRNO(EPERM), SCMP_SYS(ioctl), 1,
+                                     SCMP_A1(SCMP_CMP_MASKED_EQ, kRequestMask, request)));
+  if (error != 0) return -error;
+  error = ::seccomp_load(filter.get());
+  if (error != -EACCES) return -error;
   // Without CAP_SYS_ADMIN a filter is for those who can gain nothing.
-  if (errno != EACCES || !gain_nothing()) return errno;
-  return ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0 ? 0 : errno;
+  error = ::seccomp_attr_set(filter.get(), SCMP_FLTATR_CTL_NNP, 1);
+  return error != 0 ? -error : -::seccomp_load(filter.get());
 }
 
 int leave_callers_things(const std::vector<std::string>& data) {

@@ -1,6 +1,6 @@
 // What the process of a command gives up just before it is executed, when it is not its caller's own.
 //
-// Between fork and exec, single-threaded. Throws nothing; 0 or an errno. Sources: close_range(2), seccomp(2),
+// Between fork and exec, single-threaded. Throws nothing; 0 or an errno. Sources: close_range(2), seccomp_init(3),
 // keyctl(2), PR_SET_NO_NEW_PRIVS in prctl(2), TIOCSTI in ioctl_tty(2).
 #pragma once
 

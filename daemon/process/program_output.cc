@@ -17,8 +17,6 @@
 namespace escrow::daemon {
 namespace {
 
-constexpr std::size_t kMost_bytes = std::size_t{1} << 20;
-
 struct Pipe {
   FileDescriptor read_end, write_end;
   Pipe() {
@@ -31,21 +29,23 @@ struct Pipe {
 };
 
 // False at the end.
-bool take_some(int descriptor, std::string& into) {
+bool take_some(int descriptor, std::string& into, std::size_t most_bytes) {
   char buffer[4096];
   const ssize_t size = ::read(descriptor, buffer, sizeof buffer);
   if (size < 0 && errno == EINTR) return true;
   if (size <= 0) return false;
-  into.append(buffer, std::min(static_cast<std::size_t>(size), kMost_bytes - into.size()));
+  into.append(buffer, std::min(static_cast<std::size_t>(size), most_bytes - into.size()));
   return true;
 }
 
-void take_all(Pipe& out, Pipe& err, ProgramOutput& output, pid_t program, int until) {
+void take_all(Pipe& out, Pipe& err, ProgramOutput& output, pid_t program, const ProgramOptions& options) {
+  const std::size_t most = options.most_bytes;
+  int until = options.until;
   while (out.read_end || err.read_end) {
     pollfd all[3] = {{out.read_end.get(), POLLIN, 0}, {err.read_end.get(), POLLIN, 0}, {until, POLLIN, 0}};
     if (::poll(all, 3, -1) < 0) continue;
-    if (all[0].revents != 0 && !take_some(out.read_end.get(), output.out)) out.read_end.reset();
-    if (all[1].revents != 0 && !take_some(err.read_end.get(), output.err)) err.read_end.reset();
+    if (all[0].revents != 0 && !take_some(out.read_end.get(), output.out, most)) out.read_end.reset();
+    if (all[1].revents != 0 && !take_some(err.read_end.get(), output.err, most)) err.read_end.reset();
     if (all[2].revents == 0) continue;
     ::kill(-program, SIGKILL);  // with what it has started
     until = -1;
@@ -54,19 +54,21 @@ void take_all(Pipe& out, Pipe& err, ProgramOutput& output, pid_t program, int un
 
 class SpawnAttributes {
  public:
-  SpawnAttributes(int out, int err, bool own_group) {
+  SpawnAttributes(int out, int err, const ProgramOptions& options) {
     ::posix_spawn_file_actions_init(&actions);
     ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     ::posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
     ::posix_spawn_file_actions_adddup2(&actions, err, STDERR_FILENO);
+    // Onto itself: that takes its close-on-exec flag away (posix_spawn_file_actions_adddup2(3)).
+    if (options.lock >= 0) ::posix_spawn_file_actions_adddup2(&actions, options.lock, options.lock);
     ::posix_spawnattr_init(&attributes);
     sigset_t none, all;
     ::sigemptyset(&none);
     ::sigfillset(&all);
     ::posix_spawnattr_setsigmask(&attributes, &none);
     ::posix_spawnattr_setsigdefault(&attributes, &all);
-    const int group = own_group ? POSIX_SPAWN_SETPGROUP : 0;
-    ::posix_spawnattr_setflags(&attributes, static_cast<short>(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | group));
+    const int apart = options.until >= 0 || options.lock >= 0 ? POSIX_SPAWN_SETSID : 0;  // also a group of its own
+    ::posix_spawnattr_setflags(&attributes, static_cast<short>(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | apart));
   }
   ~SpawnAttributes() {
     ::posix_spawn_file_actions_destroy(&actions);
@@ -92,14 +94,14 @@ std::string ProgramOutput::complaint() const {
   return first;
 }
 
-ProgramOutput run_program(const std::vector<std::string>& arguments, int until) {
+ProgramOutput run_program(const std::vector<std::string>& arguments, const ProgramOptions& options) {
   std::vector<char*> words;
   for (const std::string& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));
   words.push_back(nullptr);
   Pipe out, err;
   pid_t pid = -1;
   {
-    const SpawnAttributes spawn(out.write_end.get(), err.write_end.get(), until >= 0);
+    const SpawnAttributes spawn(out.write_end.get(), err.write_end.get(), options);
     const int error = ::posix_spawnp(&pid, words[0], &spawn.actions, &spawn.attributes, words.data(), environ);
     if (error == ENOENT) return {.status = 127, .out = {}, .err = arguments.front() + " is not installed"};
     if (error != 0)
@@ -108,7 +110,7 @@ ProgramOutput run_program(const std::vector<std::string>& arguments, int until) 
   out.write_end.reset();
   err.write_end.reset();
   ProgramOutput output;
-  take_all(out, err, output, pid, until);
+  take_all(out, err, output, pid, options);
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
   output.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);

@@ -1,10 +1,11 @@
 // Runs another program to its end and takes what it says.
 //
 // Thread-safe; a thread stays until the program has ended. Standard input is /dev/null; signals are as a program
-// expects them. What goes beyond 1 MiB on either output is read and dropped. Throws Error{unavailable} when no process
-// can be made. Source: posix_spawn(3).
+// expects them. What goes beyond `most_bytes` on either output is read and dropped. Throws Error{unavailable} when no
+// process can be made. Source: posix_spawn(3).
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,16 @@ struct ProgramOutput {
   std::string complaint() const;
 };
 
-// The first argument is looked for in PATH. When the descriptor `until` becomes readable the program is killed, with
-// what it has started; -1: there is none.
-ProgramOutput run_program(const std::vector<std::string>& arguments, int until = -1);
+struct ProgramOptions {
+  std::size_t most_bytes = std::size_t{1} << 20;
+  // A descriptor (-1: none): when it becomes readable the program is killed, with what it has started.
+  int until = -1;
+  // The descriptor of a lock (-1: none). The program keeps it, in a session of its own: neither a signal to the
+  // process group nor the death of this process ends it, and the lock is held until it has come to its end.
+  int lock = -1;
+};
+
+// The first argument is looked for in PATH.
+ProgramOutput run_program(const std::vector<std::string>& arguments, const ProgramOptions& options = {});
 
 }  // namespace escrow::daemon

@@ -83,7 +83,7 @@ int run_upkeep(std::string_view verb, const std::string& repository) {
 }
 
 std::string upkeep_apart(std::string_view verb, const std::string& repository, const ShutdownDeadline& stopping) {
-  ProgramOutput said = run_program({"/proc/self/exe", std::string(verb), repository}, stopping.fd());
+  ProgramOutput said = run_program({"/proc/self/exe", std::string(verb), repository}, {.until = stopping.fd()});
   if (said.status == kExitSuccess) return std::move(said.out);
   stopping.check(verb == kGcVerb ? "gc" : "verify");
   const std::string what =

@@ -28,6 +28,8 @@ endif()
 target_compile_definitions(escrow_settings INTERFACE _FILE_OFFSET_BITS=64 _GNU_SOURCE)
 target_include_directories(escrow_settings INTERFACE ${PROJECT_SOURCE_DIR})
 target_link_libraries(escrow_settings INTERFACE Threads::Threads)
+# A program loads only the libraries it calls: each costs every start of `escrow`.
+target_link_options(escrow_settings INTERFACE -Wl,--as-needed)
 if(ESCROW_SANITIZE)
   target_compile_options(escrow_settings INTERFACE -fsanitize=${ESCROW_SANITIZE} -fno-omit-frame-pointer
     -fno-sanitize-recover=all)

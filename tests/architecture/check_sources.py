@@ -37,6 +37,8 @@ FOREIGN = (  # a pattern of system headers, their name in messages, the only fol
     (r"CLI/.*|CLI11.*", "CLI11", "daemon"),
     (r"archive(_entry)?\.h", "libarchive", "daemon"),
     (r"spdlog/.*|fmt/.*", "spdlog", "daemon"),
+    (r"systemd/.*", "libsystemd", "api"),
+    (r"seccomp\.h|linux/(seccomp|filter)\.h", "libseccomp", "daemon"),
     (r"(linux/)?sched\.h|spawn\.h|sys/wait\.h|termios\.h|pty\.h", "processes and namespaces", "daemon"),
 )
 EXEMPT = {  # (file, header): why it may

@@ -233,7 +233,6 @@ TEST_F(MountTableOnTheKernel, AConfinedCommandFindsNoPathOfTheHost) {
       {"run", "--confine", "--mount", entry("ext", "read-write"), "--", "sh", "-c",
        "cat ext/one.txt && cd ext/sub && pwd && readlink -f two.txt && cat /proc/self/mountinfo /proc/self/maps; "
        "readlink /proc/self/cwd /proc/self/fd/*; cat nowhere; true"});
-  if (result.status == 125) GTEST_SKIP() << result.err;
   ASSERT_EQ(0, result.status) << result.err;
   EXPECT_NE(result.out.find("/sandbox/ext/sub\n/sandbox/ext/sub/two.txt\n"), std::string::npos) << result.out;
   EXPECT_EQ(result.out.find(file("host")), std::string::npos) << result.out;
@@ -317,6 +316,7 @@ class MountTableInMode : public MountTableOnTheKernel, public testing::WithParam
     return options;
   }
   bool is_possible() const {
+    if (std::string(GetParam()) != "passthrough") return true;
     std::vector<std::string> probe = with({"run"});
     probe.insert(probe.end(), {"--", "true"});
     return escrow(probe).status == 0;
@@ -327,7 +327,7 @@ INSTANTIATE_TEST_SUITE_P(Modes, MountTableInMode,
                          [](const auto& tested) { return std::string(tested.param); });
 
 TEST_P(MountTableInMode, WhatOthersChangeIsSeenAtTheNextOpenOrStat) {
-  if (!is_possible()) GTEST_SKIP() << "this machine has no such mode";
+  if (!is_possible()) GTEST_SKIP() << "this kernel has no passthrough";
   if (std::string(GetParam()) == "writeback") {
     refused(2, "would not see what others write", {"mount", mountpoint_, "--io", "writeback", "--mount", entry("ext")});
     return;
@@ -359,7 +359,7 @@ TEST_P(MountTableInMode, WhatOthersChangeIsSeenAtTheNextOpenOrStat) {
 }
 
 TEST_P(MountTableInMode, AnOpenFileOutlivesItsName) {
-  if (!is_possible()) GTEST_SKIP() << "this machine has no such mode";
+  if (!is_possible()) GTEST_SKIP() << "this kernel has no passthrough";
   const bool is_writeback = std::string(GetParam()) == "writeback";
   mount(with({"--mount", is_writeback ? "path=ext,source=scratch" : entry("ext", "read-write")}));
   const int fd = ::open(in_mount("ext/held").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0444);
@@ -380,7 +380,7 @@ TEST_P(MountTableInMode, AnOpenFileOutlivesItsName) {
 }
 
 TEST_P(MountTableInMode, ABuildInAScratchDirectoryLeavesNothing) {
-  if (!is_possible()) GTEST_SKIP() << "this machine has no such mode";
+  if (!is_possible()) GTEST_SKIP() << "this kernel has no passthrough";
   std::vector<std::string> options = with({"run", "--mount", "path=build/out,source=scratch"});
   options.insert(options.end(),
                  {"--", "sh", "-ec",

@@ -1,4 +1,5 @@
 // A project's own checkout: sessions begin at its HEAD, and its branch, index and files follow their commits.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 #include <unistd.h>
@@ -39,6 +40,15 @@ class Checkout : public testing::Test {
   std::string git(const std::string& arguments) const { return in_project("git " + arguments); }
   // What git says of files, index and HEAD together; nothing: they are the same.
   std::string status() const { return git("status --porcelain"); }
+  // Until no git of a command, ended or not, is changing a work tree.
+  void wait_for_the_turn() const {
+    const int turn = ::open((project_ + "/.git/escrow/checkouts.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    struct flock whole = {};
+    whole.l_type = F_WRLCK;
+    whole.l_whence = SEEK_SET;
+    EXPECT_EQ(::fcntl(turn, F_OFD_SETLKW, &whole), 0);
+    ::close(turn);
+  }
   std::string read(const std::string& path) const { return in_project("cat '" + path + "'"); }
 
   support::TemporaryDirectory directory_;
@@ -187,6 +197,45 @@ TEST_F(Checkout, ACheckoutThatAKilledCommandLeftBehindIsMendedByTheNext) {
              " \"$PWD\" > .git/escrow/checkouts.behind");
   EXPECT_EQ(escrow({"sessions"}).err, "");
   EXPECT_EQ(status() + read("src/a.c"), "3");
+}
+
+// git names everything that has changed: the file that is in the way comes after more than a megabyte of names.
+TEST_F(Checkout, WhatIsInTheWayIsFoundBehindAnyNumberOfNames) {
+  const std::string long_name(200, 'n');
+  in_project("mkdir many && cd many && for n in $(seq 10000 16000); do : > " + long_name + "$n; done && cd .. && " +
+             "echo 1 > zz && git add . && git commit -qm many && rm zz");
+  const ProcessResult refused = run("for f in many/*; do echo 2 > $f; done; echo 2 > zz");
+  EXPECT_NE(refused.status, 0);
+  EXPECT_TRUE(has(refused.err, "in the way: zz")) << refused.err;
+  EXPECT_EQ(status(), " D zz") << "what is not committed stays as it is";
+}
+
+// A real kill, of the command and its process group, at any moment of the commit: git, which changes the work tree,
+// holds the turn until it has come to its end.
+TEST_F(Checkout, AKilledCommitLeavesTheCheckoutOnOneOfTheTwo) {
+  in_project("mkdir many && cd many && for n in $(seq 200); do echo 1 > f$n; done && git add . && git commit -qm many");
+  for (int trial = 0; trial < 6; ++trial) {
+    const std::string value = std::to_string(trial + 2);
+    shell("mkdir -p '" + directory_.path() + "/mnt'");
+    const ProcessResult mounted = escrow({"mount", directory_.path() + "/mnt"});
+    ASSERT_EQ(mounted.status, 0) << mounted.err;
+    const std::string id = mounted.out.substr(0, 16);
+    shell("cd '" + directory_.path() + "/mnt/many' && for n in $(seq 200); do echo " + value + " > f$n; done; " +
+          "cd / && umount '" + directory_.path() + "/mnt'");
+    shell("cd '" + project_ + "' && timeout -s KILL 0.0" + std::to_string(trial + 3) + " '" ESCROW_BINARY "' commit " +
+          id + " > /dev/null 2>&1 || true");
+    wait_for_the_turn();
+    EXPECT_EQ(escrow({"sessions"}).status, 0);
+    const std::string old = std::to_string(trial == 0 ? 1 : trial + 1);
+    EXPECT_EQ(status(), "") << "trial " << trial;
+    const std::string values = in_project("cat many/* | sort -u");
+    EXPECT_TRUE(values == value || values == old) << values;
+    if (values == old) {
+      const ProcessResult again = escrow({"commit", id});
+      EXPECT_EQ(again.status, 0) << again.err;
+    }
+    EXPECT_EQ(in_project("cat many/* | sort -u") + status(), value);
+  }
 }
 
 }  // namespace
