@@ -10,6 +10,7 @@
 #include "session/transaction/commit.h"
 #include "storage/bucket/bucket.h"
 #include "storage/bucket/bucket_references.h"
+#include "storage/database/sqlite_change_times.h"
 #include "storage/database/sqlite_session_catalog.h"
 #include "storage/disk/durable_file.h"
 #include "storage/disk/file_lookup.h"
@@ -93,6 +94,7 @@ struct Repository::Impl {
         bucket_references(bucket ? std::make_unique<BucketReferences>(references, *bucket, objects, log) : nullptr),
         catalog(state + "/catalog.db"),
         caches(state),
+        times(state + "/times.db", state + "/catalog.db", objects),
         directories(
             state + "/sessions",
             [this](const std::string& objects_directory) {
@@ -136,6 +138,7 @@ struct Repository::Impl {
   const std::unique_ptr<BucketReferences> bucket_references;  // of the bucket
   SqliteSessionCatalog catalog;
   Caches caches;
+  SqliteChangeTimes times;
   FileSessionDirectories directories;
 };
 
@@ -186,6 +189,7 @@ CacheCounts Repository::cache_counts() const {
   return {hits, misses};
 }
 
+session::ChangeTimes& Repository::change_times() { return impl_->times; }
 session::SessionDirectories& Repository::directories() { return impl_->directories; }
 const Caches& Repository::caches() const { return impl_->caches; }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "session/base/log.h"
+#include "session/interfaces/change_times.h"
 #include "session/interfaces/object_store.h"
 #include "session/interfaces/session_catalog.h"
 #include "session/interfaces/session_directory.h"
@@ -70,6 +71,7 @@ class Repository {
   session::SessionCatalog& catalog();
   session::SessionDirectories& directories();
   const Caches& caches() const;
+  session::ChangeTimes& change_times();
 
   // Writes what differs between two trees, deletions first, renames found, binary files named, paths as git quotes
   // them. `quarantine` holds objects that are not in the repository yet; it may be null. `path`: only that file, or
