@@ -120,7 +120,8 @@ TEST_F(ChangeTimesTest, WhatItSaidOfOneMomentStaysWhateverComesLater) {
   commit("mkdir -p x/y; echo 1 > x/y/one; echo 2 > x/y/two; echo 3 > three");
   std::vector<std::pair<ChangeTimes::Seen, std::map<std::string, Timestamp>>> moments;
   for (const char* script : {"true", "echo 11 > x/y/one", "rm -r x; echo file > x",
-                             "rm x; mkdir -p x/y; echo 2 > x/y/two", "git mv x z; chmod +x three", "echo 1 > z/y/one"}) {
+                             "rm x; mkdir -p x/y; echo 2 > x/y/two", "git mv x z; chmod +x three",
+                             "echo 1 > z/y/one"}) {
     commit(script);
     const ChangeTimes::Seen seen = see();
     if (!moments.empty()) {
