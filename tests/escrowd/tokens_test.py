@@ -238,7 +238,7 @@ def TheCommandMakesListsAndRevokes(start):
                                  env={**os.environ, **(environment or {})})
             expect_equal(f'token {words}: {ran.stdout}{ran.stderr}', ran.returncode, status)
             return ran.stdout + ran.stderr
-        secret = token('create', AGENT, '--expires-in', '7d', '--note', 'for ci').strip()
+        secret = token('create', AGENT, '--expires-in', '7d', '--note', 'for ci').splitlines()[0]
         expect(re.fullmatch(r'escrow_[\w-]{43}', secret), f'it prints the token alone: {secret}')
         remote.ask('GET', '/v1/health', token=secret).expect(200)
         expect(secret.encode() not in everything_kept(service), 'the service has seen the token')
