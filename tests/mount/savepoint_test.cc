@@ -187,7 +187,7 @@ TEST_F(SavepointCommands, AFileThatTheKernelWritesByItselfHoldsASavepointUp) {
   const std::string session = mount({"--io", "passthrough"});
   const int held = ::open(in_mount("big").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   ASSERT_EQ(::write(held, "x", 1), 1);
-  refused(1, "\"big\"", {"savepoint", "create", session, "one"});
+  refused(1, "has big open", {"savepoint", "create", session, "one"});
   ::close(held);
   done({"savepoint", "create", session, "one"});
   write(in_mount("big"), "changed");
