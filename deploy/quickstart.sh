@@ -17,7 +17,7 @@ build() { cmake --preset release -Wno-dev -DESCROW_TESTS=OFF >/dev/null &&
   cmake --build --preset release --parallel "$(nproc)" --target "$@"; }
 # Libraries that do not use libfuse are compiled while the newer libfuse is fetched and built.
 deploy/libfuse.sh &
-build escrow_session escrow_storage escrow_api
+build escrow_storage_repository escrow_api
 wait $!
 build escrow
 PATH=$PWD/build/release/daemon:$PATH

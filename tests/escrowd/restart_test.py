@@ -231,12 +231,12 @@ def TheServiceManagerIsToldWhenItIsReady(start):
             expect_equal('then', notify.recv(100), b'STOPPING=1')
 
 
-def start_with_given_socket(service, listener, count='1'):
-    """As a service manager starts it: the listening socket is descriptor 3."""
+def start_with_given_socket(service, listener, count=1):
+    """As a service manager starts it: the listening socket is descriptor 3, and 4 again where it gives two."""
     def give():
         os.dup2(listener.fileno(), 3)
         os.set_inheritable(3, True)
-    script = f'LISTEN_PID=$$ LISTEN_FDS={count} exec "$0" --config "$1"'
+    script = f'LISTEN_PID=$$ LISTEN_FDS={count} exec "$0" --config "$1"' + (' 4<&3' if count == 2 else '')
     return subprocess.Popen(['sh', '-c', script, service.escrowd_binary, service.config_path], stdin=subprocess.DEVNULL,
                             stderr=subprocess.PIPE, text=True, preexec_fn=give, close_fds=False)
 
@@ -259,8 +259,8 @@ def ASocketOfTheServiceManagerOutlivesTheService(start):
                 expect_equal('mode and group', (about.st_mode & 0o777, about.st_gid), (0o660, 65534))
                 expect_equal('the exit status', service.stop(), 0)
                 expect(os.path.exists(service.socket), 'the service has removed the socket that it was given')
-            for path, count, words in (('elsewhere', '1', 'the service manager listens elsewhere'),
-                                       ('both', '2', 'handed over 2 sockets')):
+            for path, count, words in (('elsewhere', 1, 'the service manager listens elsewhere'),
+                                       ('both', 2, 'handed over 2 sockets')):
                 with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
                     other.bind(f'{service.directory}/{path}')
                     other.listen(1)
