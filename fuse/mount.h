@@ -41,6 +41,7 @@ const char* name_of(Data data);
 
 struct MountOptions {
   std::string mountpoint;       // absolute, an existing directory
+  bool is_fresh_mountpoint = false;  // this process has just made it, and has no other mount
   std::string source;           // shown in /proc/mounts, for example "escrow:3f9c..."
   bool allow_other = false;     // users other than the one that mounts may use it (root may always ask for it)
   mode_t root_mask = 0;         // permission bits that its root directory shows to nobody

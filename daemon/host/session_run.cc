@@ -156,6 +156,7 @@ void SessionRun::open_session() {
   host_options.mount.mountpoint = mountpoint_->path();
   host_options.mount.xattrs = settings_.view.xattr == "user";
   host_options.mount.io_uring = settings_.view.io_uring != "off";
+  host_options.mount.is_fresh_mountpoint = mountpoint_->is_fresh();
   if (!mountpoint_->is_fresh()) {
     host_options.mount.root_mask = closed_to_others(mountpoint_->path(), context_->repository().git_directory());
   }

@@ -71,8 +71,6 @@ SITES = {
     'storage/disk/durable_file.cc: sync_directory(parent_of(path))': (['init'], [LIST]),
     'storage/disk/durable_file.cc: ::fdatasync(fd)': ([STAGING], [LIST]),
     'storage/disk/durable_file.cc: ::fsync(fd.get()) (2)': (['import-first'], [LIST]),
-    'storage/staging/file_session_directories.cc: sync_directory(parent_of(path_))': (
-        Exempt('a directory of a session that has ended: should it be back, the next command removes it'), [LIST]),
     'storage/staging/file_staging_area.cc: sync_data(fd.get())': ([STAGING], ['order of growth']),
     'storage/staging/file_staging_area.cc: names_.sync()': ([STAGING], [STAGING, 'order of growth']),
     'storage/staging/file_staging_area.cc: sync_data(file->get())': ([STAGING], ['order of fsync']),
