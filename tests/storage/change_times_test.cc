@@ -105,7 +105,8 @@ TEST_F(ChangeTimesTest, EachCommitOfAPushGivesItsTimeAndThoseOfALongOneTheLastOf
       "printf 'commit refs/heads/main\\ncommitter t <t@x> %d +0000\\ndata 1\\nc' $((1000000000 + i)); "
       "[ $i != 1 ] || printf '\\nfrom refs/heads/main^0'; "
       "case $i in 5) f=a;; 50) f=b;; 1050) f=c;; *) f=many;; esac; "
-      "printf '\\nM 644 inline %s\\ndata 4\\n%04d\\n' $f $i; done) | git fast-import --quiet && git push -q origin main");
+      "printf '\\nM 644 inline %s\\ndata 4\\n%04d\\n' $f $i; done) | git fast-import --quiet && "
+      "git push -q origin main");
   const std::map<std::string, Timestamp> found = all(see());
   const auto at = [](std::int64_t seconds) { return Timestamp{seconds, 999'999'999}; };
   EXPECT_EQ(found.at("d"), at(1000000000));
@@ -118,7 +119,8 @@ TEST_F(ChangeTimesTest, EachCommitOfAPushGivesItsTimeAndThoseOfALongOneTheLastOf
 TEST_F(ChangeTimesTest, WhatItSaidOfOneMomentStaysWhateverComesLater) {
   commit("mkdir -p x/y; echo 1 > x/y/one; echo 2 > x/y/two; echo 3 > three");
   std::vector<std::pair<ChangeTimes::Seen, std::map<std::string, Timestamp>>> moments;
-  for (const char* script : {"true", "echo 11 > x/y/one", "rm -r x; echo file > x", "rm x; mkdir -p x/y; echo 2 > x/y/two",
+  for (const char* script : {"true", "echo 11 > x/y/one", "rm -r x; echo file > x",
+                             "rm x; mkdir -p x/y; echo 2 > x/y/two",
                              "git mv x z; chmod +x three", "echo 1 > z/y/one"}) {
     commit(script);
     const ChangeTimes::Seen seen = see();
