@@ -62,6 +62,7 @@ void register_commands(CLI::App& app, const GlobalOptions& options, Action& chos
   register_gc(app, options, chosen);
   register_doctor(app, options, chosen);
   register_verify(app, options, chosen);
+  register_token(app, options, chosen);
   register_version(app, options, chosen);
 }
 

@@ -55,6 +55,7 @@ _escrow() {
     mapfile -t COMPREPLY < <(compgen -W "$(_escrow_commands) $(_escrow_help_words)" -- "$current")
   elif [[ $current == -* ]]; then
     [ "$command" != policy ] || command='policy test'
+    [ "$command" != token ] || command='token create'
     # shellcheck disable=SC2086  # two words
     mapfile -t COMPREPLY < <(compgen -W "$(_escrow_help_words $command)" -- "$current")
   else
@@ -62,6 +63,7 @@ _escrow() {
       status | diff | commit | rollback | approve | reject | discard | update | resume | resolve)
         mapfile -t COMPREPLY < <(compgen -W "$(_escrow_sessions)" -- "$current") ;;
       policy) mapfile -t COMPREPLY < <(compgen -W 'test explain' -- "$current"; compgen -f -- "$current") ;;
+      token) mapfile -t COMPREPLY < <(compgen -W 'create list revoke' -- "$current") ;;
       import | mount | unmount) mapfile -t COMPREPLY < <(compgen -d -- "$current") ;;
     esac
   fi

@@ -25,3 +25,4 @@ complete -c escrow -l host -r -f -d 'An escrowd to ask: unix:///PATH or https://
 complete -c escrow -n 'not __fish_use_subcommand; and string match -q -- "-*" (commandline -ct)' -f -a '(__escrow_options)'
 complete -c escrow -n '__fish_seen_subcommand_from status diff commit rollback approve reject discard update resume resolve' -f -a '(__escrow_sessions)'
 complete -c escrow -n '__fish_seen_subcommand_from policy' -a 'test explain'
+complete -c escrow -n '__fish_seen_subcommand_from token' -f -a 'create list revoke'

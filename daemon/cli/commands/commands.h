@@ -57,6 +57,7 @@ void register_log(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_policy(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_gc(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_doctor(CLI::App& app, const GlobalOptions& options, Action& chosen);
+void register_token(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_verify(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_version(CLI::App& app, const GlobalOptions& options, Action& chosen);
 
