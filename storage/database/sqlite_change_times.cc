@@ -86,7 +86,9 @@ std::optional<Branch> find_branch(Statement& statement, const Database& database
 }  // namespace
 
 struct SqliteChangeTimes::Reader {
-  explicit Reader(const std::string& path) : database(open_durable(path, times_schema())) {}
+  explicit Reader(const std::string& path) : database(open_durable(path, times_schema())) {
+    database.forget_checkpoint_on_close();
+  }
 
   Database database;
   Statement read_branch{database, kReadBranch};
@@ -99,6 +101,7 @@ struct SqliteChangeTimes::Reader {
 struct SqliteChangeTimes::Writer {
   explicit Writer(const std::string& path) : database(open_durable(path, times_schema())) {
     database.execute(kPatience);
+    database.forget_checkpoint_on_close();  // one now and then will do
   }
 
   void put(std::int64_t branch, const std::string& directory, const std::string& name, const Row& row,
