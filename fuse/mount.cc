@@ -168,7 +168,7 @@ void Mount::Impl::start() {
                                        ": passthrough is decided when a file is opened, so it needs opens that reach "
                                        "the daemon; use --opens daemon or leave it out");
   }
-  mountpoint = checked_mountpoint(options.mountpoint);
+  mountpoint = checked_mountpoint(options.mountpoint, options.is_fresh_mountpoint);
   session = new_session(service, options, with_io_uring);
   if (options.io.data == Data::passthrough) service.open_files.pass_through(session.get());
   attach(session.get(), mountpoint, options);

@@ -60,6 +60,7 @@ void register_commands(CLI::App& app, const GlobalOptions& options, Action& chos
   register_audit(app, options, chosen);
   register_mcp(app, options, chosen);
   register_policy(app, options, chosen);
+  register_cache(app, options, chosen);
   register_gc(app, options, chosen);
   register_doctor(app, options, chosen);
   register_verify(app, options, chosen);
@@ -117,7 +118,8 @@ int run_guarded(int argc, char** argv) {
   app.require_subcommand(1);
   app.fallthrough();
   app.set_version_flag("--version", ESCROW_VERSION);
-  app.add_option("--repo", options.repository, "The repository: bare, a work tree or a .git directory")
+  app.add_option("--repo", options.repository,
+                 "The repository: bare, a work tree, a .git directory, or s3://BUCKET/PREFIX")
       ->type_name("DIR");
   app.add_option("--host", options.host, "Ask an escrowd: unix:///PATH or https://NAME[:PORT]; --repo is a name there")
       ->type_name("URL");

@@ -66,7 +66,7 @@ struct SessionHost::Impl {
         log(to),
         cache_before(repository.cache_counts()),
         event(make_event()),
-        stack(*session, repository.catalog(), log, roots(), options.entries,
+        stack(*session, repository.catalog(), log, roots(), options.entries, repository.caches(),
               options.trace ? [this](const auto& lines) { options.trace->write(session->record(), lines); }
                             : std::function<void(const std::vector<session::TracedDenial>&)>()),
         mount(std::make_unique<fuse::Mount>(stack.files(), mount_options(), log, [this] { announce(); })) {
@@ -113,8 +113,8 @@ struct SessionHost::Impl {
     result.paths_of = [this](session::NodeId node) { return stack.names(node).paths; };
     result.is_volatile = stack.volatile_nodes();
     if (const session::AccessPolicy* policy = stack.policy()) {
-      result.cache_listings = !policy->can_deny(session::Action::list);
-      result.cache_links = !policy->can_deny(session::Action::read);
+      result.cache_listings = !policy->can_deny_on_seen_directory(session::Action::list);
+      result.cache_links = !policy->can_deny_on_seen_file(session::Action::read);
     }
     return result;
   }

@@ -17,6 +17,7 @@
 
 #include "session/base/clock.h"
 #include "session/base/ids.h"
+#include "session/interfaces/change_times.h"
 
 namespace escrow::session {
 
@@ -54,6 +55,7 @@ struct NodeRow {
   Durable durable;  // nothing: what the disk has of the staging file, which may be missing
   std::string target;            // symlinks made in the session
   std::vector<std::pair<std::string, std::string>> xattrs;  // and kLostBytesName
+  std::optional<TimesBelow> times;  // of what is in a directory's `base`
 };
 
 // What a directory shows under a name instead of its base: a node, or nothing (a whiteout: node is 0).

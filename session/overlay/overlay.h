@@ -15,6 +15,7 @@
 #include "session/base/clock.h"
 #include "session/base/log.h"
 #include "session/base/omission.h"
+#include "session/interfaces/change_times.h"
 #include "session/interfaces/file_system.h"
 #include "session/interfaces/object_store.h"
 #include "session/interfaces/session_journal.h"
@@ -33,9 +34,11 @@ class Overlay final : public FileSystem {
  public:
   struct Options {
     std::uint32_t uid = 0, gid = 0, umask = 022;
-    Timestamp base_time;                  // every time of an unchanged entry
+    Timestamp base_time;                  // of every unchanged entry of which `times` does not know better
     std::optional<ObjectId> base_tree;    // of the mount's root; nullopt: empty
     bool is_frozen = false;               // only looked at: nothing is recorded, and no staging file removed
+    std::shared_ptr<const BaseTimes> times;  // may be null
+    std::string base_path;                // of the mount's root in the repository, for `times`
   };
 
   // The references must outlive the overlay. Loads the journal: cost grows with what was staged.
@@ -104,6 +107,13 @@ class Overlay final : public FileSystem {
   bool wait_for_settled();
   void store_settled(Quarantine& quarantine);
   void stop_settling();
+
+  // The times of what is in the base below the root.
+  struct RootTimes {
+    TimesBelow below;
+    std::shared_ptr<const BaseTimes> times;  // may be null
+  };
+  RootTimes root_times() const;
 
   // Makes `path` (below the root) what `entry` says, or removes it with nullopt, without moving any other node: how
   // `discard` takes a path back to the base, and `update` takes others' changes in. Missing parents are created.

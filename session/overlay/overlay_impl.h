@@ -36,13 +36,15 @@ struct Overlay::Impl {
   Locked::Read lock_ready_shared(NodeId directory);
   // The directory in memory, from its listing entry when need be. Throws not_a_directory, not_found.
   Node& directory_node(OverlayState& state, NodeId id);
-  void install_listing(OverlayState& state, Node& directory, Tree tree);
+  void install_listing(OverlayState& state, Node& directory, Tree tree, ListedTimes times);
+  ListedTimes times_of(const Tree& tree, const TimesBelow& directory) const;
   void drop_clean(OverlayState& state, NodeId directory);
 
   // Attributes (overlay.cc)
   std::uint32_t base_permissions(GitMode mode) const;
   Attributes describe(const Node& node) const;
-  Attributes describe(const TreeEntry& entry, NodeId id) const;
+  Attributes describe(const TreeEntry& entry, NodeId id, Timestamp modified) const;
+  Attributes describe(const Found& found, NodeId id) const;
   Attributes attributes(Locked::Read state, NodeId id);
 
   // Paths (overlay_paths.cc)
@@ -101,6 +103,7 @@ struct Overlay::Impl {
   };
   struct Taken;
   void load();
+  BaseTimes::Directory times_of_root() const;
   void load_edges(OverlayState& state, const std::vector<EdgeRow>& edges);
   bool lost_power(const NodeRow& row) const;
   Content::Recorded recorded_in(const NodeRow& row, const std::unordered_set<StagingId>& present) const;

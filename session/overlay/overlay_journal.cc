@@ -39,6 +39,7 @@ NodeRow row_of(const Node& node) {
   row.base_mode = static_cast<std::uint32_t>(node.base_mode);
   row.target = node.target;
   row.xattrs.assign(node.xattrs.begin(), node.xattrs.end());
+  if (node.is_directory() && !node.directory->base_tree.is_null()) row.times = node.directory->times;
   return row;
 }
 
@@ -272,6 +273,15 @@ void Overlay::Impl::run_flusher() {
 
 // ---- loading ----
 
+BaseTimes::Directory Overlay::Impl::times_of_root() const {
+  try {
+    if (options.times) return options.times->directory(options.base_path);
+  } catch (const Error& error) {
+    log.write(LogLevel::warning, std::string("the times of files: ") + error.what());
+  }
+  return {options.base_time, {options.base_time, std::nullopt}};
+}
+
 void Overlay::Impl::load() {
   const JournalState saved = writer.lock()->journal.load();
   auto now = guarded.lock();
@@ -280,9 +290,11 @@ void Overlay::Impl::load() {
   root->mode = kDirectoryType | base_permissions(GitMode::tree);
   root->uid = options.uid;
   root->gid = options.gid;
-  root->accessed = root->modified = root->changed = options.base_time;
+  const BaseTimes::Directory times = times_of_root();
+  root->accessed = root->modified = root->changed = times.modified;
   root->staged = true;
   root->directory = std::make_unique<DirectoryBody>();
+  root->directory->times = times.below;
   root->directory->next_cookie = kFirstBaseCookie;
   if (options.base_tree) root->directory->base_tree = *options.base_tree;
   now->nodes.emplace(kRootNode, std::move(root));
@@ -324,6 +336,7 @@ void Overlay::Impl::load() {
       node.directory = std::make_unique<DirectoryBody>();
       node.directory->next_cookie = kFirstBaseCookie;
       if (node.base_mode == GitMode::tree) node.directory->base_tree = row.base;
+      node.directory->times = row.times.value_or(TimesBelow{options.base_time, std::nullopt});
     } else if (node.type() == kRegularType) {
       Content::Recorded recorded = recorded_in(row, present);
       // What was concluded from the staging file as it is now, the next process could no longer conclude.

@@ -19,7 +19,7 @@ class Overlay::Impl::Restoring {
     visits_.push_back({now_.nodes.at(kRootNode).get(), then_.nodes.at(kRootNode).get()});
     for (std::size_t i = 0; i < visits_.size(); ++i) {
       const Visit visit = visits_[i];
-      visit.is_new ? fill(*visit.now, *visit.then) : compare(*visit.now, visit.then);
+      visit.is_new ? fill(*visit.now, *visit.then) : compare(visit);
     }
     for (const Name& gone : gone_) {
       overlay_.remove_edge(now_, *gone.directory, gone.name, *gone.node);
@@ -40,6 +40,7 @@ class Overlay::Impl::Restoring {
     Node* now;
     const Node* then;     // null: as the base has it
     bool is_new = false;  // `now` was made for it, and is empty
+    Timestamp modified = {};  // of the base's, without `then`
   };
   struct Name {
     Node* directory;
@@ -57,8 +58,10 @@ class Overlay::Impl::Restoring {
     return all;
   }
 
-  void compare(Node& directory, const Node* then) {
-    restore_attributes(directory, then);
+  void compare(const Visit& visit) {
+    Node& directory = *visit.now;
+    const Node* const then = visit.then;
+    restore_attributes(visit);
     std::map<std::string, bool> names;  // value unused
     for (const auto& [name, edge] : directory.directory->overrides) names[name];
     if (then != nullptr)
@@ -88,7 +91,7 @@ class Overlay::Impl::Restoring {
     }
     const Listing* const listing = directory.directory->listing.get();
     const auto index = listing != nullptr ? listing->find(name) : std::nullopt;
-    return index ? &counterpart(listing->entry(*index), listing->node(*index), directory.id) : nullptr;
+    return index ? &counterpart(*listing, *index, directory.id) : nullptr;
   }
 
   // The node, if it has these names: what was judged of a node by its path stays right.
@@ -125,22 +128,25 @@ class Overlay::Impl::Restoring {
     }
     if (then.is_directory()) {
       made.directory->base_tree = then.directory->base_tree;
+      made.directory->times = then.directory->times;
       made.directory->next_cookie = then.directory->next_cookie;
       visits_.push_back({&made, &then, true});
     }
     return made;
   }
 
-  Node& counterpart(const TreeEntry& entry, NodeId id, NodeId directory) {
+  Node& counterpart(const Listing& listing, std::size_t index, NodeId directory) {
+    const TreeEntry& entry = listing.entry(index);
+    const NodeId id = listing.node(index);
     Node*& known = counterparts_[id];
     if (known != nullptr) return *known;
     const bool is_file = entry.mode == GitMode::regular || entry.mode == GitMode::group_writable ||
                          entry.mode == GitMode::executable;
-    const Attributes attributes = overlay_.describe(entry, id);
+    const Attributes attributes = overlay_.describe(entry, id, listing.modified(index));
     Node* const same = linked(id, std::vector<Link>{{directory, entry.name}});
     if (same != nullptr && (same->is_directory() || is_same(*same, entry, attributes))) {
       known = same;
-      if (same->is_directory()) visits_.push_back({same, nullptr});
+      if (same->is_directory()) visits_.push_back({same, nullptr, false, attributes.modified});
       return *same;
     }
     Node& made = overlay_.new_node(now_, attributes.mode, attributes.uid, attributes.gid);
@@ -148,7 +154,10 @@ class Overlay::Impl::Restoring {
     made.accessed = made.modified = attributes.modified;
     made.base = entry.id;
     made.base_mode = entry.mode;
-    if (entry.mode == GitMode::tree) made.directory->base_tree = entry.id;
+    if (entry.mode == GitMode::tree) {
+      made.directory->base_tree = entry.id;
+      made.directory->times = listing.times_below(index);
+    }
     if (is_file)
       made.content = overlay_.new_content(Content::Form{entry.id, overlay_.objects.blob_size(entry.id), {}});
     return made;
@@ -169,13 +178,15 @@ class Overlay::Impl::Restoring {
            (!one.content || (one.content->unchanged_base() == entry.id && !one.content->has_lost()));
   }
 
-  void restore_attributes(Node& directory, const Node* then) {
+  void restore_attributes(const Visit& visit) {
+    Node& directory = *visit.now;
+    const Node* then = visit.then;
     Node base;
     if (then == nullptr) {
       base.mode = kDirectoryType | overlay_.base_permissions(GitMode::tree);
       base.uid = overlay_.options.uid;
       base.gid = overlay_.options.gid;
-      base.accessed = base.modified = overlay_.options.base_time;
+      base.accessed = base.modified = visit.modified;
       then = &base;
     }
     if (directory.mode == then->mode && directory.uid == then->uid && directory.gid == then->gid &&

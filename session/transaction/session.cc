@@ -33,6 +33,7 @@ class HostedDirectory final : public SessionDirectory {
     overlay_.abandon();
     return inner_.drop_staged();
   }
+  void publish_caches() override { inner_.publish_caches(); }
   void remove() override {
     overlay_.abandon();
     inner_.remove();
@@ -71,7 +72,7 @@ struct Session::Impl {
       : services(all),
         id(row.id),
         held(std::move(directory)),
-        overlay(overlay_options(services.objects, row), services.objects, held->staging(),
+        overlay(overlay_options(services.objects, services.times, row), services.objects, held->staging(),
                 held->journal(), services.clock, services.log),
         gate(overlay, row.options.read_only ? WriteGate::Position::sealed : WriteGate::Position::open),
         hosted(*held, overlay),

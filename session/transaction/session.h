@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "session/decorators/write_gate.h"
+#include "session/interfaces/change_times.h"
 #include "session/interfaces/session_catalog.h"
 #include "session/interfaces/session_directory.h"
 #include "session/overlay/overlay.h"
@@ -51,6 +52,7 @@ struct Services {
   Clock& clock;
   Log& log;
   CommitObserver* observer = nullptr;
+  ChangeTimes* times = nullptr;    // null: all that a session is opened over has one time
   CommitChains* chains = nullptr;  // null: each commit of this process finds its own way to the branch
 };
 

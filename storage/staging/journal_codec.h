@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,10 @@ std::string encode_xattrs(const Xattrs& xattrs);
 
 // "" for nothing; else base, base_length and staging, little-endian, and the block map.
 std::string encode_durable(const session::NodeRow::Durable& durable);
+
+// "" for nothing; else the oldest time, nanoseconds since the epoch in eight bytes, little-endian, and where there is a
+// path a slash and it.
+std::string encode_times(const std::optional<session::TimesBelow>& times);
 
 std::uint64_t unsigned_at(const Statement::Run& row, int column) noexcept;
 session::ObjectId decode_id(const std::string& path, const std::string& bytes, session::NodeId node);

@@ -28,8 +28,8 @@ constexpr int kLogPages = 4000;
 
 constexpr const char* kReadNodes =
     "SELECT node, mode, uid, gid, rdev, accessed_s, accessed_ns, modified_s, modified_ns, changed_s, changed_ns, base, "
-    "base_mode, base_length, staging, block_map, target, xattrs, era, durable, sealed, durable_sealed FROM node "
-    "WHERE layer = ?1 ORDER BY node";
+    "base_mode, base_length, staging, block_map, target, xattrs, era, durable, sealed, durable_sealed, times "
+    "FROM node WHERE layer = ?1 ORDER BY node";
 constexpr const char* kInSealedLayers = " WHERE EXISTS (SELECT 1 FROM layer CROSS JOIN ";
 
 std::string_view raw(const session::ObjectId& id) {
@@ -67,7 +67,7 @@ struct SqliteSessionJournal::Connection {
                      row.base_mode, row.base_length, row.staging.value, unless_empty(row.block_map),
                      unless_empty(row.target), unless_empty(encode_xattrs(row.xattrs)), row.era,
                      unless_empty(encode_durable(row.durable)), unless_empty(row.sealed),
-                     unless_empty(row.durable.sealed));
+                     unless_empty(row.durable.sealed), unless_empty(encode_times(row.times)));
   }
 
   void drop(session::LayerId layer, NodeId node) {
@@ -135,8 +135,8 @@ struct SqliteSessionJournal::Connection {
   Statement put_node{database,
                      "REPLACE INTO node (layer, node, mode, uid, gid, rdev, accessed_s, accessed_ns, modified_s, "
                      "modified_ns, changed_s, changed_ns, base, base_mode, base_length, staging, block_map, target, "
-                     "xattrs, era, durable, sealed, durable_sealed) "
-                     "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"};
+                     "xattrs, era, durable, sealed, durable_sealed, times) "
+                     "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"};
   Statement drop_node{database, "DELETE FROM node WHERE layer = ? AND node = ?"};
   Statement put_edge{database, "REPLACE INTO edge (layer, directory, name, node, cookie) VALUES (?,?,?,?,?)"};
   Statement drop_edge{database, "DELETE FROM edge WHERE layer = ? AND directory = ? AND name = ?"};

@@ -71,14 +71,20 @@ SITES = {
     'storage/disk/durable_file.cc: sync_directory(parent_of(path))': (['init'], [LIST]),
     'storage/disk/durable_file.cc: ::fdatasync(fd)': ([STAGING], [LIST]),
     'storage/disk/durable_file.cc: ::fsync(fd.get()) (2)': (['import-first'], [LIST]),
-    'storage/staging/file_session_directories.cc: sync_directory(parent_of(path_))': (
-        Exempt('a directory of a session that has ended: should it be back, the next command removes it'), [LIST]),
     'storage/staging/file_staging_area.cc: sync_data(fd.get())': ([STAGING], ['order of growth']),
     'storage/staging/file_staging_area.cc: names_.sync()': ([STAGING], [STAGING, 'order of growth']),
     'storage/staging/file_staging_area.cc: sync_data(file->get())': ([STAGING], ['order of fsync']),
     'storage/staging/file_staging_area.cc: names_.sync() (2)': ([STAGING], [STAGING]),
     'storage/staging/file_staging_area.cc: names_.sync() (3)': ([STAGING], [STAGING, 'order of fsync']),
     'storage/staging/file_staging_area.cc: ::syncfs(directory)': ([STAGING], [STAGING]),
+    'storage/caches/caches.cc: ::syncfs(opened.get())': (Open('of a cache that is published'), Open('as its error')),
+    'storage/caches/caches.cc: sync_directory(cache)': (
+        Exempt('the rename of `current` is synced next, in the same directory'), Open('of a cache that is published')),
+    'storage/caches/caches.cc: sync_directory(cache) (2)': (
+        Open('of a cache that is published'), Open('as its error')),
+    'storage/caches/caches.cc: sync_directory(caches_)': (Open('of a cache that is published'), Open('as its error')),
+    'storage/caches/caches.cc: sync_directory(path_of(key))': (
+        Exempt('a dropped cache that a crash brings back is dropped again'), Exempt('as its error')),
     'storage/host_files/host_directory_bytes.cc: ::fsync(file(node, false)->descriptor.get())': (
         Open('of a host directory in a mount table'), Open('as its error')),
     'storage/host_files/host_directory_bytes.cc: sync_directory(*named_in)': (

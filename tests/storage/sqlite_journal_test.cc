@@ -114,18 +114,18 @@ TEST_F(SqliteJournal, TheFirstLayerIsInTheFirstSchema) {
   EXPECT_GT(database.integer("SELECT created FROM layer"), 1'000'000'000);
 }
 
-// The columns of the version before are what is left when those of this one are taken away.
+// The columns of that version are what is left when those of the later ones are taken away.
 TEST_F(SqliteJournal, AJournalOfTheVersionBeforeSavepointsIsReadAndGoesOn) {
   {
     SqliteSessionJournal journal(directory_.path());
     session::JournalBatch batch = batch_of(2, 3);
-    for (session::NodeRow& row : batch.nodes) row.sealed.clear(), row.durable.sealed.clear();
+    for (session::NodeRow& row : batch.nodes) row.sealed.clear(), row.durable.sealed.clear(), row.times.reset();
     journal.append(batch);
   }
   {
     Database older(file_, {});
     for (const char* column : {"node DROP COLUMN sealed", "node DROP COLUMN durable_sealed",
-                               "layer DROP COLUMN next_staging", "layer DROP COLUMN context"})
+                               "node DROP COLUMN times", "layer DROP COLUMN next_staging", "layer DROP COLUMN context"})
       older.execute((std::string("ALTER TABLE ") + column).c_str());
     older.execute("PRAGMA user_version = 2");
   }

@@ -34,6 +34,7 @@ inline session::NodeRow sample_node(std::uint64_t node) {
   row.durable = {sample_id(0xcd), ~0ull, session::StagingId{node + 2}, std::string("\0\1", 2), std::string("x\0y", 3)};
   row.sealed = std::string("\0sealed", 7);
   row.target = "../tar\xff get";
+  row.times = session::TimesBelow{{-3, 999'999'999}, "a/\xff"};
   row.xattrs = {{"user.a", std::string("\0v", 2)}, {"user.empty", ""}};
   return row;
 }
@@ -48,6 +49,9 @@ inline std::string describe(const session::NodeRow& row) {
       << row.staging.value << " map '" << row.block_map << "' era " << row.era << " durable " << row.durable.base.hex()
       << ' ' << row.durable.base_length << ' ' << row.durable.staging.value << " map '" << row.durable.block_map
       << "' sealed '" << row.sealed << "' '" << row.durable.sealed << "' target '" << row.target << "'";
+  if (row.times)
+    out << " times " << row.times->oldest.seconds << '.' << row.times->oldest.nanoseconds << " '"
+        << row.times->path.value_or("-") << "'";
   for (const auto& [name, value] : row.xattrs) out << ' ' << name << "='" << value << "'";
   return out.str();
 }

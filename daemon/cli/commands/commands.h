@@ -56,6 +56,7 @@ void register_update(CLI::App& app, const GlobalOptions& options, Action& chosen
 void register_mcp(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_log(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_policy(CLI::App& app, const GlobalOptions& options, Action& chosen);
+void register_cache(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_gc(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_doctor(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_token(CLI::App& app, const GlobalOptions& options, Action& chosen);
