@@ -199,6 +199,7 @@ bool Connection::limit_body() {
 bool Connection::is_stranger(beast::string_view authorization) {
   const std::string_view token = token_of({authorization.data(), authorization.size()});
   principal_ = token.empty() ? std::string() : server_.options.tcp.principal_of_token(token);
+  token_ = principal_.empty() ? std::string() : std::string(token);
   return principal_.empty();
 }
 
@@ -281,6 +282,7 @@ void Connection::dispatch(bool keep_alive, std::string body, std::shared_ptr<con
                       .body = std::move(body),
                       .content = std::move(content),
                       .principal = principal_,
+                      .token = token_,
                       .peer = peer_};
   asio::thread_pool& workers = server_.workers_for(request.target);
   asio::post(workers, [self = shared_from_this(), request = std::move(request)]() mutable {

@@ -26,6 +26,7 @@ struct HttpRequest {
   std::string body;
   std::shared_ptr<const ReceivedBody> content;  // of a PUT or a tar archive, instead of the body
   std::string principal;  // whose token came with it, over TCP; empty: the peer is local, and the next names it
+  std::string token;  // that one
   LocalPeer peer;         // of nobody over TCP
 };
 

@@ -157,6 +157,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   Clock::time_point unused_since_ = Clock::now();
   LocalPeer peer_;         // of a local one
   std::string principal_;  // of a remote one, by its last request's token
+  std::string token_;
   std::string peer_name_;
 };
 

@@ -56,6 +56,19 @@ struct Metrics::Impl {
                                               .Help("From a request to commit to the durable outcome")
                                               .Register(registry)
                                               .Add({}, kBuckets);
+  prometheus::Family<prometheus::Counter>& gcs = prometheus::BuildCounter()
+                                                     .Name("escrow_gc_runs_total")
+                                                     .Help("Times that a repository was cleaned up on schedule")
+                                                     .Register(registry);
+  prometheus::Family<prometheus::Gauge>& gc_seconds = prometheus::BuildGauge()
+                                                          .Name("escrow_gc_last_run_seconds")
+                                                          .Help("What the last one took")
+                                                          .Register(registry);
+  prometheus::Family<prometheus::Gauge>& gc_times =
+      prometheus::BuildGauge()
+          .Name("escrow_gc_last_success_timestamp_seconds")
+          .Help("When a repository was last cleaned up on schedule, since the epoch")
+          .Register(registry);
   prometheus::Family<prometheus::Gauge>& sessions = prometheus::BuildGauge()
                                                         .Name("escrow_sessions")
                                                         .Help("Sessions of the registered repositories, by state")
@@ -111,6 +124,15 @@ void Metrics::add_request(const std::string& method, const std::string& route, u
 void Metrics::add_commit(const std::string& outcome, double seconds) {
   impl_->commits.Add({{"outcome", outcome}}).Increment();
   impl_->commit_seconds.Observe(seconds);
+}
+
+void Metrics::add_gc(const std::string& repository, bool is_done, double seconds) {
+  impl_->gcs.Add({{"repository", repository}, {"outcome", is_done ? "done" : "failed"}}).Increment();
+  impl_->gc_seconds.Add({{"repository", repository}}).Set(seconds);
+}
+
+void Metrics::set_gc_time(const std::string& repository, std::int64_t time_s) {
+  impl_->gc_times.Add({{"repository", repository}}).Set(static_cast<double>(time_s));
 }
 
 HttpResponse Metrics::answer(const Now& now) {

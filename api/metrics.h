@@ -21,6 +21,10 @@ class Metrics {
   void add_request(const std::string& method, const std::string& route, unsigned status, double seconds);
   // `outcome` is a session's state afterwards, or "conflict", or "failed".
   void add_commit(const std::string& outcome, double seconds);
+  // Of a repository, on the service's own schedule.
+  void add_gc(const std::string& repository, bool is_done, double seconds);
+  // When it was last done, in seconds since the epoch.
+  void set_gc_time(const std::string& repository, std::int64_t time_s);
   // What is read when it is asked for: totals since the service began, and what is at this moment.
   struct Operation {
     std::uint64_t count = 0;

@@ -52,6 +52,7 @@ void register_commands(CLI::App& app, const GlobalOptions& options, Action& chos
   register_approve(app, options, chosen);
   register_reject(app, options, chosen);
   register_discard(app, options, chosen);
+  register_savepoint(app, options, chosen);
   register_update(app, options, chosen);
   register_resume(app, options, chosen);
   register_resolve(app, options, chosen);
@@ -59,9 +60,11 @@ void register_commands(CLI::App& app, const GlobalOptions& options, Action& chos
   register_audit(app, options, chosen);
   register_mcp(app, options, chosen);
   register_policy(app, options, chosen);
+  register_cache(app, options, chosen);
   register_gc(app, options, chosen);
   register_doctor(app, options, chosen);
   register_verify(app, options, chosen);
+  register_token(app, options, chosen);
   register_version(app, options, chosen);
 }
 

@@ -12,10 +12,9 @@ namespace {
 
 constexpr std::size_t kAuditedAtOnce = 1000;
 
-// Whose records are older than escrow.auditRetention.
-std::uint64_t forget_old_sessions(RepositoryContext& context) {
+std::uint64_t forget_old_sessions(RepositoryContext& context, std::optional<std::uint64_t> keep_s) {
   session::Timestamp oldest = context.clock().now();
-  oldest.seconds -= context.repository().audit_retention().count();
+  oldest.seconds -= keep_s ? static_cast<std::int64_t>(*keep_s) : context.repository().audit_retention().count();
   return context.repository().catalog().prune(oldest);
 }
 
@@ -46,8 +45,8 @@ storage::GitProgram git_on(const std::string& git_directory) {
 
 }  // namespace
 
-api::GcResource collect_garbage(RepositoryContext& context) {
-  const std::uint64_t forgotten = forget_old_sessions(context);
+api::GcResource collect_garbage(RepositoryContext& context, std::optional<std::uint64_t> keep_sessions_s) {
+  const std::uint64_t forgotten = forget_old_sessions(context, keep_sessions_s);
   const storage::GcReport report = context.repository().gc(git_on(context.repository().git_directory()));
   return {.objects_before = report.objects_before,
           .objects_after = report.objects_after,

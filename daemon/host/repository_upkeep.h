@@ -17,8 +17,10 @@
 
 namespace escrow::daemon {
 
-// Forgets the sessions whose audit retention has passed, then drops what nobody needs.
-api::GcResource collect_garbage(RepositoryContext& context);
+// Forgets the sessions that ended longer ago than `keep_sessions_s` (nullopt: than the repository's
+// escrow.auditRetention), then drops what nobody needs.
+api::GcResource collect_garbage(RepositoryContext& context,
+                                std::optional<std::uint64_t> keep_sessions_s = std::nullopt);
 
 // Empty: all is well. `progress` gets done and total object counts.
 std::vector<api::Finding> verify(const storage::Repository& repository,

@@ -58,7 +58,7 @@ std::optional<CommandSpec::Identity> identity_of(uid_t uid, gid_t gid) {
 
 void SessionRun::check() const {
   const SessionRequest& view = settings_.view;
-  choose_io(view, !view.policies.documents.empty(),
+  choose_io(view, needs_of_policies(view.policies.documents, view.path_prefix),
             {.staged_bytes = view.limit_staged_bytes, .files = view.limit_files}, settings_.mounts);
   for (const std::string& entry : settings_.environment) {
     if (entry.find('=') == std::string::npos || entry.starts_with('=')) {
@@ -156,10 +156,12 @@ void SessionRun::open_session() {
   host_options.mount.mountpoint = mountpoint_->path();
   host_options.mount.xattrs = settings_.view.xattr == "user";
   host_options.mount.io_uring = settings_.view.io_uring != "off";
+  host_options.mount.is_fresh_mountpoint = mountpoint_->is_fresh();
   if (!mountpoint_->is_fresh()) {
     host_options.mount.root_mask = closed_to_others(mountpoint_->path(), context_->repository().git_directory());
   }
-  IoChoice io = choose_io(settings_.view, !session_options.policies.empty(), session_options.limits, settings_.mounts);
+  IoChoice io = choose_io(settings_.view, needs_of_policies(session_options.policies, session_options.prefix.text()),
+                          session_options.limits, settings_.mounts);
   host_options.mount.io = io.mode;
   host_options.io_reason = std::move(io.reason);
   host_options.visible_root = visible_mountpoint();

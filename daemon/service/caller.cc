@@ -18,21 +18,6 @@ bool has(const std::vector<std::string>& principals, const std::string& principa
   return std::find(principals.begin(), principals.end(), principal) != principals.end();
 }
 
-// The user and group that files of a principal belong to.
-void find_account(Caller& caller) {
-  static constexpr std::string_view kUser = "user:";
-  caller.uid = caller.gid = kOverflowId;
-  if (!caller.principal.starts_with(kUser)) return;
-  std::array<char, 16384> buffer;
-  passwd entry{};
-  passwd* found = nullptr;
-  const std::string name = caller.principal.substr(kUser.size());
-  ::getpwnam_r(name.c_str(), &entry, buffer.data(), buffer.size(), &found);
-  if (found == nullptr) return;
-  caller.uid = found->pw_uid;
-  caller.gid = found->pw_gid;
-}
-
 // Of a local peer.
 bool is_operator(const EscrowdConfig& config, const Caller& caller) {
   const bool is_named = has(config.operators, caller.principal);
@@ -41,6 +26,18 @@ bool is_operator(const EscrowdConfig& config, const Caller& caller) {
 }
 
 }  // namespace
+
+Account account_of(const EscrowdConfig& config, const std::string& principal) {
+  static constexpr std::string_view kUser = "user:";
+  const auto given = config.accounts.find(principal);
+  const std::string& name = given == config.accounts.end() ? principal : given->second;
+  if (!name.starts_with(kUser)) return {};
+  std::array<char, 16384> buffer;
+  passwd entry{};
+  passwd* found = nullptr;
+  ::getpwnam_r(name.substr(kUser.size()).c_str(), &entry, buffer.data(), buffer.size(), &found);
+  return found == nullptr ? Account() : Account{.uid = found->pw_uid, .gid = found->pw_gid};
+}
 
 std::string principal_of_token(const LiveConfig& live, std::string_view token) {
   const std::shared_ptr<const EscrowdConfig> config = live.now();
@@ -64,7 +61,9 @@ Caller caller_of(const LiveConfig& live, const api::HttpRequest& request) {
     caller.has_our_rights = peer.has_our_rights;
     caller.is_operator = is_operator(*config, caller);
   } else {
-    find_account(caller);
+    const Account account = account_of(*config, caller.principal);
+    caller.uid = account.uid;
+    caller.gid = account.gid;
     caller.has_our_rights = caller.is_operator = has(config->operators, caller.principal);
   }
   caller.is_reviewer = has(config->reviewers, caller.principal);

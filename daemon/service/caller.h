@@ -25,6 +25,7 @@ struct Caller {
   bool is_operator = false;
   bool is_reviewer = false;
 
+  bool is_remote() const { return !groups; }
   // A session is its issuer's; reviewers and operators see all, operators may do all.
   bool may_see_of(const std::string& issuer) const { return is_reviewer || may_end_of(issuer); }
   bool may_end_of(const std::string& issuer) const { return is_operator || issuer == principal; }
@@ -36,15 +37,21 @@ struct Caller {
   bool may_become_anybody() const { return uid == 0 && has_our_rights; }
 };
 
-// Of a request over TCP the principal is the token's, and the user that of its name ("user:NAME") on this machine, else
-// nobody.
+// The user and group of this machine that files of a principal belong to: those of its name ("user:NAME"), or those
+// that the configuration's `accounts` give it; else nobody (kOverflowId).
+struct Account {
+  unsigned uid = kOverflowId, gid = kOverflowId;
+};
+Account account_of(const EscrowdConfig& config, const std::string& principal);
+
+// Of a request over TCP the principal is the token's, and the user that of its account.
 // Operators are those whom the configuration names. Root is one only with the rights of this service: in a container it
 // may have none. So is the service's own user, who need not be named unless it is root.
 Caller caller_of(const LiveConfig& config, const api::HttpRequest& request);
 // Throws api::Problem{forbidden}: only operators `verb` repositories.
 void check_operator(const LiveConfig& config, const Caller& caller, const std::string& verb);
-// Whose token it is, by the configuration's hashes; empty: nobody's. Takes the same time whatever it has in common with
-// a valid one.
+// Whose token it is, by the configuration's hashes alone (service_tokens.h knows the others); empty: nobody's. Takes
+// the same time whatever it has in common with a valid one.
 std::string principal_of_token(const LiveConfig& config, std::string_view token);
 // Whether the caller may open a session that commits as `committer`.
 bool may_run_as(const LiveConfig& config, const Caller& caller, const std::string& committer);

@@ -18,7 +18,6 @@
 #include "daemon/process/exit_status.h"
 #include "daemon/service/http/service_routes.h"
 #include "daemon/service/http/service_run_routes.h"
-#include "daemon/service/idempotency.h"
 #include "daemon/service/imports/caller_files.h"
 #include "daemon/service/reload_command.h"
 #include "daemon/service/sessions/mount_host.h"
@@ -34,9 +33,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kTidyEvery{2'000};
 constexpr int kTidiesToRecovery = 30;
-// Other requests wait for each such transaction, and come in between.
-constexpr std::size_t kForgottenAtOnce = 256;
-constexpr std::chrono::milliseconds kForgettingPause{10};
 constexpr ConcurrencyLimit::Number kMostLongVerbs{.all = 64, .of_one = 48};
 
 FileDescriptor take_signals() {
@@ -108,6 +104,8 @@ Escrowd::Escrowd(const EscrowdConfig& config, Reread reread)
       state_lock_(lock_state(config.state_directory)),
       store_(config.state_directory + "/escrowd.db"),
       event_log_(config.state_directory + "/events.db"),
+      token_store_(config.state_directory + "/tokens.db"),
+      tokens_(config_, token_store_, event_log_, clock_, *log_),
       time_(store_, boot_clock_, clock_),
       repositories_(config_, store_, repository_roots_, *log_),
       hosts_(config, store_, mount_roots_, *log_),
@@ -123,8 +121,8 @@ Escrowd::Escrowd(const EscrowdConfig& config, Reread reread)
   long_verbs_ = std::make_unique<AsyncRequests>(
       config_, kMostLongVerbs, [this](api::Call& call) { return accepted(config_, sessions_, call); });
   add_service_routes(router_, {.config = config_, .repositories = repositories_, .sessions = sessions_,
-                               .store = store_, .time = time_, .events = *events_, .long_verbs = *long_verbs_,
-                               .source_roots = source_roots_, .stopping = stopping_,
+                               .store = store_, .time = time_, .events = *events_, .tokens = tokens_,
+                               .long_verbs = *long_verbs_, .source_roots = source_roots_, .stopping = stopping_,
                                .reload = [this] { return reload(); }});
   add_run_routes(router_, {.config = config_, .runs = runs_, .store = store_, .time = time_});
   router_.observe([this](const std::string& method, const std::string& route, unsigned status, double seconds) {
@@ -138,9 +136,12 @@ Escrowd::Escrowd(const EscrowdConfig& config, Reread reread)
   // Whoever supervises the service learns how it is while all its threads are busy; metrics ask each mount's host.
   options.apart = {{"/v1/health", "/v1/ready"}, {"/metrics"}};
   options.on_refusal = [this](unsigned status) { metrics_.add_request("", "", status, 0); };
-  options.tcp.principal_of_token = [this](std::string_view token) { return principal_of_token(config_, token); };
+  options.tcp.principal_of_token = [this](std::string_view token) { return tokens_.principal_of(token); };
   server_ = std::make_unique<api::HttpServer>(
       options, [this](const api::HttpRequest& request) { return router_.answer(request); }, *log_);
+  upkeep_ = std::make_unique<ServiceUpkeep>(ServiceUpkeep::Parts{.config = config_, .repositories = repositories_,
+                                                                  .store = store_, .events = event_log_,
+                                                                  .time = time_, .metrics = metrics_, .log = *log_});
 }
 
 Escrowd::~Escrowd() {
@@ -202,17 +203,16 @@ bool Escrowd::is_told_to_stop(std::chrono::milliseconds within) {
 
 void Escrowd::run() {
   api::tell_service_manager("READY=1");
-  forget_old_requests();
   for (int turn = 1; !is_told_to_stop(kTidyEvery); ++turn) {
     repositories_.tidy();
     runs_.reap();
     hosts_.tidy();
     if (volumes_) volumes_->reap();
+    tokens_.tidy(static_cast<std::int64_t>(config_->retention.tokens_s));
     if (turn % kTidiesToRecovery != 0) continue;
     repositories_.recover();
     keep_house();
     save_time();
-    forget_old_requests();
   }
 }
 
@@ -234,22 +234,12 @@ void Escrowd::save_time() noexcept {
   }
 }
 
-void Escrowd::forget_old_requests() noexcept {
-  try {
-    const std::int64_t before_s = time_.now_ms() / 1000 - kIdempotencySeconds;
-    while (store_.forget_requests(before_s, kForgottenAtOnce) && !is_told_to_stop(kForgettingPause)) {
-    }
-  } catch (const std::exception& failure) {
-    log_->write(session::LogLevel::warning,
-                std::string("answers to requests with a key are kept for longer than a day: ") + failure.what());
-  }
-}
-
 int run_escrowd(int argc, char** argv) {
   try {
     if (argc == 2 && std::strcmp(argv[1], kRunHostArgument) == 0) return run_host();
     if (argc == 2 && std::strcmp(argv[1], kMountHostArgument) == 0) return run_mount_host();
-    if (argc == 3 && (argv[1] == kGcVerb || argv[1] == kVerifyVerb)) return run_upkeep(argv[1], argv[2]);
+    if (argc == 3 && (argv[1] == kGcVerb || argv[1] == kVerifyVerb)) return run_upkeep(argv[1], argv[2], {});
+    if (argc == 4 && argv[1] == kGcVerb) return run_upkeep(argv[1], argv[2], std::stoull(argv[3]));
     int exit_status = kExitSuccess;
     const std::optional<EscrowdInvocation> invocation = parse_escrowd_arguments(argc, argv, exit_status);
     if (!invocation) return exit_status;

@@ -18,6 +18,8 @@
 #include "daemon/service/runs/service_runs.h"
 #include "daemon/service/service_repositories.h"
 #include "daemon/service/service_time.h"
+#include "daemon/service/service_tokens.h"
+#include "daemon/service/service_upkeep.h"
 #include "daemon/service/sessions/service_events.h"
 #include "daemon/service/sessions/service_leases.h"
 #include "daemon/service/sessions/service_sessions.h"
@@ -29,6 +31,7 @@
 #include "session/base/synchronized.h"
 #include "storage/database/event_log.h"
 #include "storage/database/service_store.h"
+#include "storage/database/token_store.h"
 
 namespace escrow::daemon {
 
@@ -50,7 +53,6 @@ class Escrowd {
   std::vector<std::string> reload();
   void reload_for_a_signal() noexcept;
   bool is_told_to_stop(std::chrono::milliseconds within);
-  void forget_old_requests() noexcept;
   void save_time() noexcept;
   void keep_house() noexcept;
 
@@ -67,7 +69,9 @@ class Escrowd {
   FileDescriptor state_lock_;  // held while the service lives
   storage::ServiceStore store_;
   storage::EventLog event_log_;
+  storage::TokenStore token_store_;
   session::SystemClock clock_;
+  ServiceTokens tokens_;
   session::SystemBootClock boot_clock_;
   ServiceTime time_;
   ShutdownDeadline stopping_;
@@ -82,6 +86,7 @@ class Escrowd {
   api::Router router_;
   std::unique_ptr<api::HttpServer> server_;
   std::unique_ptr<VolumePlugin> volumes_;  // null: there is none
+  std::unique_ptr<ServiceUpkeep> upkeep_;
 };
 
 // The whole program: its exit status (exit_status.h).

@@ -12,6 +12,7 @@
 #include "api/tcp_address.h"
 #include "daemon/import/allowed_roots.h"
 #include "daemon/process/exit_status.h"
+#include "daemon/service/caller.h"
 #include "session/base/error.h"
 #include "session/interfaces/session_record.h"
 
@@ -64,6 +65,68 @@ std::map<std::string, Quota> quotas_of(api::RequestFields& fields) {
   return quotas;
 }
 
+std::shared_ptr<const api::JwtKeys> read_keys(const std::string& path) {
+  if (!path.starts_with('/')) {
+    throw Error(Errc::bad_request, "the configuration's \"jwt_issuers\" has the keys_file '" + path +
+                                       "'; give an absolute path");
+  }
+  return std::make_shared<const api::JwtKeys>(read_file(path), "the keys_file " + path + " of \"jwt_issuers\"");
+}
+
+JwtIssuer jwt_issuer_of(const std::string& document, const std::string& what) {
+  api::RequestFields given(document, what);
+  JwtIssuer issuer{.issuer = given.required_text("issuer"),
+                   .audience = given.required_text("audience"),
+                   .keys_file = given.required_text("keys_file")};
+  for (const std::string& text : given.documents("principals")) {
+    api::RequestFields members(text, what + ": \"principals\"");
+    JwtIssuer::Rule rule{.claims = members.text_map("claims"), .principal = members.required_text("principal")};
+    if (rule.claims.empty()) members.refuse("claims", "is missing: whose tokens these are");
+    // The kind of a principal is nothing that a token says.
+    const std::string fixed = rule.principal.substr(0, rule.principal.find('{'));
+    session::check_principal(fixed == rule.principal ? fixed : fixed + "x", "\"jwt_issuers\"");
+    members.refuse_others();
+    issuer.rules.push_back(std::move(rule));
+  }
+  if (issuer.rules.empty()) given.refuse("principals", "is missing: for whom the tokens stand");
+  given.refuse_others();
+  issuer.keys = read_keys(issuer.keys_file);
+  return issuer;
+}
+
+std::vector<JwtIssuer> jwt_issuers_of(api::RequestFields& fields, const std::string& path) {
+  std::vector<JwtIssuer> issuers;
+  for (const std::string& document : fields.documents("jwt_issuers")) {
+    issuers.push_back(jwt_issuer_of(document, "the configuration " + path + ": \"jwt_issuers\""));
+  }
+  return issuers;
+}
+
+Retention retention_of(api::RequestFields& fields) {
+  static constexpr std::uint64_t kLongest_s = std::uint64_t{100} * 366 * 86'400;
+  Retention retention;
+  std::optional<api::RequestFields> given = fields.object("retention");
+  if (!given) return retention;
+  retention.sessions_s = given->number("sessions_s", 1, kLongest_s);
+  retention.events = given->number("events", 1, 10'000'000).value_or(retention.events);
+  retention.events_s = given->number("events_s", 1, kLongest_s);
+  retention.idempotency_keys_s =
+      given->number("idempotency_keys_s", 1, kLongest_s).value_or(retention.idempotency_keys_s);
+  retention.tokens_s = given->number("tokens_s", 0, kLongest_s).value_or(retention.tokens_s);
+  given->refuse_others();
+  return retention;
+}
+
+std::map<std::string, std::uint64_t> gc_intervals_of(api::RequestFields& fields) {
+  std::map<std::string, std::uint64_t> intervals;
+  std::optional<api::RequestFields> given = fields.object("gc_every_s");
+  if (!given) return intervals;
+  for (const std::string& repository : given->names()) {
+    intervals[repository] = given->number(repository, 0, 100ull * 366 * 86'400).value_or(0);
+  }
+  return intervals;
+}
+
 GrantedVerb verb_of(const api::RequestFields& given, const std::string& name) {
   if (name == "read") return GrantedVerb::read;
   if (name == "open") return GrantedVerb::open;
@@ -107,6 +170,8 @@ EscrowdConfig read_config(const std::string& path) {
   config.tls_certificate = fields.text("tls_certificate").value_or("");
   config.tls_key = fields.text("tls_key").value_or("");
   config.tokens = fields.texts_map("tokens");
+  config.accounts = fields.text_map("accounts");
+  config.jwt_issuers = jwt_issuers_of(fields, path);
   config.state_directory = fields.text("state_directory").value_or(config.state_directory);
   config.repository_roots = fields.texts("repository_roots").value_or(config.repository_roots);
   config.mount_roots = fields.texts("mount_roots").value_or(config.mount_roots);
@@ -117,6 +182,8 @@ EscrowdConfig read_config(const std::string& path) {
   config.run_as = fields.texts_map("run_as");
   config.quotas = quotas_of(fields);
   config.grants = grants_of(fields, path);
+  config.retention = retention_of(fields);
+  config.gc_every_s = gc_intervals_of(fields);
   config.host_network = fields.texts("host_network").value_or(config.host_network);
   config.max_runs = fields.number("max_runs", 0, 100'000).value_or(config.max_runs);
   config.max_processes = fields.number("max_processes", 1, kMostProcesses).value_or(config.max_processes);
@@ -161,7 +228,18 @@ void check_tcp(const EscrowdConfig& config) {
     refuse("\"listen\" is " + config.listen + ", where tokens could be read on their way; give \"tls_certificate\" and "
            "\"tls_key\", or listen on 127.0.0.1");
   }
-  if (config.tokens.empty()) refuse("\"listen\" is of no use without \"tokens\": nobody could come in");
+}
+
+// Whoever is to be root comes as root.
+void check_accounts(const EscrowdConfig& config) {
+  for (const auto& [principal, user] : config.accounts) {
+    session::check_principal(principal, "\"accounts\"");
+    const Account account = account_of(config, principal);
+    if (account.uid == kOverflowId) {
+      refuse("\"accounts\" gives " + principal + " the account '" + user + "', and no user of this machine is one");
+    }
+    if (account.uid == 0) refuse("\"accounts\" gives " + principal + " the account of root; choose another user");
+  }
 }
 
 void check_volume_plugin(const VolumePluginConfig& plugin) {
@@ -194,6 +272,7 @@ void check_config(const EscrowdConfig& config) {
   check_absolute(config.socket, "socket");
   check_absolute(config.state_directory, "state_directory");
   check_tcp(config);
+  check_accounts(config);
   if (config.volume_plugin) check_volume_plugin(*config.volume_plugin);
   for (const auto& [name, path] : config.repositories) {
     if (!is_repository_name(name)) refuse("\"repositories\" has '" + name + "', which is not " + kRepositoryNames);
@@ -209,6 +288,10 @@ void check_config(const EscrowdConfig& config) {
       refuse("\"grants\" has the repository '" + grant.repository + "', which is neither * nor " + kRepositoryNames);
     }
   }
+  for (const auto& [repository, interval] : config.gc_every_s) {
+    if (repository == kEverybody || is_repository_name(repository)) continue;
+    refuse("\"gc_every_s\" has '" + repository + "', which is neither * nor " + kRepositoryNames);
+  }
   for (const auto& [principal, quota] : config.quotas) {
     if (principal != kEverybody) session::check_principal(principal, "\"quotas\"");
   }
@@ -219,6 +302,13 @@ void check_config(const EscrowdConfig& config) {
   AllowedRoots(config.repository_roots, "repository_roots");
   AllowedRoots(config.mount_roots, "mount_roots");
   AllowedRoots(config.source_roots, "source_roots");
+}
+
+std::uint64_t gc_every_s(const EscrowdConfig& config, const std::string& repository) {
+  const auto own = config.gc_every_s.find(repository);
+  if (own != config.gc_every_s.end()) return own->second;
+  const auto everybodys = config.gc_every_s.find(kEverybody);
+  return everybodys == config.gc_every_s.end() ? kUsualGcEvery_s : everybodys->second;
 }
 
 Quota quota_of(const EscrowdConfig& config, const std::string& principal) {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/jwt.h"
 #include "daemon/process/containment.h"
 #include "session/base/repo_path.h"
 #include "session/base/synchronized.h"
@@ -32,6 +33,31 @@ struct Quota {
   std::optional<std::uint64_t> files;         // that a session makes
 };
 
+// Whose JSON Web Tokens are taken, and for which principals they stand.
+struct JwtIssuer {
+  // The first rule of which all claims fit decides.
+  struct Rule {
+    std::map<std::string, std::string> claims;  // name -> glob (session/base/glob.h)
+    std::string principal;                      // "agent:{sub}": with the claim in its place
+  };
+  std::string issuer, audience;                // as a token's `iss` and `aud` have them
+  std::string keys_file;                       // a JWK set
+  std::shared_ptr<const api::JwtKeys> keys;    // as the file had them when the configuration was read
+  std::vector<Rule> rules;
+};
+
+// How long what has ended is remembered.
+struct Retention {
+  // Sessions that have ended, by gc; nullopt: as long as each repository's escrow.auditRetention says.
+  std::optional<std::uint64_t> sessions_s;
+  std::uint64_t events = 10'000;              // the newest ones
+  std::optional<std::uint64_t> events_s;      // and of those none that is older; nullopt: however old they are
+  std::uint64_t idempotency_keys_s = 86'400;
+  std::uint64_t tokens_s = 90 * 86'400;       // that expired or were revoked
+};
+
+inline constexpr std::uint64_t kUsualGcEvery_s = 86'400;
+
 inline constexpr const char* kEverybody = "*";  // in `quotas` and `grants`; as a grant's repository: each
 
 enum class GrantedVerb { read, open, commit, review };
@@ -50,6 +76,8 @@ struct EscrowdConfig {
   std::string listen;                          // ADDRESS:PORT; empty: no TCP
   std::string tls_certificate, tls_key;        // PEM files; empty: without TLS, on a loopback address only
   std::map<std::string, std::vector<std::string>> tokens;  // principal -> the hashes of the tokens it may come with
+  std::vector<JwtIssuer> jwt_issuers;
+  std::map<std::string, std::string> accounts;  // principal over TCP -> "user:NAME", as whom it works on this machine
   std::string state_directory = "/var/lib/escrowd";
   std::vector<std::string> repository_roots;   // below which repositories may be registered
   std::vector<std::string> mount_roots;        // below which sessions may be mounted
@@ -65,6 +93,8 @@ struct EscrowdConfig {
   std::vector<std::string> host_network;       // principals whose runs may use the machine's network; operators' may
   std::size_t max_runs = 32;                   // of a principal, at once
   std::uint64_t max_processes = kDefaultProcesses;  // of a run, at once, threads included
+  Retention retention;
+  std::map<std::string, std::uint64_t> gc_every_s;  // by repository; "*": of those without an own; 0: never
   std::size_t keep_runs = 1000;                // of a principal that have ended; the oldest ones are freed
   std::uint64_t max_output_bytes = std::uint64_t{1} << 20;  // kept of each stream of a run
   bool four_eyes = false;                      // a reviewer had no part in what is reviewed (service_reviews.cc)
@@ -108,6 +138,9 @@ inline constexpr const char* kRepositoryNames = "1 to 64 letters, digits, '-', '
 
 // The members that differ and that a service takes at its start alone.
 std::vector<std::string> fixed_members_that_differ(const EscrowdConfig& one, const EscrowdConfig& other);
+
+// Of a repository; 0: never.
+std::uint64_t gc_every_s(const EscrowdConfig& config, const std::string& repository);
 
 // That of the principal, or that of everybody.
 Quota quota_of(const EscrowdConfig& config, const std::string& principal);

@@ -42,11 +42,12 @@ std::string last_line(std::string text) {
   return text.substr(text.rfind('\n') + 1);
 }
 
-std::string answer_of(std::string_view verb, const std::string& repository) {
+std::string answer_of(std::string_view verb, const std::string& repository,
+                      std::optional<std::uint64_t> keep_sessions_s) {
   GlobalOptions options;
   options.repository = repository;
   RepositoryContext context(options);
-  if (verb == kGcVerb) return api::to_json(collect_garbage(context));
+  if (verb == kGcVerb) return api::to_json(collect_garbage(context, keep_sessions_s));
   return verified_json(verify(context.repository(), {}), kMostSaid_bytes);
 }
 
@@ -68,13 +69,13 @@ std::string verified_json(std::vector<api::Finding> findings, std::size_t most_b
   return api::to_json(findings);
 }
 
-int run_upkeep(std::string_view verb, const std::string& repository) {
+int run_upkeep(std::string_view verb, const std::string& repository, std::optional<std::uint64_t> keep_sessions_s) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   // Nobody reads any more whose death, before this moment, went unnoticed.
   pollfd reader{STDOUT_FILENO, 0, 0};
   if (::poll(&reader, 1, 0) > 0) return kExitEscrowFailed;
   try {
-    print(answer_of(verb, repository));
+    print(answer_of(verb, repository, keep_sessions_s));
     return kExitSuccess;
   } catch (const Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
@@ -82,8 +83,11 @@ int run_upkeep(std::string_view verb, const std::string& repository) {
   }
 }
 
-std::string upkeep_apart(std::string_view verb, const std::string& repository, const ShutdownDeadline& stopping) {
-  ProgramOutput said = run_program({"/proc/self/exe", std::string(verb), repository}, {.until = stopping.fd()});
+std::string upkeep_apart(std::string_view verb, const std::string& repository, const ShutdownDeadline& stopping,
+                         std::optional<std::uint64_t> keep_sessions_s) {
+  std::vector<std::string> command = {"/proc/self/exe", std::string(verb), repository};
+  if (keep_sessions_s) command.push_back(std::to_string(*keep_sessions_s));
+  ProgramOutput said = run_program(command, {.until = stopping.fd()});
   if (said.status == kExitSuccess) return std::move(said.out);
   stopping.check(verb == kGcVerb ? "gc" : "verify");
   const std::string what =

@@ -7,6 +7,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,17 +18,18 @@
 
 namespace escrow::daemon {
 
-// The first argument that makes of escrowd's own program such a process; the second is the repository. Nothing for
-// people to type.
+// The first argument that makes of escrowd's own program such a process; the second is the repository, and the third of
+// gc, if any, for how many seconds ended sessions are remembered. Nothing for people to type.
 inline constexpr std::string_view kGcVerb = "gc";
 inline constexpr std::string_view kVerifyVerb = "verify";
 
 // The whole of that process: its exit status. The answer is said on standard output, in JSON.
-int run_upkeep(std::string_view verb, const std::string& repository);
+int run_upkeep(std::string_view verb, const std::string& repository, std::optional<std::uint64_t> keep_sessions_s);
 
 // Starts it, waits for it and returns its answer. Throws the Error that it met, Error{unavailable} when it was killed,
 // Problem{unavailable} when the service stops.
-std::string upkeep_apart(std::string_view verb, const std::string& repository, const ShutdownDeadline& stopping);
+std::string upkeep_apart(std::string_view verb, const std::string& repository, const ShutdownDeadline& stopping,
+                         std::optional<std::uint64_t> keep_sessions_s = std::nullopt);
 
 // What verify answers, of at most `most_bytes` (512 or more), whatever the findings are: long texts are cut, and the
 // last finding counts those that are left out.

@@ -9,12 +9,16 @@ namespace escrow::storage {
 
 namespace {
 
-constexpr std::array<const char*, 1> kMigrations = {R"(
+constexpr std::array<const char*, 2> kMigrations = {R"(
   CREATE TABLE event (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     type TEXT NOT NULL, repository TEXT NOT NULL, session TEXT NOT NULL, issuer TEXT NOT NULL, document BLOB NOT NULL
   );
   CREATE TABLE position (source BLOB PRIMARY KEY NOT NULL, position TEXT NOT NULL) WITHOUT ROWID;
+)",
+                                                     R"(
+  ALTER TABLE event ADD COLUMN time_s INTEGER NOT NULL DEFAULT 0;
+  UPDATE event SET time_s = CAST(strftime('%s', 'now') AS INTEGER);
 )"};
 
 constexpr std::int32_t kEventLogId = 0x65736376;  // "escv"
@@ -30,8 +34,12 @@ struct EventLog::Connection {
   explicit Connection(const std::string& path) : database(open_database(path)) {}
 
   Database database;
-  Statement add{database, "INSERT INTO event (type, repository, session, issuer, document) VALUES (?, ?, ?, ?, ?)"};
+  Statement add{database, "INSERT INTO event (type, repository, session, issuer, document, time_s) "
+                          "VALUES (?, ?, ?, ?, ?, CAST(strftime('%s', 'now') AS INTEGER))"};
   Statement forget{database, "DELETE FROM event WHERE number <= ?"};
+  // Of the oldest ones: they came in this order.
+  Statement find_old{database, "SELECT max(number), count(*) FROM (SELECT number, time_s FROM event ORDER BY number "
+                               "LIMIT ?2) WHERE time_s < ?1"};
   Statement read_after{database,
                        "SELECT number, type, repository, session, issuer, document FROM event WHERE number > ? "
                        "ORDER BY number LIMIT ?"};
@@ -70,9 +78,24 @@ void EventLog::append(const std::vector<Event>& events, const std::map<std::stri
     }
   }
   const std::int64_t last = connection.last();
-  if (!events.empty()) connection.forget.execute(last - kKept);
+  if (!events.empty()) connection.forget.execute(last - kept_.load());
   transaction.commit();
   last_.store(last);
+}
+
+bool EventLog::forget(std::int64_t before_s, std::size_t most) {
+  auto guard = connection_.lock();
+  Connection& connection = **guard;
+  std::int64_t last = 0, count = 0;
+  {
+    auto run = connection.find_old.run(before_s, static_cast<std::int64_t>(most));
+    if (run.next() && !run.is_null(0)) {
+      last = run.integer(0);
+      count = run.integer(1);
+    }
+  }
+  if (last > 0) connection.forget.execute(last);
+  return count == static_cast<std::int64_t>(most);
 }
 
 std::optional<std::string> EventLog::position(const std::string& source) const {

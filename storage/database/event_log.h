@@ -1,5 +1,5 @@
-// What happened, for clients of escrowd that follow it: numbered events, the newest 10,000 of them, and how far each of
-// their sources has been read. <state>/events.db: WAL, synchronous=FULL.
+// What happened, for clients of escrowd that follow it: numbered events, the newest of them, and how far each of their
+// sources has been read. <state>/events.db: WAL, synchronous=FULL.
 //
 // Numbers begin with 1 and have no gaps; none is ever used again, also not after a restart or a kill. Thread-safe (one
 // connection behind a lock); one process at a time. What append() was given is on disk when it returns. Throws
@@ -20,7 +20,7 @@ namespace escrow::storage {
 
 class EventLog {
  public:
-  static constexpr std::int64_t kKept = 10'000;
+  static constexpr std::int64_t kKept = 10'000;  // unless keep() says otherwise
 
   // Creates the database when it is missing.
   explicit EventLog(const std::string& database_path);
@@ -37,6 +37,12 @@ class EventLog {
   // The events, in this order, and the positions of their sources (an empty one is forgotten): all or nothing.
   void append(const std::vector<Event>& events, const std::map<std::string, std::string>& positions);
 
+  // From the next append() on so many are kept.
+  void keep(std::int64_t most) { kept_.store(most); }
+  // Drops at most `most` of those that came before that time of the wall clock, the oldest first. True: there may be
+  // more.
+  bool forget(std::int64_t before_s, std::size_t most);
+
   // Of one source; nullopt: it was never read.
   std::optional<std::string> position(const std::string& source) const;
   // Those whose source begins with `prefix`, without the prefix, which ends with a letter or another sign of ASCII.
@@ -51,6 +57,7 @@ class EventLog {
   struct Connection;
   mutable session::Synchronized<std::unique_ptr<Connection>> connection_;  // self-locking
   std::atomic<std::int64_t> last_ = 0;
+  std::atomic<std::int64_t> kept_ = kKept;
 };
 
 }  // namespace escrow::storage

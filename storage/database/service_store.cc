@@ -20,7 +20,7 @@ using session::SessionId;
 namespace {
 
 // Lists of names and values are joined with a NUL after each.
-constexpr std::array<const char*, 6> kMigrations = {R"(
+constexpr std::array<const char*, 7> kMigrations = {R"(
   CREATE TABLE repository (
     name TEXT PRIMARY KEY NOT NULL, path BLOB NOT NULL UNIQUE, registered_by TEXT NOT NULL
   ) WITHOUT ROWID;
@@ -72,6 +72,11 @@ constexpr std::array<const char*, 6> kMigrations = {R"(
   ALTER TABLE session ADD COLUMN settled INTEGER NOT NULL DEFAULT 0;
   CREATE INDEX session_unsettled ON session (id) WHERE settled = 0;
   CREATE INDEX session_by_external_id ON session (external_id) WHERE external_id IS NOT NULL;
+)",
+                                                     R"(
+  CREATE TABLE upkeep (
+    repository TEXT PRIMARY KEY NOT NULL, gc_ms INTEGER NOT NULL, done INTEGER NOT NULL
+  ) WITHOUT ROWID;
 )"};
 
 constexpr std::int32_t kServiceId = 0x65736364;  // "escd"
@@ -196,6 +201,8 @@ struct ServiceStore::Connection {
                               "ON CONFLICT (session) DO UPDATE SET mount_options = excluded.mount_options"};
   Statement read_time_mark{database, "SELECT boot, since_boot_ms, time_ms FROM time_mark"};
   Statement keep_time_mark{database, "REPLACE INTO time_mark VALUES (1, ?, ?, ?)"};
+  Statement read_gc_marks{database, "SELECT repository, gc_ms, done FROM upkeep"};
+  Statement keep_gc_mark{database, "REPLACE INTO upkeep (repository, gc_ms, done) VALUES (?, ?, ?)"};
   Statement forget_terms{database, "DELETE FROM terms WHERE session = ?"};
   Statement read_request{database,
                          "SELECT body_hash, status, content_type, body, headers FROM request "
@@ -388,6 +395,20 @@ std::optional<ServiceStore::TimeMark> ServiceStore::time_mark() const {
   auto run = (*guard)->read_time_mark.run();
   if (!run.next()) return std::nullopt;
   return TimeMark{.boot = run.bytes(0), .since_boot_ms = run.integer(1), .time_ms = run.integer(2)};
+}
+
+std::map<std::string, ServiceStore::GcMark> ServiceStore::gc_marks() const {
+  auto guard = connection_.lock();
+  auto run = (*guard)->read_gc_marks.run();
+  std::map<std::string, GcMark> marks;
+  while (run.next()) marks.emplace(run.bytes(0), GcMark{.time_ms = run.integer(1), .is_done = run.integer(2) != 0});
+  return marks;
+}
+
+void ServiceStore::keep_gc_mark(const std::string& repository, const GcMark& mark) {
+  writes_.run(connection_, [&](Connection& connection) {
+    connection.keep_gc_mark.execute(repository, mark.time_ms, mark.is_done);
+  });
 }
 
 void ServiceStore::keep_time_mark(const TimeMark& mark) {

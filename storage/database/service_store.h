@@ -100,6 +100,15 @@ class ServiceStore {
   std::optional<TimeMark> time_mark() const;
   void keep_time_mark(const TimeMark& mark);
 
+  // From when on the next gc of a repository is counted, in the service's time: its last one, or, before the first, a
+  // moment of its own. By name.
+  struct GcMark {
+    std::int64_t time_ms = 0;
+    bool is_done = false;
+  };
+  std::map<std::string, GcMark> gc_marks() const;
+  void keep_gc_mark(const std::string& repository, const GcMark& mark);
+
   // ---- Requests with a key.
   struct Request {
     std::string principal, route, key, body;

@@ -17,6 +17,8 @@ namespace {
 using session::Errc;
 using session::Error;
 
+constexpr std::uint64_t kDefaultCacheLimit_bytes = std::uint64_t{10} << 30;
+
 class Configuration {
  public:
   explicit Configuration(const std::string& git_directory)
@@ -67,6 +69,16 @@ class Configuration {
     }
   }
 
+  // With git's suffixes: k, m, g.
+  std::optional<std::uint64_t> bytes(const std::string& key) const {
+    std::string name;
+    const std::optional<std::string> value = text("", key, name);
+    std::int64_t parsed = 0;
+    if (value && (git_config_parse_int64(&parsed, value->c_str()) != 0 || parsed < 0))
+      refuse(name, *value, "it must be a number of bytes such as 20g");
+    return value ? std::optional(static_cast<std::uint64_t>(parsed)) : std::nullopt;
+  }
+
   // What git would not add.
   bool ignores(const std::string& branch) const {
     std::string name;
@@ -89,9 +101,13 @@ class Configuration {
 std::string exclude_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return {};
-  std::string text(session::kLargestIgnoreFile_bytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
+  // Not all that it may have at once: filling a MiB with zeroes takes longer than the rest of a short run's opening.
+  std::string text;
+  char piece[4096];
+  do {
+    file.read(piece, sizeof piece);
+    text.append(piece, static_cast<std::size_t>(file.gcount()));
+  } while (file && text.size() <= session::kLargestIgnoreFile_bytes);
   if (text.size() > session::kLargestIgnoreFile_bytes)
     throw Error(Errc::bad_request, path + " has more than the 1 MiB that is read; make it smaller");
   return text;
@@ -113,6 +129,10 @@ session::BranchRule read_branch_rule(const std::string& git_directory, const std
 
 std::chrono::seconds read_audit_retention(const std::string& git_directory) {
   return Configuration(git_directory).duration("", "auditRetention").value_or(kDefaultAuditRetention);
+}
+
+std::uint64_t read_cache_limit(const std::string& git_directory) {
+  return Configuration(git_directory).bytes("cacheLimit").value_or(kDefaultCacheLimit_bytes);
 }
 
 }  // namespace escrow::storage

@@ -10,6 +10,7 @@
 #include "session/transaction/commit.h"
 #include "storage/bucket/bucket.h"
 #include "storage/bucket/bucket_references.h"
+#include "storage/database/sqlite_change_times.h"
 #include "storage/database/sqlite_session_catalog.h"
 #include "storage/disk/durable_file.h"
 #include "storage/disk/file_lookup.h"
@@ -92,9 +93,16 @@ struct Repository::Impl {
         references(pool),
         bucket_references(bucket ? std::make_unique<BucketReferences>(references, *bucket, objects, log) : nullptr),
         catalog(state + "/catalog.db"),
-        directories(state + "/sessions", [this](const std::string& objects_directory) {
-          return std::make_unique<GitQuarantine>(pool, objects, objects_directory, gc_lock_path());
-        }) {}
+        caches(state),
+        times(state + "/times.db", state + "/catalog.db", objects),
+        directories(
+            state + "/sessions",
+            [this](const std::string& objects_directory) {
+              return std::make_unique<GitQuarantine>(pool, objects, objects_directory, gc_lock_path());
+            },
+            [this](const std::string& session) {
+              if (is_there(session + "/caches")) caches.publish(session, read_cache_limit(pool.git_directory()));
+            }) {}
 
   std::string gc_lock_path() const { return state + "/gc.lock"; }
   std::string upkeep_lock_path() const { return state + "/upkeep.lock"; }
@@ -129,6 +137,8 @@ struct Repository::Impl {
   GitReferences references;
   const std::unique_ptr<BucketReferences> bucket_references;  // of the bucket
   SqliteSessionCatalog catalog;
+  Caches caches;
+  SqliteChangeTimes times;
   FileSessionDirectories directories;
 };
 
@@ -179,7 +189,9 @@ CacheCounts Repository::cache_counts() const {
   return {hits, misses};
 }
 
+session::ChangeTimes& Repository::change_times() { return impl_->times; }
 session::SessionDirectories& Repository::directories() { return impl_->directories; }
+const Caches& Repository::caches() const { return impl_->caches; }
 
 void Repository::write_diff(const std::optional<ObjectId>& before, const std::optional<ObjectId>& after,
                             DiffFormat format, const session::Quarantine* quarantine,
@@ -248,6 +260,7 @@ GcReport Repository::gc(const GitProgram& git) {
   }
   for (const session::SessionId& id : impl_->pinned_for_nobody()) impl_->references.unpin_base(id);
   sync_removed_references(git_directory());
+  impl_->caches.collect(read_cache_limit(git_directory()));
   GcReport report = collect_objects(git_directory(), git);
   renew_handles();
   return report;
@@ -291,6 +304,8 @@ std::vector<Problem> Repository::verify(const std::function<void(std::uint64_t, 
     if (is_to_be_removed(impl_->catalog, id)) continue;
     add(check_session_directory(impl_->directories.path_of(id), id.text()));
   }
+  for (Caches::Fault& fault : impl_->caches.check())
+    problems.push_back({"cache '" + session::quote_path(fault.cache) + "'", std::move(fault.what)});
   return problems;
 }
 

@@ -15,9 +15,11 @@
 #include <vector>
 
 #include "session/base/log.h"
+#include "session/interfaces/change_times.h"
 #include "session/interfaces/object_store.h"
 #include "session/interfaces/session_catalog.h"
 #include "session/interfaces/session_directory.h"
+#include "storage/caches/caches.h"
 #include "storage/database/audit_entry.h"
 #include "storage/database/session_query.h"
 #include "storage/git/git_program.h"
@@ -68,6 +70,8 @@ class Repository {
   session::ReferenceStore& references();
   session::SessionCatalog& catalog();
   session::SessionDirectories& directories();
+  const Caches& caches() const;
+  session::ChangeTimes& change_times();
 
   // Writes what differs between two trees, deletions first, renames found, binary files named, paths as git quotes
   // them. `quarantine` holds objects that are not in the repository yet; it may be null. `path`: only that file, or
@@ -104,7 +108,8 @@ class Repository {
   std::size_t fold_packs();
   // Lets go of the files of packs that others have removed since; for a process that stays.
   void renew_handles();
-  // Drops what no reference, session or cache needs and is older than gc.pruneExpire (collect_garbage.h). One at a
+  // Drops what no reference, session or cache needs and is older than gc.pruneExpire (collect_garbage.h), and caches
+  // beyond escrow.cacheLimit. One at a
   // time, and nobody else waits for it.
   GcReport gc(const GitProgram& git);
   // Reads every reachable object, every catalog row and every staging file. Empty: all is well. `progress` gets done

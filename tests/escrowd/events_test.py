@@ -31,6 +31,9 @@ class Follower:
             self.headers[name.lower()] = value.strip()
         expect_equal('the content type', self.headers['content-type'], 'text/event-stream')
         exercised('GET /v1/events 200')
+        self.begin()
+
+    def begin(self):
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
 

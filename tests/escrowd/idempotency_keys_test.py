@@ -48,6 +48,7 @@ def requests(service):
         '/v1/repositories': Request('/v1/repositories', {'name': 'more', 'create': True},
                                     {'name': 'other', 'create': True}),
         '/v1/reload': Request('/v1/reload', *nothing),
+        '/v1/tokens': Request('/v1/tokens', {'hash': f'sha256:{1:064x}'}, {'hash': f'sha256:{2:064x}'}),
         '/v1/repositories/{repository}/gc': Request('/v1/repositories/data/gc', *nothing),
         '/v1/repositories/{repository}/verify': Request('/v1/repositories/data/verify', *nothing),
         '/v1/repositories/{repository}/imports':

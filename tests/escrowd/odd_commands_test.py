@@ -12,7 +12,7 @@ from names_test import STRANGE
 from service import Service, expect, expect_equal, main
 
 QUOTED = rb'odd\377\n\033'
-NO_PATHS = {'approve', 'reject', 'doctor', 'version', 'gc', 'rollback', 'mcp'}
+NO_PATHS = {'approve', 'reject', 'doctor', 'version', 'gc', 'rollback', 'mcp', 'token'}
 PREFIX = b'dir/' + STRANGE
 CONTROL = re.compile(rb'[\x00-\x08\x0b-\x1f\x7f\xff]')
 

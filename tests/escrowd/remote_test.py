@@ -185,7 +185,10 @@ def TheConfigurationOfTcpIsCheckedByName(start):
                              ({'tls_key': None}, 'together'), ({'tls_key': f'{service.directory}/none'}, 'none'),
                              ({'tls_certificate': f'{service.directory}/no.pem'}, 'no.pem'),
                              ({'tls_key': f'{service.directory}/other.pem'}, 'other.pem'),
-                             ({'tokens': {}}, 'nobody could come in'), ({'tokens': {AGENT: ['secret']}}, 'secret'),
+                             ({'tokens': {AGENT: ['secret']}}, 'secret'),
+                             ({'accounts': {AGENT: 'user:root'}}, 'root'),
+                             ({'accounts': {AGENT: 'user:no-such-user'}}, 'no-such-user'),
+                             ({'accounts': {'somebody': 'user:nobody'}}, 'somebody'),
                              ({'tokens': {'somebody': []}}, 'somebody')):
             service.config = {**good, **change}
             service.write_config()

@@ -11,6 +11,7 @@
 #include "storage/database/run_store.h"
 #include "storage/database/service_store.h"
 #include "storage/database/sqlite.h"
+#include "storage/database/token_store.h"
 #include "storage/database/volume_store.h"
 #include "tests/support/temporary_directory.h"
 
@@ -153,6 +154,8 @@ TEST_F(StoreCosts, NoCallOfTheServiceStoreLooksAtAllItsRows) {
     costs_little("unsettled", [&] { EXPECT_EQ(store.unsettled("", 5).size(), 5u); });
     costs_little("settle", [&] { store.settle({id_of(0), id_of(1), id_of(2)}); });
     costs_little("unsettled after some", [&] { EXPECT_EQ(store.unsettled("", 1).front().id, id_of(3)); });
+    costs_little("keep_gc_mark", [&] { store.keep_gc_mark("data", {.time_ms = 1, .is_done = true}); });
+    costs_little("gc_marks", [&] { EXPECT_EQ(store.gc_marks().size(), 1u); });
     costs_little("settled", [&] { EXPECT_EQ(store.settled("", 2).size(), 2u); });
   }
 }
@@ -168,6 +171,50 @@ TEST_F(StoreCosts, APrefixOfTheEventLogIsReadWithoutTheOthersPositions) {
     EXPECT_LT(steps_of([&] { log.position("head:data:main"); }), 1'000);
     EXPECT_LT(steps_of([&] { log.append({}, {{"head:data:main", "3"}}); }), 1'000);
     EXPECT_LT(steps_of([&] { log.after(0, 10); }), 1'000);
+  }
+}
+
+TEST_F(StoreCosts, OldEventsAreForgottenAFewAtATime) {
+  for (const int rows : {kFew, kMany}) {
+    EventLog log(path("old-events", rows));
+    log.keep(rows);
+    log.append(std::vector<EventLog::Event>(rows, {.number = 0, .type = "x", .repository = "", .session = "",
+                                                   .issuer = "", .document = "{}"}), {});
+    EXPECT_LT(steps_of([&] { EXPECT_FALSE(log.forget(kNow_s / 2, 100)); }), 5'000);
+    bool has_more = false;
+    EXPECT_LT(steps_of([&] { has_more = log.forget(kNow_s * 2, 100); }), 5'000);
+    EXPECT_TRUE(has_more);
+    EXPECT_EQ(log.after(0, 1).front().number, 101);
+  }
+}
+
+TEST_F(StoreCosts, TheTokensThatCountAreReadWithoutTheOthers) {
+  for (const int rows : {kFew, kMany}) {
+    const std::string file = path("tokens", rows);
+    TokenStore{file};
+    {
+      Database database(file, {});
+      Transaction transaction(database);
+      Statement add{database,
+                    "INSERT INTO token (id, hash, principal, note, created_by, created_s, expires_s, ended_s) "
+                    "VALUES (?, ?1, ?, '', '', 0, 2000, ?)"};
+      // Every tenth is alice's; the last ten count.
+      for (int number = 0; number < rows; ++number) {
+        const auto ended = number < rows - 10 ? std::optional<std::int64_t>(1000 + number) : std::nullopt;
+        add.execute(text_of(number), number % 10 == 0 ? "agent:alice" : "agent:bob", ended);
+      }
+      transaction.commit();
+    }
+    TokenStore store(file);
+    EXPECT_LT(steps_of([&] { EXPECT_EQ(store.valid().size(), 10u); }), 1'000);
+    EXPECT_LT(steps_of([&] { EXPECT_EQ(store.list_after(0, "agent:alice", false, 10).size(), 1u); }), 1'000);
+    EXPECT_LT(steps_of([&] { EXPECT_EQ(store.list_after(5, "agent:alice", true, 10).size(), 10u); }), 1'000);
+    EXPECT_LT(steps_of([&] { EXPECT_EQ(store.list_after(0, std::nullopt, false, 10).size(), 10u); }), 1'000);
+    EXPECT_LT(steps_of([&] { EXPECT_FALSE(store.expire(1999, 10)); }), 1'000);
+    EXPECT_LT(steps_of([&] { EXPECT_TRUE(store.expire(2000, 5)); }), 1'000);
+    EXPECT_LT(steps_of([&] { EXPECT_TRUE(store.revoke(text_of(rows - 1), "user:root", 2000)); }), 1'000);
+    EXPECT_LT(steps_of([&] { EXPECT_TRUE(store.forget(1100, 10)); }), 1'000);
+    EXPECT_LT(steps_of([&] { EXPECT_EQ(store.changes_after(0, 10).size(), 6u); }), 1'000);
   }
 }
 

@@ -49,14 +49,17 @@ void register_diff(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_commit(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_rollback(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_discard(CLI::App& app, const GlobalOptions& options, Action& chosen);
+void register_savepoint(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_resume(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_resolve(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_update(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_mcp(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_log(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_policy(CLI::App& app, const GlobalOptions& options, Action& chosen);
+void register_cache(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_gc(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_doctor(CLI::App& app, const GlobalOptions& options, Action& chosen);
+void register_token(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_verify(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_version(CLI::App& app, const GlobalOptions& options, Action& chosen);
 

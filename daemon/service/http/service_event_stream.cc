@@ -19,6 +19,8 @@ namespace {
 constexpr auto kHeartbeat = 15s;
 constexpr std::size_t kEventsAtOnce = 64, kPartBytes = 65536;
 
+bool is_of_token(const EventLog::Event& event) { return event.type.starts_with("token."); }
+
 // One client. Used by one thread at a time.
 class Follower {
  public:
@@ -56,17 +58,19 @@ class Follower {
   }
 
  private:
+  bool may_see(const EventLog::Event& event) const {
+    if (is_of_token(event)) return caller_.may_end_of(event.issuer);
+    return event.session.empty() || caller_.may_review() || event.issuer == caller_.principal;
+  }
   bool is_wanted(const EventLog::Event& event) const {
-    const bool may_see =
-        event.session.empty() || caller_.may_review() || event.issuer == caller_.principal;
-    return may_see && (wanted_.repository.empty() || wanted_.repository == event.repository) &&
+    return may_see(event) && (wanted_.repository.empty() || wanted_.repository == event.repository) &&
            (wanted_.session.empty() || wanted_.session == event.session);
   }
 
   // The event as far as the caller may read its branch; nullopt: not at all.
   std::optional<std::string> readable(const EventLog::Event& event) const {
     const std::shared_ptr<const EscrowdConfig> config = config_.now();
-    if (!config->grants || caller_.is_operator) return event.document;
+    if (!config->grants || caller_.is_operator || is_of_token(event)) return event.document;
     const std::string branch = api::branch_of_event(event.document);
     if (!may_see_branch(*config, caller_, event.repository, branch)) return std::nullopt;
     return api::event_with_paths(event.document, [&](const std::string& path) {
@@ -106,10 +110,13 @@ class Follower {
 
 }  // namespace
 
-api::Stream ServiceEvents::stream(const LiveConfig& config, const Caller& caller, const Wanted& wanted) const {
+api::Stream ServiceEvents::stream(const LiveConfig& config, const Caller& caller, const Wanted& wanted,
+                                  std::function<bool()> may_go_on) const {
   const auto follower = std::make_shared<Follower>(log_, config, caller, wanted);
   return {.head = {.status = 200, .content_type = "text/event-stream", .body = follower->take_part(), .headers = {}},
-          .next = [follower](bool is_last) { return follower->next(is_last); }};
+          .next = [follower, may_go_on = std::move(may_go_on)](bool is_last) {
+            return may_go_on() ? follower->next(is_last) : api::Stream::Part{.bytes = {}, .is_end = true};
+          }};
 }
 
 }  // namespace escrow::daemon

@@ -1,8 +1,10 @@
 #include "daemon/service/http/service_requests.h"
 
+#include <charconv>
 #include <set>
 #include <utility>
 
+#include "api/bearer_token.h"
 #include "api/problem.h"
 #include "api/request_fields.h"
 #include "daemon/process/confinement.h"
@@ -24,6 +26,8 @@ constexpr std::uint64_t kMaxPage = 1000;
 constexpr std::uint64_t kMaxTerm_ms = 366ull * 24 * 60 * 60 * 1000;
 constexpr std::uint64_t kMaxTime_ms = 30ull * 24 * 60 * 60 * 1000;
 constexpr std::uint64_t kMaxGrace_ms = 60'000;
+constexpr std::uint64_t kTokenTerm_s = 90ull * 24 * 60 * 60;
+constexpr std::uint64_t kMaxTokenTerm_s = 3660ull * 24 * 60 * 60;
 constexpr std::uint64_t kMinMemory = std::uint64_t{1} << 20;
 constexpr std::uint64_t kMaxMemory = std::uint64_t{1} << 60;
 constexpr std::uint64_t kMaxSince_ms = 1000ull * 366 * 24 * 60 * 60 * 1000;
@@ -340,6 +344,41 @@ std::uint64_t read_lease(const api::HttpRequest& request) {
   const std::uint64_t lease_ms = fields.number("lease_ms", 1, kMaxTerm_ms).value_or(0);
   fields.refuse_others();
   return lease_ms;
+}
+
+ServiceTokens::Wanted read_token_request(const api::HttpRequest& request) {
+  RequestFields fields = fields_of(request);
+  ServiceTokens::Wanted wanted{.principal = short_text(fields, "principal", kMaxPath),
+                               .hash = short_text(fields, "hash", kMaxPath),
+                               .note = audit_text(fields, "note")};
+  wanted.expires_in_s =
+      static_cast<std::int64_t>(fields.number("expires_in_s", 1, kMaxTokenTerm_s).value_or(kTokenTerm_s));
+  if (wanted.hash.empty() && request.idempotency_key) {
+    fields.refuse("hash", "is missing: with an Idempotency-Key the answer would be kept, and the token in it; make the "
+                          "token yourself, and send its hash");
+  }
+  if (!wanted.hash.empty() && !api::is_token_hash(wanted.hash)) {
+    fields.refuse("hash", "is not \"sha256:\" and 64 hexadecimal digits, as escrowd --make-token prints them");
+  }
+  fields.refuse_others();
+  return wanted;
+}
+
+ServiceTokens::Filter read_token_filter(api::Query& query) {
+  ServiceTokens::Filter filter{.principal = query.take("principal")};
+  const std::string with_ended = query.take("with_ended").value_or("false");
+  if (with_ended != "true" && with_ended != "false") {
+    throw Problem(ProblemCode::invalid_value, "\"with_ended\" is true or false", {{"field", "with_ended"}});
+  }
+  filter.with_ended = with_ended == "true";
+  const std::string after = position_after(query);
+  const auto [end, error] = std::from_chars(after.data(), after.data() + after.size(), filter.after);
+  if (!after.empty() && (error != std::errc() || end != after.data() + after.size())) {
+    throw Problem(ProblemCode::invalid_value, "this is no cursor of this API", {{"field", "cursor"}});
+  }
+  filter.limit = page_size(query, 100);
+  query.refuse_others();
+  return filter;
 }
 
 void read_nothing(const api::HttpRequest& request) { fields_of(request).refuse_others(); }

@@ -7,6 +7,7 @@
 
 #include "api/router.h"
 #include "daemon/service/runs/service_runs.h"
+#include "daemon/service/service_tokens.h"
 #include "daemon/service/sessions/service_sessions.h"
 
 namespace escrow::daemon {
@@ -51,6 +52,9 @@ api::CommitRequest read_commit_request(const api::HttpRequest& request);
 bool read_keep_result(const api::HttpRequest& request);
 // 0: as long as before.
 std::uint64_t read_lease(const api::HttpRequest& request);
+// With a key it names the hash: an answer that has a token in it is not kept.
+ServiceTokens::Wanted read_token_request(const api::HttpRequest& request);
+ServiceTokens::Filter read_token_filter(api::Query& query);
 void read_nothing(const api::HttpRequest& request);
 
 }  // namespace escrow::daemon

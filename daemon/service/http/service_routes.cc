@@ -12,6 +12,7 @@
 #include "daemon/service/http/service_file_routes.h"
 #include "daemon/service/http/service_import_routes.h"
 #include "daemon/service/http/service_requests.h"
+#include "daemon/service/http/service_token_routes.h"
 #include "daemon/service/http/service_upkeep_routes.h"
 #include "daemon/service/idempotency.h"
 
@@ -95,7 +96,7 @@ HttpReply follow_events(const ServiceParts& parts, Call& call) {
     }
     wanted.last_event_id = number;
   }
-  return parts.events.stream(parts.config, caller(parts, call), wanted);
+  return parts.events.stream(parts.config, caller(parts, call), wanted, parts.tokens.watch(call.request.token));
 }
 
 HttpReply reload(const ServiceParts& parts, Call& call) {
@@ -407,6 +408,7 @@ void add_service_routes(api::Router& router, const ServiceParts& parts) {
   post("/v1/sessions/{session}/reject", reject_session);
   add_file_routes(router, parts);
   add_import_routes(router, parts);
+  add_token_routes(router, parts);
   add_upkeep_routes(router, parts);
 }
 

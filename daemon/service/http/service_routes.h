@@ -10,6 +10,7 @@
 #include "daemon/service/async_requests.h"
 #include "daemon/service/escrowd_config.h"
 #include "daemon/service/service_repositories.h"
+#include "daemon/service/service_tokens.h"
 #include "daemon/service/sessions/service_events.h"
 #include "daemon/service/sessions/service_sessions.h"
 #include "storage/database/service_store.h"
@@ -23,6 +24,7 @@ struct ServiceParts {
   storage::ServiceStore& store;
   const ServiceTime& time;
   ServiceEvents& events;
+  ServiceTokens& tokens;
   AsyncRequests& long_verbs;
   const AllowedRoots& source_roots;
   const ShutdownDeadline& stopping;

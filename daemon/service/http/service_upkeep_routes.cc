@@ -41,7 +41,8 @@ api::Router::Handler for_operators(const ServiceParts& parts, const std::string&
 }
 
 HttpReply gc(const ServiceParts& parts, Call& call) {
-  return ok(upkeep_apart(kGcVerb, parts.repositories.find(call.parameters[0]).path, parts.stopping));
+  return ok(upkeep_apart(kGcVerb, parts.repositories.find(call.parameters[0]).path, parts.stopping,
+                         parts.config->retention.sessions_s));
 }
 
 HttpReply check(const ServiceParts& parts, Call& call) {

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -45,7 +46,9 @@ class ServiceEvents {
   // Server-sent events (the HTML standard, section 9.2), without an end. What was dropped since `last_event_id`, or
   // because the client was too slow, is said by an event "gap". A caller is told of sessions, branches and paths that
   // they may see, by the configuration at that moment.
-  api::Stream stream(const LiveConfig& config, const Caller& caller, const Wanted& wanted) const;
+  // It ends when `may_go_on` says no.
+  api::Stream stream(const LiveConfig& config, const Caller& caller, const Wanted& wanted,
+                     std::function<bool()> may_go_on) const;
 
  private:
   using Entry = ServiceRepositories::Entry;
