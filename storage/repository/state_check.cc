@@ -100,6 +100,7 @@ class SessionCheck {
                                   "block_map, target, xattrs, " +
                                       std::string(version < 2 ? "0, NULL" : "era, durable") +
                                       (version < 3 ? ", NULL, NULL" : ", sealed, durable_sealed") +
+                                      (version < 4 ? ", NULL" : ", times") +
                                       " FROM node ORDER BY layer, node");
     for (auto row = statement.run(); row.next();) {
       collect(problems_, where_, [&] {
