@@ -23,7 +23,8 @@
 
 namespace escrow::fuse {
 
-// Whether open(2) sends a message. none: ENOSYS is the answer to the first OPEN and OPENDIR, and there is no other.
+// Whether open(2) sends a message. none: ENOSYS is the answer to the first OPEN (of a directory, OPENDIR), and there is
+// no other.
 enum class Opens { none, daemon };
 // cached: by the kernel's page cache, written through. writeback: by the page cache, which has the last word on sizes
 // and times and writes back at close(2), fsync(2) and when it sees fit; nobody else may change a file's size meanwhile.
@@ -31,14 +32,16 @@ enum class Opens { none, daemon };
 // reach the daemon.
 enum class Data { cached, writeback, passthrough };
 struct IoMode {
-  Opens opens = Opens::none;
+  Opens opens = Opens::none;  // of files
   Data data = Data::cached;
+  Opens listings = opens;     // opens of directories
 };
 const char* name_of(Opens opens);
 const char* name_of(Data data);
 
 struct MountOptions {
   std::string mountpoint;       // absolute, an existing directory
+  bool is_fresh_mountpoint = false;  // this process has just made it, and has no other mount
   std::string source;           // shown in /proc/mounts, for example "escrow:3f9c..."
   bool allow_other = false;     // users other than the one that mounts may use it (root may always ask for it)
   mode_t root_mask = 0;         // permission bits that its root directory shows to nobody
@@ -52,7 +55,7 @@ struct MountOptions {
   std::vector<std::string> extra_options;  // passed to the kernel as they are, from mount(8) -o
   MountVisits::PathsOf paths_of;  // for processes that may not open files by handle
   // Of a node that changes without a call here: the kernel asks for its names and attributes each time, and drops its
-  // pages when it is opened. Such nodes need opens that reach the daemon. Empty: there are none.
+  // pages when it is opened. Such nodes need opens and listings that reach the daemon. Empty: there are none.
   std::function<bool(session::NodeId)> is_volatile;
 };
 

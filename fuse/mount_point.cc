@@ -161,12 +161,12 @@ bool run_fusermount(const std::string& mountpoint, UnmountMode mode) {
 
 }  // namespace
 
-std::string checked_mountpoint(const std::string& mountpoint) {
+std::string checked_mountpoint(const std::string& mountpoint, bool is_fresh) {
   const auto refuse = [&](const std::string& why, Errc code = Errc::bad_request) {
     throw Error(code, "cannot mount at " + mountpoint + ": " + why);
   };
   if (!mountpoint.starts_with('/')) refuse("a mountpoint is an absolute path");
-  const Place place = look_at(mountpoint);
+  const Place place = is_fresh ? look_at_fresh(mountpoint) : look_at(mountpoint);
   if (!place.answered) refuse("the file system there does not answer", Errc::unavailable);
   if (is_the_machines(place.error)) refuse(std::string(std::strerror(place.error)) + "; try again", Errc::unavailable);
   if (place.path.empty()) refuse(std::string(std::strerror(place.error)) + "; name an existing empty directory");

@@ -16,7 +16,7 @@
 namespace escrow::fuse {
 
 // `mountpoint` without symbolic links, when it is an existing empty directory outside of every Escrow mount.
-std::string checked_mountpoint(const std::string& mountpoint);
+std::string checked_mountpoint(const std::string& mountpoint, bool is_fresh = false);
 
 // The arguments that libfuse and fusermount3 want, as one "-o" list. Those of io_uring are not among them.
 std::string fuse_options(const MountOptions& options);

@@ -119,7 +119,7 @@ void answer_page(fuse_req_t request, Operation operation, fuse_ino_t directory, 
 
 void opendir(fuse_req_t request, fuse_ino_t directory, fuse_file_info*) {
   Service& service = service_of(request);
-  if (service.io.opens == Opens::none) {
+  if (service.io.listings == Opens::none) {
     service.counts.add(Operation::opendir);
     fuse_reply_err(request, ENOSYS);
     return;

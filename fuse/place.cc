@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstring>
 #include <sstream>
+#include <string_view>
 
 #include "fuse/helper_process.h"
 #include "session/base/error.h"
@@ -58,7 +59,7 @@ std::string table_of_mounts(const std::string& path) {
   return error == 0 ? text : std::string();
 }
 
-// ---- In the helper: system calls only.
+// ---- System calls only: in a helper nothing else may be done.
 
 bool is_empty_directory(int directory) {
   alignas(dirent64) char buffer[1024];
@@ -107,8 +108,9 @@ Seen see(int place) {
   return seen;
 }
 
-void report_place(const std::string& path, const HelperProcess::Report& report) {
-  char message[sizeof(Seen) + PATH_MAX];
+// What was seen, and after it the path without symbolic links: their size.
+using PlaceMessage = char[sizeof(Seen) + PATH_MAX];
+std::size_t look(const std::string& path, PlaceMessage& message) {
   std::size_t size = sizeof(Seen);
   Seen seen;
   const int place = ::open(path.c_str(), O_PATH | O_CLOEXEC);
@@ -126,28 +128,39 @@ void report_place(const std::string& path, const HelperProcess::Report& report) 
     if (length > 0) size += static_cast<std::size_t>(length);
   }
   std::memcpy(message, &seen, sizeof seen);
-  report.add(message, size);
+  return size;
 }
 
-}  // namespace
-
-Place look_at(const std::string& path) {
-  HelperProcess helper([&path](const HelperProcess::Report& report) { report_place(path, report); });
-  const auto reported = helper.finish(kPlacePatience);
+Place place_of(std::string_view message) {
   Place place;
-  if (!reported || reported->size() != 1 || reported->front().size() < sizeof(Seen)) {
-    place.answered = false;
-    return place;
-  }
   Seen seen;
-  std::memcpy(&seen, reported->front().data(), sizeof seen);
+  std::memcpy(&seen, message.data(), sizeof seen);
   place.error = seen.error;
   place.has_dead_host = seen.has_dead_host;
   place.is_directory = seen.is_directory;
   place.is_empty = seen.is_empty;
   place.is_on_fuse = seen.is_on_fuse;
-  place.path = reported->front().substr(sizeof seen);
+  place.path = message.substr(sizeof seen);
   return place;
+}
+
+}  // namespace
+
+Place look_at(const std::string& path) {
+  HelperProcess helper([&path](const HelperProcess::Report& report) {
+    PlaceMessage message;
+    report.add(message, look(path, message));
+  });
+  const auto reported = helper.finish(kPlacePatience);
+  if (reported && reported->size() == 1 && reported->front().size() >= sizeof(Seen)) return place_of(reported->front());
+  Place place;
+  place.answered = false;
+  return place;
+}
+
+Place look_at_fresh(const std::string& path) {
+  PlaceMessage message;
+  return place_of({message, look(path, message)});
 }
 
 bool is_the_machines(int error) {

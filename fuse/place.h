@@ -26,6 +26,9 @@ struct Place {
 };
 inline constexpr std::chrono::seconds kPlacePatience{10};
 Place look_at(const std::string& path);
+// The same without a helper: of a directory that this process has just made, so that its file system answers, and that
+// lies in no mount of its own.
+Place look_at_fresh(const std::string& path);
 
 // Whether an error of looking at a path is the machine's at this moment (no descriptor, no memory, a failing disk): it
 // says nothing of the path, and who asks again may be told otherwise.

@@ -17,10 +17,19 @@ struct IoChoice {
   std::string reason;  // one sentence, for `escrow status`
 };
 
-// A policy refuses an open, and so does an entry of the mount table that is read-only; what others change is asked for
-// anew at each: there opens must reach the daemon. Bytes may travel past it: who may read or write them was
-// decided by then, and what is passed through is one file's bytes to one open of it.
-IoChoice choose_io(const SessionRequest& request, bool has_policy, const session::SessionLimits& limits = {},
+// What a session's policies may have to refuse. Nothing without any.
+struct PolicyNeeds {
+  bool is_there = false;
+  bool opens = false;     // of a file that can be seen
+  bool listings = false;  // of a directory that can be seen, or of the root
+};
+// `texts` were checked; `prefix` is the path of the mount's root in the repository.
+PolicyNeeds needs_of_policies(const std::vector<std::string>& texts, const std::string& prefix);
+
+// A policy may refuse an open, and so does an entry of the mount table that is read-only; what others change is asked
+// for anew at each: there opens must reach the daemon. Bytes may travel past it: who may read or write them was decided
+// by then, and what is passed through is one file's bytes to one open of it.
+IoChoice choose_io(const SessionRequest& request, const PolicyNeeds& policy, const session::SessionLimits& limits = {},
                    const std::vector<MountEntrySpec>& entries = {});
 
 }  // namespace escrow::daemon

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "daemon/host/config.h"
 #include "daemon/host/io_choice.h"
 #include "daemon/host/mountpoint.h"
 #include "daemon/host/run_result.h"
@@ -17,6 +18,7 @@
 #include "daemon/process/confinement.h"
 #include "daemon/process/user_namespace.h"
 #include "session/base/error.h"
+#include "storage/bucket/bucket_name.h"
 
 namespace escrow::daemon {
 
@@ -56,7 +58,7 @@ std::optional<CommandSpec::Identity> identity_of(uid_t uid, gid_t gid) {
 
 void SessionRun::check() const {
   const SessionRequest& view = settings_.view;
-  choose_io(view, !view.policies.documents.empty(),
+  choose_io(view, needs_of_policies(view.policies.documents, view.path_prefix),
             {.staged_bytes = view.limit_staged_bytes, .files = view.limit_files}, settings_.mounts);
   for (const std::string& entry : settings_.environment) {
     if (entry.find('=') == std::string::npos || entry.starts_with('=')) {
@@ -154,10 +156,12 @@ void SessionRun::open_session() {
   host_options.mount.mountpoint = mountpoint_->path();
   host_options.mount.xattrs = settings_.view.xattr == "user";
   host_options.mount.io_uring = settings_.view.io_uring != "off";
+  host_options.mount.is_fresh_mountpoint = mountpoint_->is_fresh();
   if (!mountpoint_->is_fresh()) {
     host_options.mount.root_mask = closed_to_others(mountpoint_->path(), context_->repository().git_directory());
   }
-  IoChoice io = choose_io(settings_.view, !session_options.policies.empty(), session_options.limits, settings_.mounts);
+  IoChoice io = choose_io(settings_.view, needs_of_policies(session_options.policies, session_options.prefix.text()),
+                          session_options.limits, settings_.mounts);
   host_options.mount.io = io.mode;
   host_options.io_reason = std::move(io.reason);
   host_options.visible_root = visible_mountpoint();
@@ -180,6 +184,11 @@ std::vector<std::string> SessionRun::command_environment() const {
   // the repository's own directory. OLDPWD is where the caller was.
   for (const char* name : {"ESCROW_REPO", "ESCROW_HOST", "ESCROW_TOKEN", "OLDPWD"}) {
     std::erase_if(environment, [&](const std::string& entry) { return names(entry, name); });
+  }
+  // So is the right to change the bucket that the repository is in.
+  if (storage::names_bucket(repository_path(settings_.repository))) {
+    for (const char* name : {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"})
+      std::erase_if(environment, [&](const std::string& entry) { return names(entry, name); });
   }
   set_variable(environment, "PWD", visible_mountpoint());
   set_command_variables(environment);

@@ -102,6 +102,11 @@ FreshMountpoint::FreshMountpoint(uid_t uid, gid_t gid, const std::string& key) {
 
 FreshMountpoint::~FreshMountpoint() { remove_directories(closed_directory_of(path_)); }
 
+bool is_fresh_mountpoint_gone(const std::string& path) noexcept {
+  const std::string closed = closed_directory_of(path);
+  return !closed.empty() && ::access(closed.c_str(), F_OK) != 0 && errno == ENOENT;
+}
+
 void remove_fresh_mountpoint(const std::string& path) noexcept {
   const std::string closed = closed_directory_of(path);
   if (closed.empty()) return;

@@ -37,5 +37,7 @@ class FreshMountpoint {
 // Removes one whose owner is gone, of a run that was killed as well: empty directories, and only such as are named so.
 // It is not mounted. No state; thread-safe.
 void remove_fresh_mountpoint(const std::string& path) noexcept;
+// Whether nothing is left of it; nothing mounted there is waited for.
+bool is_fresh_mountpoint_gone(const std::string& path) noexcept;
 
 }  // namespace escrow::daemon

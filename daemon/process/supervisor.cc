@@ -289,6 +289,8 @@ void Supervisor::clean_up_after_host() {
 
 void Supervisor::take_away_mountpoint() {
   if (spec_.mountpoint.empty()) return;
+  // Its host has taken it away: the usual end.
+  if (spec_.remove_mountpoint && is_fresh_mountpoint_gone(spec_.mountpoint)) return;
   if (fuse::is_dead_mount(spec_.mountpoint)) detach_dead_mount(spec_.mountpoint);
   if (spec_.remove_mountpoint) remove_fresh_mountpoint(spec_.mountpoint);
 }

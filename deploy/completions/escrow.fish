@@ -26,4 +26,5 @@ complete -c escrow -n 'not __fish_use_subcommand; and string match -q -- "-*" (c
 complete -c escrow -n '__fish_seen_subcommand_from status diff commit rollback approve reject discard update resume resolve' -f -a '(__escrow_sessions)'
 complete -c escrow -n '__fish_seen_subcommand_from cache' -a 'list drop'
 complete -c escrow -n '__fish_seen_subcommand_from policy' -a 'test explain'
+complete -c escrow -n '__fish_seen_subcommand_from savepoint' -f -a 'create list diff restore drop (__escrow_sessions)'
 complete -c escrow -n '__fish_seen_subcommand_from token' -f -a 'create list revoke'

@@ -105,13 +105,26 @@ AccessPolicy::AccessPolicy(const std::vector<PolicyDocument>& documents) {
   for (std::size_t policy = 0; policy < documents.size(); ++policy) {
     const PolicyDocument& document = documents[policy];
     allows_by_default_.push_back(document.allows_by_default);
-    if (!document.allows_by_default) deniable_ = Actions::all();
+    if (!document.allows_by_default)
+      deniable_ = deniable_on_seen_files_ = deniable_on_seen_directories_ = Actions::all();
     for (std::size_t number = 0; number < document.rules.size(); ++number) {
       const PolicyRule& rule = document.rules[number];
-      if (!rule.allows) deniable_ = deniable_ | rule.actions;
+      if (!rule.allows) note_denial(rule);
       for (const std::string& text : rule.paths) add(text, rule, policy, number);
     }
   }
+}
+
+void AccessPolicy::note_denial(const PolicyRule& rule) {
+  deniable_ = deniable_ | rule.actions;
+  if (rule.actions != Actions::all()) {
+    deniable_on_seen_files_ = deniable_on_seen_files_ | rule.actions;
+    deniable_on_seen_directories_ = deniable_on_seen_directories_ | rule.actions;
+    return;
+  }
+  // A pattern that speaks of directories only hides no name: there could be a file. What is below is hidden.
+  for (const std::string& text : rule.paths)
+    if (text.size() > 1 && text.back() == '/') deniable_on_seen_directories_ = Actions::all();
 }
 
 void AccessPolicy::add(const std::string& text, const PolicyRule& rule, std::size_t policy, std::size_t number) {

@@ -95,6 +95,11 @@ class AccessPolicy {
   Actions may_be_allowed_below(const Place& directory, std::string_view path) const;
   // Whether the action is denied anywhere.
   bool can_deny(Action action) const { return deniable_.has(action); }
+  // Whether it is denied on a file, or a directory, whose name may be seen all the same: a name at which all actions
+  // are denied cannot be looked up, nor be made, nor be moved to. In doubt yes. Not asked of the root of a mount, which
+  // nobody looks up.
+  bool can_deny_on_seen_file(Action action) const { return deniable_on_seen_files_.has(action); }
+  bool can_deny_on_seen_directory(Action action) const { return deniable_on_seen_directories_.has(action); }
 
   // What decided: in the first policy that denies the first rule that does, else the first rule that allows; without a
   // rule it was the policy's default.
@@ -125,6 +130,7 @@ class AccessPolicy {
   // Pattern numbers by what a path must have for them to match at all.
   using Index = std::unordered_map<std::string, std::vector<std::uint32_t>, Hash, std::equal_to<>>;
 
+  void note_denial(const PolicyRule& rule);
   void add(const std::string& text, const PolicyRule& rule, std::size_t policy, std::size_t number);
   template <typename Visit>
   void visit_matches(std::string_view path, bool is_directory, Visit visit) const;
@@ -142,6 +148,7 @@ class AccessPolicy {
   std::vector<std::uint32_t> others_;
   std::vector<std::uint32_t> root_;      // those that match the root itself
   Actions deniable_;
+  Actions deniable_on_seen_files_, deniable_on_seen_directories_;
 };
 
 }  // namespace escrow::session

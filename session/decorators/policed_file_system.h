@@ -1,10 +1,11 @@
 // Refuses what a session's policies do not allow, in the very call: Error{access_denied}.
 //
-// A decorator over a FileSystem (a mount's requests come here, then pass the WriteGate); it needs a mount whose opens
-// reach it. What each call needs: SEMANTICS.md. An action on a file is allowed when it is allowed at every one of its
-// names; an action on a name when it is allowed there. Descriptors keep what they were opened for: reading, writing and
-// listing through one is not refused, but a listing shows only what may be listed. Thread-safe; judgements are
-// remembered by node, in bounded memory. Locks: INVARIANTS.md.
+// A decorator over a FileSystem (a mount's requests come here, then pass the WriteGate). Opens must reach it where
+// the policy can deny them on what can be seen (AccessPolicy::can_deny_on_seen_file). What each call needs:
+// SEMANTICS.md. An action on a file is allowed when it is allowed at every one of its names; an action on a name when
+// it is allowed there. Descriptors keep what they were opened for: reading, writing and listing through one is not
+// refused, but a listing shows only what may be listed. Thread-safe; judgements are remembered by node, in bounded
+// memory. Locks: INVARIANTS.md.
 #pragma once
 
 #include <array>

@@ -101,9 +101,13 @@ class Configuration {
 std::string exclude_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return {};
-  std::string text(session::kLargestIgnoreFile_bytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
+  // Not all that it may have at once: filling a MiB with zeroes takes longer than the rest of a short run's opening.
+  std::string text;
+  char piece[4096];
+  do {
+    file.read(piece, sizeof piece);
+    text.append(piece, static_cast<std::size_t>(file.gcount()));
+  } while (file && text.size() <= session::kLargestIgnoreFile_bytes);
   if (text.size() > session::kLargestIgnoreFile_bytes)
     throw Error(Errc::bad_request, path + " has more than the 1 MiB that is read; make it smaller");
   return text;

@@ -256,6 +256,14 @@ bool ObjectDirectory::is_in(const Packs& packs, const session::ObjectId& id) con
   return ::access((path_ + "/" + hex.substr(0, 2) + "/" + hex.substr(2)).c_str(), F_OK) == 0;
 }
 
+bool ObjectDirectory::has_recently(const ObjectId& id) const {
+  try {
+    return is_in(*recent(), id);
+  } catch (const Error&) {
+    return find(id).has_value();  // a pack has just been removed, or cannot be read
+  }
+}
+
 void ObjectDirectory::close_what_is_gone() const {
   auto state = state_.lock();
   if (!state->open->empty()) scan(*state);

@@ -108,6 +108,8 @@ class ObjectDirectory {
   void close_what_is_gone() const;
   // Whether one of `packs`, or a loose file of this directory itself, is the object: for many questions at one moment.
   bool is_in(const Packs& packs, const session::ObjectId& id) const;
+  // The same of recent(): mostly one system call. For objects of others it does no harm to miss.
+  bool has_recently(const session::ObjectId& id) const;
   const std::string& path() const noexcept { return path_; }
   // Changes when packs that were open are found to be gone.
   unsigned removals() const noexcept { return removals_; }

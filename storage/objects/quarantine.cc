@@ -254,10 +254,11 @@ ObjectId GitQuarantine::put_blob(const ByteSource& source) {
   return put_small(ObjectType::blob, read_all(source));
 }
 
-// Whether an object of this id, with these bytes, is here or can be borrowed. One that is damaged counts for nothing.
+// Whether an object of this id, with these bytes, is here or can be borrowed. One that is damaged, or came to the
+// repository this very moment, counts for nothing: it is stored once more.
 bool GitQuarantine::is_known(const ObjectId& id, ObjectType type, const std::string& content) {
   const bool here = find(id).has_value();
-  if (!here && !store_.directory().find(id)) return false;
+  if (!here && !store_.directory().has_recently(id)) return false;
   RawObject known;
   try {
     known = here ? std::move(*read_own(id)) : store_.read_object(id);
@@ -270,7 +271,7 @@ bool GitQuarantine::is_known(const ObjectId& id, ObjectType type, const std::str
 
 bool GitQuarantine::is_known(const ObjectId& id, PackWriter& blob, std::uint64_t size_bytes) {
   const auto stored = find(id);
-  if (!stored && !store_.directory().find(id)) return false;
+  if (!stored && !store_.directory().has_recently(id)) return false;
   blob.flush();
   InflateReader own(blob.fd(), PackWriter::kFirstEntry + encode_entry_header(ObjectType::blob, size_bytes).size(),
                     "the object " + id.hex());

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "session/base/log.h"
+#include "session/interfaces/change_times.h"
 #include "session/interfaces/object_store.h"
 #include "session/interfaces/session_catalog.h"
 #include "session/interfaces/session_directory.h"
@@ -51,7 +52,9 @@ struct GcReport {
 class Repository {
  public:
   // Creates a bare repository with Escrow's state at `path`, or adopts the repository that is there (bare or not),
-  // leaving its branches as they are. Idempotent. Returns whether it was created.
+  // leaving its branches as they are. Idempotent. Returns whether it was created. `path` may name a place in object
+  // storage, s3://BUCKET/PREFIX, here and for open(): the repository is then there, and this machine has what
+  // storage/bucket/bucket.h says.
   static bool init(const std::string& path, const std::string& branch);
   // `path` may be a bare repository, a work tree or a .git directory. Opens state of this version, migrates older
   // state, refuses newer. A plain git repository that was never `init`ed for Escrow: Error{no_repository} saying so.
@@ -68,6 +71,7 @@ class Repository {
   session::SessionCatalog& catalog();
   session::SessionDirectories& directories();
   const Caches& caches() const;
+  session::ChangeTimes& change_times();
 
   // Writes what differs between two trees, deletions first, renames found, binary files named, paths as git quotes
   // them. `quarantine` holds objects that are not in the repository yet; it may be null. `path`: only that file, or

@@ -102,7 +102,8 @@ void FileSessionDirectory::remove() {
   for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
     remove_inside(path_, {"lock"});
     if (::unlink(lock.c_str()) != 0 && errno != ENOENT) throw system_error(errno, "remove " + lock);
-    if (::rmdir(path_.c_str()) == 0 || errno == ENOENT) return sync_directory(parent_of(path_));
+    // Not synced: should it be back after a power cut, the next command removes it again.
+    if (::rmdir(path_.c_str()) == 0 || errno == ENOENT) return;
     if (errno != ENOTEMPTY && errno != EEXIST) throw system_error(errno, "remove the session's directory " + path_);
     UniqueFd next(::open(lock.c_str(), O_RDWR | O_CLOEXEC));
     if (!next && errno != ENOENT) throw system_error(errno, "open " + lock);

@@ -114,6 +114,26 @@ TEST_F(EscrowPolicy, StatusOfALiveSessionCountsAtOnce) {
   done({"rollback", id});
 }
 
+TEST_F(EscrowPolicy, WhatHidesAllThatItDeniesIsAskedForNoOpenAndRefusesAllTheSame) {
+  const std::string id = mount({"--policy", policy("p.json", R"({"default": "allow", "rules": [
+      {"effect": "deny", "actions": ["read", "list", "write", "create", "delete", "rename", "metadata"],
+       "paths": ["/a.txt", "dir/"]}]})")});
+  EXPECT_NE(done({"status", id}).find("opens none (a policy is asked at each listing of a directory)"),
+            std::string::npos);
+  for (int again = 0; again < 2; ++again) {
+    EXPECT_EQ(open_error(in_mount("a.txt"), O_RDONLY), EACCES);
+    EXPECT_EQ(open_error(in_mount("a.txt"), O_WRONLY | O_CREAT), EACCES);
+    EXPECT_EQ(open_error(in_mount("dir"), O_RDONLY | O_DIRECTORY), EACCES);
+    EXPECT_EQ(open_error(in_mount("dir/b.txt"), O_RDONLY), EACCES);
+    EXPECT_EQ(open_error(in_mount("new"), O_WRONLY | O_CREAT), 0);
+    EXPECT_EQ(::rename(in_mount("new").c_str(), in_mount("dir/new").c_str()), -1);
+    EXPECT_EQ(errno, EACCES);
+  }
+  EXPECT_NE(done({"status", id, "--json"}).find("\"denials\":{\"count\":10,"), std::string::npos)
+      << done({"status", id, "--json"});
+  done({"rollback", id});
+}
+
 TEST_F(EscrowPolicy, ASessionKeepsItsPoliciesWhenItIsMountedAgain) {
   const std::string one = policy("one.json", kNoWritingInDir), two = policy("two.json", kNoReadingOfA);
   const std::string id = mount({"--policy", one, "--policy", two});

@@ -92,7 +92,8 @@ TEST_F(EscrowIgnore, TheSummaryCountsAndTheResultNames) {
 }
 
 TEST_F(EscrowIgnore, TheRepositorysOwnExcludeFileCounts) {
-  shell("mkdir -p '" + repository_ + "/info' && echo '*.swp' > '" + repository_ + "/info/exclude'");
+  shell("mkdir -p '" + repository_ + "/info' && { yes '# a comment' | head -n 2000; echo '*.swp'; } > '" +
+        repository_ + "/info/exclude'");
   EXPECT_EQ(run("touch a.swp dir/b.swp kept").status, 0);
   EXPECT_TRUE(is_in_head("kept"));
   EXPECT_FALSE(is_in_head("a.swp"));

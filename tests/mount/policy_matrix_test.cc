@@ -72,6 +72,14 @@ class PolicedMount {
         mount_(policed_, mount_options(way), log_) {}
 
   const std::string& path() const { return mountpoint_.path(); }
+  fuse::IoMode io() const { return mount_.io(); }
+  // By kind of message; FORGET comes when the kernel likes.
+  std::map<std::string, std::uint64_t> messages() const {
+    std::map<std::string, std::uint64_t> counts;
+    for (const auto& operation : mount_.counts())
+      if (operation.name != "forget") counts[operation.name] = operation.count;
+    return counts;
+  }
 
   // Every name with its type and, of regular files, its bytes: past the kernel and the policy.
   std::string everything() { return everything_in(session::kRootNode, ""); }
@@ -84,6 +92,15 @@ class PolicedMount {
     options.base_tree = tree;
     return options;
   }
+  // As choose_io() of daemon/host decides.
+  fuse::IoMode io_mode(const Way& way) const {
+    const bool asks_at_opens = way.data == fuse::Data::passthrough || policy_.can_deny_on_seen_file(Action::read) ||
+                               policy_.can_deny_on_seen_file(Action::write);
+    const bool asks_at_listings =
+        policy_.can_deny_on_seen_directory(Action::list) || !policy_.allowed("", true).has(Action::list);
+    const auto opens = [](bool ask) { return ask ? fuse::Opens::daemon : fuse::Opens::none; };
+    return {opens(asks_at_opens), way.data, opens(asks_at_listings)};
+  }
   fuse::MountOptions mount_options(const Way& way) {
     fuse::MountOptions options;
     options.mountpoint = mountpoint_.path();
@@ -91,9 +108,9 @@ class PolicedMount {
     options.allow_other = true;
     options.xattrs = true;
     options.io_uring = way.io_uring && io_uring_wanted();
-    options.io = {fuse::Opens::daemon, way.data};
-    options.cache_listings = !policy_.can_deny(Action::list);
-    options.cache_links = !policy_.can_deny(Action::read);
+    options.io = io_mode(way);
+    options.cache_listings = !policy_.can_deny_on_seen_directory(Action::list);
+    options.cache_links = !policy_.can_deny_on_seen_file(Action::read);
     return options;
   }
   std::string everything_in(NodeId directory, const std::string& below) {
@@ -242,13 +259,16 @@ class PolicyMatrix : public testing::TestWithParam<Way> {
 
   void round(std::uint64_t seed) {
     std::mt19937_64 random(seed);
-    const auto documents = is_first_ ? telling_policy() : random_policies(random);
-    is_first_ = false;
+    const auto documents = rounds_ == 0      ? telling_policy()
+                           : rounds_ % 2 == 0 ? random_hiding_policies(random)
+                                              : random_policies(random);
+    ++rounds_;
     const SlowPolicy slow(documents);
     const auto base = random_base(random);
     const TemporaryDirectory twin;
     make_twin(twin.path(), base, GetParam().uid);
     PolicedMount mount(GetParam(), documents, base);
+    unasked_ += mount.io().opens == fuse::Opens::none;
     const std::string told =
         in_child([&] { return play(GetParam(), mount.path(), twin.path(), slow, random()); });
     std::istringstream lines(told);
@@ -264,7 +284,7 @@ class PolicyMatrix : public testing::TestWithParam<Way> {
   }
 
   std::map<std::string, int> counts_;
-  bool is_first_ = true;
+  int rounds_ = 0, unasked_ = 0;
 };
 
 TEST_P(PolicyMatrix, EveryCallIsDecidedAsTheSlowEvaluatorSays) {
@@ -287,6 +307,7 @@ TEST_P(PolicyMatrix, EveryCallIsDecidedAsTheSlowEvaluatorSays) {
   for (const auto& [what, count] : counts_) (what.ends_with(" denied") ? denied : allowed) += count;
   EXPECT_GT(allowed, 40);
   EXPECT_GT(denied, 40);
+  if (GetParam().data == fuse::Data::cached) { EXPECT_GT(unasked_, 0) << "no session went without opens"; }
 }
 
 std::set<std::string> names_in(const std::string& directory) {
@@ -314,6 +335,38 @@ TEST_P(PolicyMatrix, WhatAMovedDirectoryShowsIsDecidedWhereItIs) {
   std::filesystem::rename(here, there);
   EXPECT_EQ((std::set<std::string>{"link", "shown"}), names_in(there));
   EXPECT_EQ(std::strerror(EACCES), target_of(there + "/link"));
+}
+
+// The numbers of messages of real programs, under documents and under none.
+TEST_P(PolicyMatrix, APolicyThatDeniesNoOpenOfWhatCanBeSeenCostsNoMessage) {
+  if (GetParam().data != fuse::Data::cached || GetParam().uid != 0) return;
+  std::map<std::string, std::string> base;
+  for (int i = 0; i < 60; ++i)
+    base["d" + std::to_string(i % 4) + "/f" + std::to_string(i)] = "text " + std::to_string(i);
+  const auto messages_under = [&](const std::vector<session::PolicyDocument>& documents) {
+    PolicedMount mount(GetParam(), documents, base);
+    const std::string program = "cd " + mount.path() +
+                                " && for i in 1 2; do tar -cf - . | cat > /dev/null && grep -r 'text 3' . > /dev/null "
+                                "&& cat d1/f1 d1/f5 > /dev/null; done && cp d2/f2 d2/new && ls -lR > /dev/null";
+    EXPECT_EQ(0, std::system(program.c_str()));
+    return mount.messages();
+  };
+  const auto without = messages_under({});
+  EXPECT_EQ(1u, without.at("open")) << "the one that learns that there are none";
+  EXPECT_EQ(1u, without.at("opendir"));
+  EXPECT_EQ(without, messages_under({{true,
+                                      {{false, session::Actions::all(), {"secrets", "*.key", "/d0/x/**"}},
+                                       {false, {Action::remove, Action::rename, Action::metadata}, {"/d1"}},
+                                       {false, {Action::create}, {"d0/**"}}}}}));
+  // Only what asks for nothing else: a directory that can be seen and not listed.
+  auto listed = messages_under({{true, {{false, session::Actions::all(), {"secrets/"}}}}});
+  EXPECT_EQ(without.at("open"), listed.at("open"));
+  EXPECT_GT(listed.at("opendir"), without.at("opendir"));
+  // And where reading is denied, but no listing.
+  listed = messages_under({{true, {{false, {Action::read}, {"*.key"}}}}});
+  EXPECT_GT(listed.at("open"), without.at("open"));
+  EXPECT_EQ(without.at("opendir"), listed.at("opendir"));
+  EXPECT_EQ(without.at("readdirplus"), listed.at("readdirplus"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, PolicyMatrix, testing::ValuesIn(kWays),

@@ -205,6 +205,70 @@ TEST(AccessPolicy, WhatIsSaidOfAllBelowADirectoryIsNeverTooLittle) {
   EXPECT_GT(closed, 0) << "nothing is ever hidden";
 }
 
+// As a lookup decides it, of each name on the way.
+bool can_be_seen(const AccessPolicy& policy, const std::string& path) {
+  for (std::size_t slash = path.find('/');; slash = path.find('/', slash + 1)) {
+    const std::string name = path.substr(0, slash);
+    if (policy.allowed(name, false).empty() && policy.allowed(name, true).empty() &&
+        policy.may_be_allowed_below(policy.at(name, true), name).empty())
+      return false;
+    if (slash == std::string::npos) return true;
+  }
+}
+
+// What a mount asks nobody for is what no policy denies: every short pattern, each with rules that deny all, what an
+// open needs, or nothing of that.
+TEST(AccessPolicy, WhatIsNotDeniedOnAnythingSeenIsDeniedNowhereThatCanBeSeen) {
+  const std::vector<std::string> paths = {"a",     "b",     "a/a",   "a/b",   "b/a",     "b/b",
+                                          "a/a/a", "a/b/a", "b/a/a", "b/a/b", "x.key/a", "x.key"};
+  std::size_t hiding = 0, open = 0;
+  const auto check = [&](const std::vector<PolicyDocument>& documents) {
+    const AccessPolicy policy(documents);
+    const support::SlowPolicy slow(documents);
+    bool hides = false;
+    for (const std::string& path : paths) {
+      if (!can_be_seen(policy, path)) {
+        hides = true;
+        continue;
+      }
+      for (const Action action : kAllActions) {
+        const std::string where = "'" + path + "' under\n" + support::describe(documents);
+        if (!slow.allows(path, false, action)) { ASSERT_TRUE(policy.can_deny_on_seen_file(action)) << where; }
+        if (!slow.allows(path, true, action)) { ASSERT_TRUE(policy.can_deny_on_seen_directory(action)) << where; }
+      }
+    }
+    const bool asks = policy.can_deny_on_seen_file(Action::read) || policy.can_deny_on_seen_file(Action::write);
+    open += !asks;
+    hiding += !asks && hides;
+  };
+  const Actions kinds[] = {kAll, {Action::read, Action::write}, {Action::list},
+                           {Action::create, Action::remove, Action::rename, Action::metadata}};
+  for_each_text("a*/", 4, [&](const std::string& pattern) {
+    try {
+      check_policy_pattern(pattern);
+    } catch (const Error&) {
+      return;
+    }
+    for (const Actions kind : kinds) check({document(true, {deny({Action::create}, {"b"}), deny(kind, {pattern})})});
+    check({document(true, {deny(kAll, {pattern, "x.key/"})}), document(true, {allow(kAll, {"a/b"})})});
+    check({document(true, {deny(kAll, {pattern})}), document(false, {allow(kAll, {"/"})})});
+  });
+  EXPECT_GT(hiding, 50u);
+  EXPECT_GT(open, hiding) << "those that deny creating and the like alone are among them";
+}
+
+TEST(AccessPolicy, ADenialOfAllThatNamesDirectoriesOnlyLeavesThemToBeSeen) {
+  const AccessPolicy hidden({document(true, {deny(kAll, {"secrets", "*.key"})})});
+  EXPECT_FALSE(hidden.can_deny_on_seen_file(Action::read));
+  EXPECT_FALSE(hidden.can_deny_on_seen_directory(Action::list));
+  const AccessPolicy entered({document(true, {deny(kAll, {"secrets/"})})});
+  EXPECT_FALSE(entered.can_deny_on_seen_file(Action::read));
+  EXPECT_TRUE(entered.can_deny_on_seen_directory(Action::list));
+  const AccessPolicy read_only({document(true, {deny({Action::write}, {"/src/**"})})});
+  EXPECT_FALSE(read_only.can_deny_on_seen_file(Action::read));
+  EXPECT_TRUE(read_only.can_deny_on_seen_file(Action::write));
+}
+
 TEST(AccessPolicy, AClassTakesWhatItsRangesAndEscapesSay) {
   const auto taken = [](const char* glob) {
     std::string characters;

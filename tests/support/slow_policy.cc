@@ -216,6 +216,25 @@ std::vector<PolicyDocument> random_policies(std::mt19937_64& random) {
   return documents;
 }
 
+std::vector<PolicyDocument> random_hiding_policies(std::mt19937_64& random) {
+  constexpr Action kOthers[] = {Action::create, Action::remove, Action::rename, Action::metadata};
+  std::vector<PolicyDocument> documents(1 + random() % 2);
+  for (PolicyDocument& document : documents) {
+    document.allows_by_default = true;
+    for (std::size_t i = 0; i <= random() % 4; ++i) {
+      PolicyRule rule;
+      for (const Action action : kOthers)
+        if (random() % 2 == 0) rule.actions.add(action);
+      if (rule.actions.empty() || random() % 2 == 0) rule.actions = Actions::all();
+      // Where everything is denied at the root, a run tells nothing.
+      do rule.paths = {random_pattern(random)};
+      while (rule.paths[0] == "/" || rule.paths[0] == "**");
+      document.rules.push_back(rule);
+    }
+  }
+  return documents;
+}
+
 std::string describe(const std::vector<PolicyDocument>& documents) {
   std::ostringstream out;
   for (const PolicyDocument& document : documents) {

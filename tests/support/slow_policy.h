@@ -32,6 +32,8 @@ extern const std::vector<std::string> kPolicyNames;
 
 std::string random_pattern(std::mt19937_64& random);
 std::vector<session::PolicyDocument> random_policies(std::mt19937_64& random);
+// Those whose rules deny all actions, or none that an open needs.
+std::vector<session::PolicyDocument> random_hiding_policies(std::mt19937_64& random);
 std::string describe(const std::vector<session::PolicyDocument>& documents);
 
 }  // namespace escrow::support

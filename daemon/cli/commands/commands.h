@@ -49,6 +49,7 @@ void register_diff(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_commit(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_rollback(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_discard(CLI::App& app, const GlobalOptions& options, Action& chosen);
+void register_savepoint(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_resume(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_resolve(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_update(CLI::App& app, const GlobalOptions& options, Action& chosen);

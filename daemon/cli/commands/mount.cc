@@ -105,8 +105,9 @@ int host_session(const GlobalOptions& options, const Arguments& arguments, const
   try {
     if (arguments.git)
       add_git_directory(*session, context.repository(), objects_directory(context.repository()));
-    IoChoice io = choose_io(arguments.mount.opened, !session->record().options.policies.empty(),
-                            session->record().options.limits, arguments.entries);
+    const session::SessionOptions terms = session->record().options;
+    IoChoice io = choose_io(arguments.mount.opened, needs_of_policies(terms.policies, terms.prefix.text()),
+                            terms.limits, arguments.entries);
     hosted.mount.io = io.mode;
     hosted.io_reason = std::move(io.reason);
     host = std::make_unique<SessionHost>(std::move(session), hosted, context.repository(), context.log());
@@ -133,9 +134,8 @@ int host_session(const GlobalOptions& options, const Arguments& arguments, const
 
 void check_arguments(const Arguments& arguments) {
   const SessionRequest& opened = arguments.mount.opened;
-  const bool has_policy = !opened.policies.documents.empty();
-  choose_io(opened, has_policy, {}, arguments.entries);
-  if (!arguments.mount.session.empty() && has_policy) {
+  choose_io(opened, needs_of_policies(opened.policies.documents, opened.path_prefix), {}, arguments.entries);
+  if (!arguments.mount.session.empty() && !opened.policies.documents.empty()) {
     throw Error(Errc::bad_request, "--policy cannot be given with --session: a session keeps the policies it was "
                                    "opened with, and they hold here, too");
   }

@@ -57,12 +57,12 @@ MountArguments mounting_of(const std::string& mount_options) {
 
 GuardTerms::GuardTerms(const session::SessionOptions& options)
     : has_contained_symlinks(options.contained_symlinks),
-      has_policy(!options.policies.empty()),
+      policy(needs_of_policies(options.policies, options.prefix.text())),
       limits(options.limits) {}
 
 GuardTerms::GuardTerms(const SessionRequest& request)
     : has_contained_symlinks(request.symlinks == "contained"),
-      has_policy(!request.policies.documents.empty()),
+      policy(needs_of_policies(request.policies.documents, request.path_prefix)),
       limits{.staged_bytes = request.limit_staged_bytes, .files = request.limit_files} {}
 
 void check_terms(const Caller& caller, const GuardTerms& terms, const std::string& mount_options) {
@@ -76,7 +76,7 @@ void check_terms(const Caller& caller, const GuardTerms& terms, const std::strin
   if (wanted.xattr == "user" && !caller.is_operator) {
     refuse(ProblemCode::forbidden, "xattr", "only operators may have mounts with extended attributes");
   }
-  check("io", [&] { choose_io(wanted, terms.has_policy, terms.limits); });
+  check("io", [&] { choose_io(wanted, terms.policy, terms.limits); });
   if (wanted.xattr == "user" && terms.limits.staged_bytes != 0) {
     refuse(ProblemCode::invalid_value, "xattr",
            "\"xattr\" cannot be user with a limit of staged bytes, because extended attributes are not counted");

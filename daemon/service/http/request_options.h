@@ -8,6 +8,7 @@
 #include <string>
 
 #include "api/request_fields.h"
+#include "daemon/host/io_choice.h"
 #include "daemon/host/mount_options.h"
 #include "daemon/service/caller.h"
 #include "session/interfaces/session_record.h"
@@ -23,7 +24,8 @@ MountArguments mounting_of(const std::string& mount_options);
 struct GuardTerms {
   explicit GuardTerms(const session::SessionOptions& options);
   explicit GuardTerms(const SessionRequest& request);
-  bool has_contained_symlinks, has_policy;
+  bool has_contained_symlinks;
+  PolicyNeeds policy;
   session::SessionLimits limits;
 };
 // Whether a session with these terms may be had, and mounted so, by this caller. Throws api::Problem.

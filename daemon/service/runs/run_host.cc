@@ -143,7 +143,7 @@ int host_mount(MessageChannel& channel, const RunOrder& order) {
     hosted.mount.extra_options = {"nosuid", "nodev"};
     hosted.mount.xattrs = order.session.xattr == "user";
     hosted.mount.io_uring = order.session.io_uring != "off";
-    IoChoice io = choose_io(order.session, !options.policies.empty(), options.limits);
+    IoChoice io = choose_io(order.session, needs_of_policies(options.policies, options.prefix.text()), options.limits);
     hosted.mount.io = io.mode;
     hosted.io_reason = std::move(io.reason);
     std::unique_ptr<session::Session> session =

@@ -89,7 +89,7 @@ class MountHost {
     options.mount.io_uring = wanted.opened.io_uring != "off";
     options.mount.extra_options = wanted.kernel_options;
     options.mount.extra_options.insert(options.mount.extra_options.end(), {"nosuid", "nodev"});
-    IoChoice io = choose_io(wanted.opened, !session.policies.empty(), session.limits);
+    IoChoice io = choose_io(wanted.opened, needs_of_policies(session.policies, session.prefix.text()), session.limits);
     options.mount.io = io.mode;
     options.io_reason = std::move(io.reason);
     return options;

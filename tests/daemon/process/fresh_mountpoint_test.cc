@@ -74,6 +74,17 @@ TEST_F(FreshMountpoints, WhatAKilledRunLeftIsTakenAway) {
   EXPECT_TRUE(nothing_is_left());
 }
 
+TEST_F(FreshMountpoints, ItIsGoneWhenItsRunHasTakenItAwayAndNotBefore) {
+  auto mountpoint = make();
+  const std::string path = mountpoint->path();
+  EXPECT_FALSE(is_fresh_mountpoint_gone(path));
+  fs::remove(path);
+  EXPECT_FALSE(is_fresh_mountpoint_gone(path)) << "the directory above it is there";
+  mountpoint.reset();
+  EXPECT_TRUE(is_fresh_mountpoint_gone(path));
+  EXPECT_FALSE(is_fresh_mountpoint_gone(directory_.path() + "/never/there")) << "none of ours";
+}
+
 TEST_F(FreshMountpoints, WhatSomebodyElseMadeIsNotUsed) {
   const std::string path = make()->path();
   fs::create_directory(directory_.path() + "/elsewhere");
