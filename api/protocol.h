@@ -110,6 +110,8 @@ struct SessionView {
   std::optional<IoView> io;  // where it is mounted
   std::optional<DenialView> denials;
   std::optional<session::SessionId> resumed_as;  // the newest session that was opened with its result
+  // With `counts`, of an open session: what a commit would be refused for, as it and the branch are now.
+  std::vector<session::Conflict> would_conflict{};
 };
 struct CommitAnswer {
   session::State state = session::State::open;

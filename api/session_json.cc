@@ -276,6 +276,7 @@ Json view_json(const SessionView& view) {
   json["created"] = to_text(record.created);
   json["changed"] = to_text(record.changed);
   if (view.counts) json["counts"] = counts_json(*view.counts);
+  if (view.counts && record.state == session::State::open) json["would_conflict"] = conflicts_json(view.would_conflict);
   if (view.usage) {
     json["staged"] =
         Json{{"files", view.usage->staged_files}, {"bytes", view.usage->staged_bytes}, {"nodes", view.usage->nodes}};
@@ -296,6 +297,7 @@ SessionView view_from(const Json& json) {
                    .io = std::nullopt,
                    .denials = std::nullopt,
                    .resumed_as = session_from(json, "resumed_as")};
+  if (json.contains("would_conflict")) view.would_conflict = conflicts_from(get_array(json, "would_conflict"));
   if (const auto io = json.find("io"); io != json.end() && io->is_object()) {
     view.io = {.opens = get_bytes(*io, "opens"), .data = get_bytes(*io, "data"), .reason = get_bytes(*io, "reason")};
   }

@@ -17,7 +17,6 @@ using session::Errc;
 using session::Error;
 
 std::string absolute_path(const std::string& path) {
-  if (storage::names_bucket(path)) return storage::parse_bucket_name(path).text();
   std::error_code failed;
   const std::filesystem::path here = std::filesystem::current_path(failed);
   if (failed && !path.starts_with('/')) {
@@ -29,16 +28,24 @@ std::string absolute_path(const std::string& path) {
   return text;
 }
 
+namespace {
+
+std::string absolute_place(const std::string& place) {
+  return storage::names_bucket(place) ? storage::parse_bucket_name(place).text() : absolute_path(place);
+}
+
+}  // namespace
+
 std::string place_of_the_user(const GlobalOptions& options) {
-  if (!options.repository.empty()) return absolute_path(options.repository);
-  if (const char* named = std::getenv("ESCROW_REPO"); named != nullptr && *named != '\0') return absolute_path(named);
+  if (!options.repository.empty()) return absolute_place(options.repository);
+  if (const char* named = std::getenv("ESCROW_REPO"); named != nullptr && *named != '\0') return absolute_place(named);
   std::error_code failed;
   return std::filesystem::current_path(failed).string();  // "" where it is gone: many commands need none
 }
 
 std::string repository_path(const GlobalOptions& options) {
-  if (!options.repository.empty()) return absolute_path(options.repository);
-  if (const char* named = std::getenv("ESCROW_REPO"); named != nullptr && *named != '\0') return absolute_path(named);
+  if (!options.repository.empty()) return absolute_place(options.repository);
+  if (const char* named = std::getenv("ESCROW_REPO"); named != nullptr && *named != '\0') return absolute_place(named);
   const std::string here = absolute_path(".");
   if (std::optional<std::string> found = storage::Repository::discover(here)) return *std::move(found);
   throw Error(Errc::no_repository,

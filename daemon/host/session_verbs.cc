@@ -74,6 +74,7 @@ api::SessionView view_of(session::Session& session, session::Attachment attachme
       session::Preview preview = session.preview();
       view.counts = session::count_changes(preview.changes);
       view.omitted = std::move(preview.omitted);
+      view.would_conflict = std::move(preview.conflicts);
     }
     view.usage = session.overlay().usage();
   } catch (const Error& error) {

@@ -183,6 +183,7 @@ struct Session::Impl {
   UpdateOutcome update(const ObjectId& head, bool keeps_conflicts);
   void finish_update();
   void end_update(bool is_on_new_head, const std::vector<Unresolved>& conflicts);
+  std::optional<Conflicts> conflicts_met(const SessionRecord& row, const SessionResult& now);
   Disputes disputes(const SessionRecord& row, const std::optional<ObjectId>& head);
   std::uint64_t take_in(const TreeRoot& now, const TreeRoot& wanted);
   void apply(const std::vector<PathChange>& changes);
@@ -341,6 +342,17 @@ Disputes Session::Impl::disputes(const SessionRecord& row, const std::optional<O
   return found;
 }
 
+// `now`: what the session holds.
+std::optional<Conflicts> Session::Impl::conflicts_met(const SessionRecord& row, const SessionResult& now) {
+  if (!row.unresolved.empty()) return conflicts_of(row.unresolved);
+  const std::optional<ObjectId> head = services.references.head(row.options.branch);
+  if (!head || head == row.base) return std::nullopt;
+  Quarantine& quarantine = held->quarantine();
+  auto merged = merge_onto(tree_of_commit(quarantine, head), now, row.options.branch, services, quarantine);
+  auto* const conflicts = std::get_if<Conflicts>(&merged);
+  return conflicts != nullptr ? std::optional<Conflicts>(std::move(*conflicts)) : std::nullopt;
+}
+
 Session::Session(const Services& services, SessionRecord record, std::unique_ptr<SessionDirectory> held)
     : impl_(std::make_unique<Impl>(services, std::move(record), std::move(held))) {}
 
@@ -411,7 +423,9 @@ Preview Session::preview() {
   const SessionRecord row = record();
   require_open(row, "look into");
   const SessionResult now = impl_->result(row);
-  return {now.base_tree, now.tree, tree_changes(quarantine(), now.base_tree, now.tree), omitted()};
+  std::optional<Conflicts> met = impl_->conflicts_met(row, now);
+  return {now.base_tree, now.tree, tree_changes(quarantine(), now.base_tree, now.tree), omitted(),
+          met ? std::move(met->paths) : std::vector<Conflict>{}};
 }
 
 std::optional<Conflicts> Session::foreseen_conflicts() {
@@ -421,11 +435,7 @@ std::optional<Conflicts> Session::foreseen_conflicts() {
   if (!row.unresolved.empty()) return conflicts_of(row.unresolved);
   const std::optional<ObjectId> head = impl_->services.references.head(row.options.branch);
   if (!head || head == row.base) return std::nullopt;
-  const SessionResult now = impl_->result(row);
-  const TreeRoot head_tree = tree_of_commit(quarantine(), head);
-  auto merged = merge_onto(head_tree, now, row.options.branch, impl_->services, quarantine());
-  auto* const conflicts = std::get_if<Conflicts>(&merged);
-  return conflicts != nullptr ? std::optional<Conflicts>(std::move(*conflicts)) : std::nullopt;
+  return impl_->conflicts_met(row, impl_->result(row));
 }
 
 std::vector<Overlay::Stale> Session::take_stale() { return std::exchange(*impl_->stale.lock(), {}); }

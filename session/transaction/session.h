@@ -85,6 +85,7 @@ struct Preview {
   std::optional<ObjectId> after;   // ... and of the session
   std::vector<PathChange> changes;
   std::vector<Omission> omitted;
+  std::vector<Conflict> conflicts;  // with the branch's head as it is: a commit would be refused
 };
 
 struct UpdateOutcome {

@@ -4,7 +4,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <cstdlib>
+#include <string_view>
 
 #include "session/base/error.h"
 #include "storage/disk/durable_file.h"
@@ -35,6 +37,17 @@ std::string directory_of(const BucketName& name, const std::string& endpoint) {
   return state_home() + "/escrow/buckets/" + name.bucket + "-" + hash.finish().hex().substr(0, 16);
 }
 
+// ESCROW_BUCKET_CACHE, in bytes.
+std::uint64_t cache_limit_bytes() {
+  const char* const given = std::getenv("ESCROW_BUCKET_CACHE");
+  if (given == nullptr || *given == '\0') return BucketObjects::kDefaultLimitBytes;
+  const std::string_view text = given;
+  std::uint64_t bytes = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), bytes);
+  if (parsed.ec == std::errc() && parsed.ptr == text.data() + text.size() && bytes > 0) return bytes;
+  throw Error(Errc::bad_request, "ESCROW_BUCKET_CACHE is not a number of bytes; write it with digits alone");
+}
+
 // Sessions are nobody else's to read.
 std::string made(const std::string& directory) {
   for (const char* part : {"", "/cache", "/cache/pack", "/cache/info", "/indexes", "/scratch"}) {
@@ -51,7 +64,7 @@ Bucket::Bucket(const BucketName& name)
       client_(s3_service_from_environment(), name),
       heads_(client_),
       packs_(client_, directory_ + "/indexes"),
-      objects_(client_, packs_, directory_ + "/cache") {}
+      objects_(client_, packs_, directory_ + "/cache", cache_limit_bytes()) {}
 
 bool Bucket::create(const std::string& branch) {
   probe();

@@ -30,6 +30,8 @@ constexpr int kMostFetches = 3;
 constexpr std::size_t kMostDeltas = 4096;
 constexpr std::uint64_t kPartBytes = std::uint64_t{8} << 20;
 constexpr std::uint64_t kMostInMemoryBytes = std::uint64_t{64} << 20;
+// No deflated stream is more than this many times shorter than what it holds (zlib's "Technical Details").
+constexpr std::uint64_t kMostDeflated = 1032;
 
 // One entry of a pack, as it was fetched.
 struct FetchedEntry {
@@ -72,6 +74,7 @@ std::optional<FetchedEntry> parse_entry(std::string_view bytes) {
 bool is_delta(ObjectType type) { return type == ObjectType::offset_delta || type == ObjectType::reference_delta; }
 
 bool is_object(std::string_view bytes, const FetchedEntry& entry, const ObjectId& id) {
+  if (entry.size_bytes / kMostDeflated > bytes.size()) return false;  // nothing is allocated for it
   const auto content = inflate_small(bytes.substr(entry.header_bytes), static_cast<std::size_t>(entry.size_bytes));
   return content && content->size() == entry.size_bytes && hash_object(entry.type, *content) == id;
 }

@@ -43,9 +43,11 @@ RemotePack::RemotePack(std::string name, std::uint64_t size_bytes, const std::st
 
 const std::vector<RemotePack::Entry>& RemotePack::entries() const {
   std::call_once(once_, [this] {
-    entries_.reserve(index_.count());
-    for (std::uint32_t i = 0; i < index_.count(); ++i) entries_.push_back({index_.offset_at(i), i});
-    std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) { return a.offset < b.offset; });
+    std::vector<Entry> all;  // an index that cannot be read throws half-way
+    all.reserve(index_.count());
+    for (std::uint32_t i = 0; i < index_.count(); ++i) all.push_back({index_.offset_at(i), i});
+    std::sort(all.begin(), all.end(), [](const Entry& a, const Entry& b) { return a.offset < b.offset; });
+    entries_ = std::move(all);
   });
   return entries_;
 }

@@ -110,12 +110,50 @@ def ARepositoryInABucketIsCommittedToOnOneHostAndReadOnAnother(scene):
     expect_equal('the branch that git checked out', scene.git('-C', clone, 'branch', '--show-current').strip(), 'main')
     expect_equal('commits', len(scene.history()), 2)
     expect(len(re.findall('test', scene.two.escrow('log'))) == 2, 'escrow log shows both commits')
+    scene.one.sh('test -z "$AWS_ACCESS_KEY_ID$AWS_SECRET_ACCESS_KEY"')
     scene.one.sh('exit 3', status=3)
     expect_equal('commits after a failure', len(scene.history()), 2)
     again = scene.one.escrow('init')
     expect('ready' in again, f'init of what is there said {again!r}')
     missing = Host(scene, 'three').escrow('run', '--', 'true', status=125, ESCROW_REPO=scene.name + '-not')
     expect('there is no repository at' in missing and 'init' in missing, f'a repository that is not there: {missing!r}')
+
+
+def SessionsMountsImportsAndApprovalsAreAsOnALocalRepository(scene):
+    scene.one.escrow('init')
+    os.makedirs(scene.one.home + '/data/deep')
+    with open(scene.one.home + '/data/deep/one', 'w', encoding='ascii') as file:
+        file.write('1\n')
+    scene.one.escrow('import', './data', '-m', 'first')
+    os.mkdir(scene.two.home + '/work')
+    session = scene.two.escrow('mount', 'work').split()[0]
+    with open(scene.two.home + '/work/deep/two', 'w', encoding='ascii') as file:
+        file.write('2\n')
+    expect('deep/two' in scene.two.escrow('diff', session), 'the diff names the new file')
+    scene.two.escrow('commit', session, '-m', 'by hand')
+    said = scene.two.escrow('run', '--require-approval', '--', 'sh', '-c', 'rm deep/one', status=123)
+    waiting = re.search(r'session ([0-9a-f]{16})', said).group(1)
+    expect_equal('before the approval', scene.one.files(), {'deep/one': '1', 'deep/two': '2'})
+    scene.two.escrow('approve', waiting)
+    expect_equal('after it', scene.one.files(), {'deep/two': '2'})
+    for command in ('gc', 'verify'):
+        said = scene.one.escrow(command, status=1)
+        expect('is not for repositories in object storage yet' in said, f'{command} said {said!r}')
+
+
+def TheCacheIsBoundedAndWhatWentIsFetchedAgain(scene):
+    scene.one.escrow('init')
+    scene.one.sh('for i in $(seq 40); do head -c 500000 /dev/urandom > file-$i; done')
+    wanted = scene.one.sh('cat file-* | sha1sum').split()[0]
+    limit = 6_000_000
+    for _ in range(2):
+        out = scene.two.sh('cat file-* | sha1sum; for i in 1 2 3 40; do cat file-$i > /dev/null || exit 9; done',
+                           ESCROW_BUCKET_CACHE=str(limit))
+        expect_equal('all files', out.split()[0], wanted)
+    (place,) = os.listdir(scene.two.home + '/state/escrow/buckets')
+    packs = f'{scene.two.home}/state/escrow/buckets/{place}/cache/pack'
+    kept = sum(os.path.getsize(f'{packs}/{name}') for name in os.listdir(packs))
+    expect(kept < limit + 2_000_000, f'{kept} bytes are kept, with a limit of {limit}')
 
 
 def HostsThatCommitAtOnceLoseNothing(scene):

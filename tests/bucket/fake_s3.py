@@ -11,7 +11,7 @@ import urllib.parse
 from xml.sax.saxutils import escape
 
 ACCESS_KEY, SECRET_KEY, REGION = 'AK', 'SK', 'us-east-1'
-PAGE = 50  # of a list, so that it has several
+PAGE = 5  # of a list, so that it has several
 
 
 def sign(key, text):

@@ -247,7 +247,11 @@ TEST_F(Sessions, ConflictsAreForeseenWhileTheSessionGoesOn) {
   EXPECT_FALSE(session->foreseen_conflicts());
   world_.push("main", {{"a", "1"}, {"b", "9"}});
   EXPECT_FALSE(session->foreseen_conflicts());
+  EXPECT_TRUE(session->preview().conflicts.empty());
   world_.push("main", {{"a", "9"}, {"b", "9"}});
+  const std::vector<Conflict> shown = session->preview().conflicts;
+  ASSERT_EQ(shown.size(), 1u);
+  EXPECT_EQ(shown[0].path, "a");
   const auto foreseen = session->foreseen_conflicts();
   ASSERT_TRUE(foreseen);
   ASSERT_EQ(foreseen->paths.size(), 1u);

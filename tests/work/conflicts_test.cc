@@ -182,7 +182,16 @@ TEST_F(Conflicts, ASessionByHandThatMeetsAConflictSettlesItWhereItIs) {
   write(in_mount("a.txt"), "mine\n");
   write(in_mount("dir/b.txt"), "mine\n");
   write(in_mount("new.txt"), "mine\n");
+  EXPECT_TRUE(has(done({"status", id, "--json"}), "\"would_conflict\":[]"));
+  EXPECT_FALSE(has(done({"status", id}), "conflict"));
   ASSERT_EQ(run("echo theirs | tee a.txt dir/b.txt > dir/sub/c.txt").status, 0);
+  // Known before the commit is tried, and nothing has changed.
+  EXPECT_TRUE(has(done({"status", id}), "a commit would conflict now (escrow resolve " + id + "):\n"
+                                        "  a.txt: the session modified it, the branch modified it\n"
+                                        "  dir/b.txt: the session modified it, the branch modified it"));
+  EXPECT_TRUE(has(done({"status", id, "--json"}),
+                  R"("would_conflict":[{"ours":"modified","path":"a.txt","theirs":"modified"},)"));
+  EXPECT_EQ(read(in_mount("dir/sub/c.txt")), "c\n");
   const ProcessResult conflict = escrow({"commit", id});
   EXPECT_EQ(conflict.status, 122);
   EXPECT_TRUE(has(conflict.err, "`escrow resolve " + id + " PATH... --mine|--theirs|--merged`")) << conflict.err;

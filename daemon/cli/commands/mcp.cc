@@ -32,7 +32,7 @@ int serve_mcp(const GlobalOptions& options, const McpArguments& arguments) {
   McpSettings settings;
   settings.repository = options;
   // Every call opens it; a wrong name is said at once.
-  settings.repository.repository = absolute_path(repository_path(options));
+  settings.repository.repository = repository_path(options);
   settings.session = arguments.given.request();
   settings.commits_unreviewed = arguments.without_approval;
   settings.network = arguments.network == "host";

@@ -111,6 +111,10 @@ int status(const GlobalOptions& options, const StatusArguments& arguments) {
     print_line("conflicts:");
     for (const std::string& path : view.record.conflicts) print_line("  " + session::quote_path(path));
   }
+  if (view.record.unresolved.empty() && !view.would_conflict.empty()) {
+    print_line("a commit would conflict now (escrow resolve " + view.record.id.text() + "):");
+    print(conflict_lines(view.would_conflict));
+  }
   if (!view.record.unresolved.empty()) {
     print_line("unresolved (escrow resolve " + view.record.id.text() + "):");
     for (const session::Unresolved& one : view.record.unresolved) print_line("  " + session::quote_path(one.path));
