@@ -22,6 +22,17 @@ constexpr std::size_t kHashBytes = 32;
 constexpr std::size_t kRandomBytes = 32;
 constexpr std::string_view kScheme = "Bearer ";
 
+using Digest = std::array<unsigned char, kHashBytes>;
+
+std::string in_digits(const Digest& digest) {
+  std::string text;
+  for (const unsigned char byte : digest) {
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string make_token() {
@@ -33,17 +44,23 @@ std::string make_token() {
 }
 
 std::string hash_token(std::string_view token) {
-  std::array<unsigned char, kHashBytes> digest;
+  Digest digest;
   unsigned size = 0;
   if (::EVP_Digest(token.data(), token.size(), digest.data(), &size, ::EVP_sha256(), nullptr) != 1) {
     throw std::bad_alloc();
   }
-  std::string text(kHashMark);
-  for (const unsigned char byte : digest) {
-    text += kDigits[byte >> 4];
-    text += kDigits[byte & 15];
+  return std::string(kHashMark) + in_digits(digest);
+}
+
+std::string mac_of(std::string_view text, std::string_view secret) {
+  Digest digest;
+  std::size_t size = 0;
+  const auto* bytes = reinterpret_cast<const unsigned char*>(text.data());
+  if (::EVP_Q_mac(nullptr, "HMAC", nullptr, "SHA256", nullptr, secret.data(), secret.size(), bytes, text.size(),
+                  digest.data(), digest.size(), &size) == nullptr) {
+    throw std::bad_alloc();
   }
-  return text;
+  return in_digits(digest);
 }
 
 bool is_token_hash(std::string_view text) {

@@ -16,6 +16,9 @@ bool is_token_hash(std::string_view text);
 // The same time whatever they have in common.
 bool is_same_hash(std::string_view left, std::string_view right);
 
+// The HMAC-SHA256 of a text by a secret, 64 hexadecimal digits (RFC 2104).
+std::string mac_of(std::string_view text, std::string_view secret);
+
 // Of the header "Authorization: Bearer TOKEN"; empty: it is something else.
 std::string_view token_of(std::string_view authorization);
 

@@ -233,6 +233,7 @@ struct HttpClient::Impl {
     header.version(11);
     header.set(http::field::host, place.is_unix ? "escrowd" : place.name);
     if (!token.empty()) header.set(http::field::authorization, "Bearer " + token);
+    for (const auto& [name, value] : server.headers) header.set(name, value);
   }
 
   // Connects first; a connection that an exchange has left in some other state than it found is not used again. The

@@ -13,6 +13,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace escrow::api {
 
@@ -23,6 +25,7 @@ class HttpClient {
   struct Server {
     std::string name = "escrowd";                     // in messages
     std::optional<std::chrono::milliseconds> patience{};  // for one answer; nullopt: endless
+    std::vector<std::pair<std::string, std::string>> headers{};  // further ones, of each request
   };
   HttpClient(const std::string& host, const std::string& token, Server server);
   ~HttpClient();

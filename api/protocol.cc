@@ -37,6 +37,14 @@ DiffFormat diff_format_from(const std::string& name) {
   throw Error(Errc::bad_request, "the request's \"format\" is not name_status, stat or patch");
 }
 
+SavepointVerb savepoint_verb_from(const std::string& name) {
+  using enum SavepointVerb;
+  for (const SavepointVerb verb : {list, create, restore, drop}) {
+    if (name == name_of(verb)) return verb;
+  }
+  throw Error(Errc::bad_request, "the request's \"verb\" is not list, create, restore or drop");
+}
+
 Json request_json(const Request& request) {
   return std::visit(Overloaded{
                         [](const StatusRequest& it) {
@@ -59,6 +67,7 @@ Json request_json(const Request& request) {
                         [](const DiffRequest& it) {
                           Json json{{"request", "diff"}, {"format", format_name(it.format)}};
                           if (!it.path.empty()) set_bytes(json, "path", it.path);
+                          if (!it.since.empty()) set_bytes(json, "since", it.since);
                           return json;
                         },
                         [](const UnmountRequest&) {
@@ -99,6 +108,11 @@ Json request_json(const Request& request) {
                           return Json{{"request", "resolve"},
                                       {"paths", strings_json(it.paths, "path")},
                                       {"how", session::name_of(it.how)}};
+                        },
+                        [](const SavepointRequest& it) {
+                          Json json{{"request", "savepoint"}, {"verb", name_of(it.verb)}};
+                          set_bytes(json, "name", it.name);
+                          return json;
                         },
                         [](const ListFilesRequest& it) {
                           Json json{{"request", "list_files"}, {"most_entries", it.most_entries}};
@@ -275,6 +289,9 @@ Json answer_json(const Answer& answer) {
                         [](const ResolveAnswer& it) {
                           return Json{{"answer", "resolve"}, {"result", resolve_json(it)}};
                         },
+                        [](const SavepointsAnswer& it) {
+                          return Json{{"answer", "savepoints"}, {"result", savepoints_json(it)}};
+                        },
                         [](const ErrorAnswer& it) { return error_json(it); },
                         [](const ListingAnswer& it) { return listing_json(it); },
                     },
@@ -331,7 +348,9 @@ Request request_from(const Json& json) {
   if (kind == "rollback") return RollbackRequest{.keep_result = get_bool(json, "keep_result")};
   if (kind == "update") return UpdateRequest{};
   if (kind == "diff") {
-    return DiffRequest{.format = diff_format_from(get_bytes(json, "format")), .path = get_bytes(json, "path")};
+    return DiffRequest{.format = diff_format_from(get_bytes(json, "format")),
+                       .path = get_bytes(json, "path"),
+                       .since = get_bytes(json, "since")};
   }
   if (kind == "unmount") return UnmountRequest{};
   if (kind == "finish") return finish_from(json);
@@ -340,6 +359,9 @@ Request request_from(const Json& json) {
     const std::optional<session::Settle> how = session::settle_from_name(get_bytes(json, "how"));
     if (!how) throw Error(Errc::bad_request, "the request's \"how\" is not mine, theirs or merged");
     return ResolveRequest{.paths = paths_from(json), .how = *how};
+  }
+  if (kind == "savepoint") {
+    return SavepointRequest{.verb = savepoint_verb_from(get_bytes(json, "verb")), .name = get_bytes(json, "name")};
   }
   if (kind == "changes") return ChangesRequest{};
   if (kind == "traffic") return TrafficRequest{};
@@ -385,6 +407,7 @@ Answer decode_answer(std::string_view text) {
   if (kind == "discard") return DiscardAnswer{.discarded = get_count(json, "discarded")};
   if (kind == "update") return update_from(member(json, "result"));
   if (kind == "resolve") return resolve_from(member(json, "result"));
+  if (kind == "savepoints") return savepoints_from(member(json, "result"));
   if (kind == "diff_part") return DiffPart{.text = get_bytes(json, "text")};
   if (kind == "diff") return DiffEnd{.omitted = omissions_from(get_array(json, "omitted"))};
   if (kind == "unmount") return UnmountAnswer{.mountpoint = get_bytes(json, "mountpoint")};
@@ -435,6 +458,24 @@ std::string to_json(const DiscardAnswer& answer, const std::string& session) {
 
 std::string to_json(const ResolveAnswer& answer, const std::string& session) {
   return with_session(session, resolve_json(answer));
+}
+
+std::string to_json(const SavepointsAnswer& answer, const std::string& session) {
+  return with_session(session, savepoints_json(answer));
+}
+
+const char* name_of(SavepointVerb verb) {
+  switch (verb) {
+    case SavepointVerb::list:
+      return "list";
+    case SavepointVerb::create:
+      return "create";
+    case SavepointVerb::restore:
+      return "restore";
+    case SavepointVerb::drop:
+      return "drop";
+  }
+  return "list";
 }
 
 const char* name_of(Errc code) {

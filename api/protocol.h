@@ -45,6 +45,7 @@ enum class DiffFormat { name_status, stat, patch };
 struct DiffRequest {
   DiffFormat format = DiffFormat::patch;
   std::string path;  // only this one, with what is below it; empty: all
+  std::string since{};  // a savepoint's name; empty: since the session's base
 };
 struct UnmountRequest {};
 // How the work in a session that waits for its end has ended: success commits by the exit-status rule (a conflict is
@@ -77,11 +78,17 @@ struct ListFilesRequest {
   std::string after;  // empty: from the first
   std::uint64_t most_entries = 0;
 };
+// Makes a savepoint, goes back to it or drops it, or lists them all.
+enum class SavepointVerb { list, create, restore, drop };
+struct SavepointRequest {
+  SavepointVerb verb = SavepointVerb::list;
+  std::string name;  // empty for list
+};
 // The requests that the mount has served since it was made.
 struct TrafficRequest {};
 using Request = std::variant<StatusRequest, CommitRequest, RollbackRequest, DiscardRequest, UpdateRequest, DiffRequest,
                              UnmountRequest, FinishRequest, ChangesRequest, ReadFileRequest, WriteFileRequest,
-                             RemoveFileRequest, TrafficRequest, ResolveRequest, ListFilesRequest>;
+                             RemoveFileRequest, TrafficRequest, ResolveRequest, ListFilesRequest, SavepointRequest>;
 
 // ---- Answers.
 // How a mount's opens ("none", "daemon") and bytes ("cached", "writeback", "passthrough") travel, and one sentence why.
@@ -179,6 +186,14 @@ struct TrafficAnswer {
   std::uint64_t staged_bytes = 0;
   std::uint64_t cache_hits = 0, cache_misses = 0;  // storage::CacheCounts
 };
+struct SavepointsAnswer {
+  struct Savepoint {
+    std::string name;
+    session::Timestamp created;  // whole seconds
+  };
+  std::vector<Savepoint> savepoints;  // that the session has now, oldest first
+  std::string undo;                   // the one that a restore made first; empty: it was none
+};
 struct ErrorAnswer {
   session::Errc code = session::Errc::input_output;
   std::string message;
@@ -186,7 +201,7 @@ struct ErrorAnswer {
 };
 using Answer = std::variant<SessionView, CommitAnswer, RollbackAnswer, DiscardAnswer, UpdateAnswer, DiffPart, DiffEnd,
                             UnmountAnswer, ChangesAnswer, FileAnswer, TrafficAnswer, ResolveAnswer, ErrorAnswer,
-                            ListingAnswer>;
+                            ListingAnswer, SavepointsAnswer>;
 
 // `who`: the principal that the request is made for; empty: the user at the other end of the socket.
 std::string encode(const Request& request, const std::string& who = {});
@@ -209,6 +224,9 @@ std::string to_json(const RollbackAnswer& answer, const std::string& session);
 std::string to_json(const UpdateAnswer& answer, const std::string& session);
 std::string to_json(const DiscardAnswer& answer, const std::string& session);
 std::string to_json(const ResolveAnswer& answer, const std::string& session);
+std::string to_json(const SavepointsAnswer& answer, const std::string& session);
+// "list", "create", "restore", "drop".
+const char* name_of(SavepointVerb verb);
 
 // A stable name for a code, as it appears in answers.
 const char* name_of(session::Errc code);

@@ -379,4 +379,22 @@ ResolveAnswer resolve_from(const Json& json) {
           .merged = get_count(json, "merged")};
 }
 
+Json savepoints_json(const SavepointsAnswer& answer) {
+  Json savepoints = Json::array();
+  for (const SavepointsAnswer::Savepoint& one : answer.savepoints) {
+    savepoints.push_back({{"name", one.name}, {"created", to_text(one.created)}});
+  }
+  return Json{{"savepoints", std::move(savepoints)}, {"undo", answer.undo.empty() ? Json() : Json(answer.undo)}};
+}
+
+SavepointsAnswer savepoints_from(const Json& json) {
+  SavepointsAnswer answer;
+  for (const Json& one : get_array(json, "savepoints")) {
+    if (!one.is_object()) throw Error(Errc::bad_request, "\"savepoints\" holds something else than savepoints");
+    answer.savepoints.push_back({.name = get_bytes(one, "name"), .created = get_time(one, "created")});
+  }
+  answer.undo = get_bytes(json, "undo");
+  return answer;
+}
+
 }  // namespace escrow::api

@@ -22,6 +22,8 @@ UpdateAnswer update_from(const Json& json);
 
 Json resolve_json(const ResolveAnswer& answer);
 ResolveAnswer resolve_from(const Json& json);
+Json savepoints_json(const SavepointsAnswer& answer);
+SavepointsAnswer savepoints_from(const Json& json);
 
 // Objects with a path each.
 Json strings_json(const std::vector<std::string>& values, const std::string& name);

@@ -9,6 +9,7 @@ here=$(dirname "$0")
 
 build=(g++ cmake ninja-build pkg-config libfuse3-dev libgit2-dev libsqlite3-dev nlohmann-json3-dev libcli11-dev
   libspdlog-dev libboost-dev libarchive-dev prometheus-cpp-dev libssl-dev zlib1g-dev libseccomp-dev libsystemd-dev
+  libcurl4-openssl-dev libpugixml-dev
   # deploy/libfuse.sh
   dpkg-dev meson liburing-dev libnuma-dev)
 run=(fuse3 git bubblewrap)

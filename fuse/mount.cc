@@ -365,7 +365,7 @@ void Mount::invalidate(const std::vector<NameInDirectory>& names) {
   std::vector<NameInDirectory> held;
   for (const NameInDirectory& name : names) {
     if (!impl_->service.inodes.holds(name.directory)) continue;
-    held.push_back(name);
+    if (!name.name.empty()) held.push_back(name);
     if (!directories.insert(name.directory).second) continue;
     // Drops its attributes and what was listed of it: no page of a directory waits for anybody.
     fuse_lowlevel_notify_inval_inode(impl_->session.get(), name.directory.value, 0, 0);

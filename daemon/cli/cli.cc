@@ -52,6 +52,7 @@ void register_commands(CLI::App& app, const GlobalOptions& options, Action& chos
   register_approve(app, options, chosen);
   register_reject(app, options, chosen);
   register_discard(app, options, chosen);
+  register_savepoint(app, options, chosen);
   register_update(app, options, chosen);
   register_resume(app, options, chosen);
   register_resolve(app, options, chosen);
@@ -59,6 +60,7 @@ void register_commands(CLI::App& app, const GlobalOptions& options, Action& chos
   register_audit(app, options, chosen);
   register_mcp(app, options, chosen);
   register_policy(app, options, chosen);
+  register_cache(app, options, chosen);
   register_gc(app, options, chosen);
   register_doctor(app, options, chosen);
   register_verify(app, options, chosen);
@@ -116,7 +118,8 @@ int run_guarded(int argc, char** argv) {
   app.require_subcommand(1);
   app.fallthrough();
   app.set_version_flag("--version", ESCROW_VERSION);
-  app.add_option("--repo", options.repository, "The repository: bare, a work tree or a .git directory")
+  app.add_option("--repo", options.repository,
+                 "The repository: bare, a work tree, a .git directory, or s3://BUCKET/PREFIX")
       ->type_name("DIR");
   app.add_option("--host", options.host, "Ask an escrowd: unix:///PATH or https://NAME[:PORT]; --repo is a name there")
       ->type_name("URL");

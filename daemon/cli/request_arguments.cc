@@ -65,6 +65,12 @@ void add_mount_entries_options(CLI::App& command, MountEntryTexts& entries) {
                   "be written to, for this session")
       ->type_name("PATH=FROM")
       ->allow_extra_args(false);
+  command
+      .add_option("--cache", entries.caches,
+                  "Show at PATH what the last committed session left there, and keep what this one makes of it\n"
+                  "when it is committed (may be repeated): object files, node_modules, compiler caches")
+      ->type_name("PATH[=NAME]")
+      ->allow_extra_args(false);
 }
 
 void add_trace_option(CLI::App& command, std::string& file) {

@@ -100,9 +100,10 @@ class RemoteSessions final : public SessionSource {
     return api::discard_from_json(client_.post(path_of(id) + "/discard", api::JsonObject().texts("paths", paths)));
   }
 
-  std::vector<session::Omission> diff(const Id& id, api::DiffFormat format,
+  std::vector<session::Omission> diff(const Id& id, const api::DiffRequest& request,
                                       const std::function<void(std::string_view)>& out) override {
-    out(client_.get(path_of(id) + "/diff?format=" + name_of(format)));
+    if (!request.since.empty()) refuse_elsewhere("savepoint");
+    out(client_.get(path_of(id) + "/diff?format=" + name_of(request.format)));
     return api::omitted_from_json(client_.get(path_of(id) + "/changes"));
   }
 
@@ -119,6 +120,7 @@ class RemoteSessions final : public SessionSource {
     refuse_elsewhere("resolve");
   }
   Resumed resume(const Id&) override { refuse_elsewhere("resume"); }
+  api::SavepointsAnswer savepoint(const Id&, const api::SavepointRequest&) override { refuse_elsewhere("savepoint"); }
 
   void log(const std::string& branch, const std::string& path,
            const std::function<bool(const storage::LogEntry&)>& visit) override {

@@ -67,9 +67,12 @@ class LocalSessions final : public SessionSource {
             .counts = session::count_changes(made->preview().changes),
             .earlier = std::move(earlier)};
   }
-  std::vector<session::Omission> diff(const Id& id, api::DiffFormat format,
+  api::SavepointsAnswer savepoint(const Id& id, const api::SavepointRequest& request) override {
+    return access(id).savepoint(request);
+  }
+  std::vector<session::Omission> diff(const Id& id, const api::DiffRequest& request,
                                       const std::function<void(std::string_view)>& out) override {
-    return access(id).diff({.format = format, .path = {}}, out);
+    return access(id).diff(request, out);
   }
   std::string unmount(const Id& id) override { return access(id).unmount(); }
 

@@ -55,8 +55,10 @@ class SessionSource {
     std::vector<Id> earlier;  // sessions that were opened with the same result before
   };
   virtual Resumed resume(const Id& id) = 0;
+  // Makes, restores or drops a savepoint, or lists them all.
+  virtual api::SavepointsAnswer savepoint(const Id& id, const api::SavepointRequest& request) = 0;
   // Returns what the commit would leave out.
-  virtual std::vector<session::Omission> diff(const Id& id, api::DiffFormat format,
+  virtual std::vector<session::Omission> diff(const Id& id, const api::DiffRequest& request,
                                               const std::function<void(std::string_view)>& out) = 0;
   // Returns where it was mounted.
   virtual std::string unmount(const Id& id) = 0;

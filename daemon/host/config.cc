@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "session/base/error.h"
+#include "storage/bucket/bucket_name.h"
 #include "storage/repository/repository.h"
 
 namespace escrow::daemon {
@@ -16,6 +17,7 @@ using session::Errc;
 using session::Error;
 
 std::string absolute_path(const std::string& path) {
+  if (storage::names_bucket(path)) return storage::parse_bucket_name(path).text();
   std::error_code failed;
   const std::filesystem::path here = std::filesystem::current_path(failed);
   if (failed && !path.starts_with('/')) {

@@ -17,7 +17,8 @@ std::string current_principal();
 // The same for a user id.
 std::string principal_of(unsigned uid);
 
-// `path` from the current directory, "." and ".." resolved by name only; symbolic links stay.
+// `path` from the current directory, "." and ".." resolved by name only; symbolic links stay. A repository in object
+// storage, s3://BUCKET/PREFIX, is one wherever it is named.
 std::string absolute_path(const std::string& path);
 
 }  // namespace escrow::daemon

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <functional>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "daemon/host/config.h"
@@ -28,8 +29,9 @@ using session::Error;
 namespace {
 
 constexpr char kForm[] =
-    "an entry is path=P,source=host:DIR[,mode=read-write|overlay], path=P,source=inject:DIR or path=P,source=scratch";
-constexpr std::string_view kHost = "host:", kInject = "inject:";
+    "an entry is path=P,source=host:DIR[,mode=read-write|overlay], path=P,source=inject:DIR, path=P,source=scratch or "
+    "path=P,source=cache:NAME";
+constexpr std::string_view kHost = "host:", kInject = "inject:", kCache = "cache:";
 constexpr char kNotTheRoot[] = "has the root for its path, where the repository is; name a path below it";
 constexpr char kNotedName[] = "/mounts", kFileName[] = "file";
 
@@ -112,9 +114,15 @@ void set_source(MountEntrySpec& spec, const Words& words, std::string_view what)
     spec.source = MountEntrySpec::Source::scratch;
     return;
   }
+  if (!is_bind && source.starts_with(kCache)) {
+    spec.source = MountEntrySpec::Source::cache;
+    spec.cache = source.substr(kCache.size());
+    return storage::Caches::check_name(spec.cache, what);
+  }
   const bool is_injected = !is_bind && source.starts_with(kInject);
   if (!is_bind && !is_injected && !source.starts_with(kHost))
-    refuse_entry(what, "has the source '" + source + "', which is none of host:DIR, inject:DIR and scratch");
+    refuse_entry(what,
+                 "has the source '" + source + "', which is none of host:DIR, inject:DIR, cache:NAME and scratch");
   if (is_injected) spec.source = MountEntrySpec::Source::snapshot;
   spec.directory = is_injected                 ? source.substr(kInject.size())
                    : source.starts_with(kHost) ? source.substr(kHost.size())
@@ -125,7 +133,10 @@ void set_source(MountEntrySpec& spec, const Words& words, std::string_view what)
 }
 
 void set_mode(MountEntrySpec& spec, const std::string& mode, std::string_view what) {
-  if (mode == "overlay") {
+  const bool is_cache = spec.source == MountEntrySpec::Source::cache;
+  if (is_cache && (mode == "overlay" || mode == "read-write")) {
+    spec.read_only = false;
+  } else if (mode == "overlay") {
     if (spec.source == MountEntrySpec::Source::scratch)
       refuse_entry(what, "has mode=overlay of a scratch directory, which has nothing below");
     spec.source = MountEntrySpec::Source::snapshot;
@@ -221,7 +232,8 @@ MountEntrySpec parse_mount_entry(std::string_view text, std::string_view what) {
   spec.path = session::RepoPath::parse(*words.path, what);
   if (spec.path.is_root()) refuse_entry(what, kNotTheRoot);
   set_source(spec, words, what);
-  spec.read_only = spec.source != MountEntrySpec::Source::scratch;
+  spec.read_only =
+      spec.source != MountEntrySpec::Source::scratch && spec.source != MountEntrySpec::Source::cache;
   if (words.mode) set_mode(spec, *words.mode, what);
   return spec;
 }
@@ -244,6 +256,29 @@ MountEntrySpec parse_injection(const std::string& text) {
   return spec;
 }
 
+// "build" is the cache "build" at build; the name can be given as PATH=NAME.
+MountEntrySpec parse_cache(const std::string& text) {
+  constexpr std::string_view kWhat = "--cache";
+  const std::size_t equals = text.find('=');
+  MountEntrySpec spec;
+  spec.path = session::RepoPath::parse(text.substr(0, equals), kWhat);
+  if (spec.path.is_root()) refuse_entry(kWhat, kNotTheRoot);
+  spec.source = MountEntrySpec::Source::cache;
+  spec.cache = equals == std::string::npos ? spec.path.text() : text.substr(equals + 1);
+  spec.read_only = false;
+  storage::Caches::check_name(spec.cache, kWhat);
+  return spec;
+}
+
+void refuse_cache_twice(const std::vector<MountEntrySpec>& specs) {
+  std::set<std::string> names;
+  for (const MountEntrySpec& spec : specs) {
+    if (spec.source != MountEntrySpec::Source::cache || names.insert(spec.cache).second) continue;
+    refuse_entry("--cache", "has the cache '" + session::quote_path(spec.cache) +
+                                "' at two paths; give one of them another name with PATH=NAME");
+  }
+}
+
 }  // namespace
 
 std::vector<MountEntrySpec> parse_mount_entries(const MountEntryTexts& texts) {
@@ -251,6 +286,8 @@ std::vector<MountEntrySpec> parse_mount_entries(const MountEntryTexts& texts) {
   std::vector<session::RepoPath> paths;
   for (const std::string& text : texts.mounts) specs.push_back(parse_mount_entry(text, "--mount"));
   for (const std::string& text : texts.injections) specs.push_back(parse_injection(text));
+  for (const std::string& text : texts.caches) specs.push_back(parse_cache(text));
+  refuse_cache_twice(specs);
   for (const MountEntrySpec& spec : specs) paths.push_back(spec.path);
   session::MountTable::check_paths(paths);
   return specs;
@@ -275,17 +312,22 @@ std::vector<MountEntry> open_mount_entries(const std::vector<MountEntrySpec>& sp
 }
 
 std::unique_ptr<session::MountTable> make_mount_table(const std::vector<MountEntry>& entries,
-                                                      session::FileSystem& repository, session::Session& session) {
+                                                      session::FileSystem& repository, session::Session& session,
+                                                      const storage::Caches& caches) {
   if (entries.empty()) return nullptr;
+  const session::SessionRecord record = session.record();
   std::vector<session::MountTable::Entry> table;
   for (std::size_t at = 0; at < entries.size(); ++at) {
     const MountEntrySpec& spec = entries[at].spec;
     std::shared_ptr<session::EntryFileSystem> files = entries[at].files;
     if (spec.source == MountEntrySpec::Source::scratch) files = make_scratch(session, spec.path);
     if (spec.source == MountEntrySpec::Source::snapshot) files = make_snapshot(session, spec.path, *entries[at].source);
+    if (spec.source == MountEntrySpec::Source::cache) {
+      files = caches.open(session.directory(), spec.cache,
+                          {record.options.uid, record.options.gid, static_cast<mode_t>(record.options.umask)});
+    }
     table.push_back({spec.path, std::move(files), spec.read_only, spec.is_volatile()});
   }
-  const session::SessionRecord record = session.record();
   return std::make_unique<session::MountTable>(
       repository, [&session](session::NodeId node) { return session.overlay().names(node); }, session.gate(),
       std::move(table),
@@ -331,14 +373,16 @@ std::vector<api::MountEntryView> views_of(const std::vector<MountEntry>& entries
   for (std::size_t at = 0; at < entries.size(); ++at) {
     const MountEntrySpec& spec = entries[at].spec;
     const bool is_host = spec.source == MountEntrySpec::Source::host_directory,
-               is_copy = spec.source == MountEntrySpec::Source::snapshot;
+               is_copy = spec.source == MountEntrySpec::Source::snapshot,
+               is_cache = spec.source == MountEntrySpec::Source::cache;
     views.push_back({.path = spec.path.text(),
-                     .source = is_host   ? "host:" + spec.directory
-                               : is_copy ? "inject:" + spec.directory
-                                         : "scratch",
-                     .mode = spec.read_only ? "read-only"
-                             : is_copy      ? "overlay"
-                                            : "read-write",
+                     .source = is_host    ? "host:" + spec.directory
+                               : is_copy  ? "inject:" + spec.directory
+                               : is_cache ? "cache:" + spec.cache
+                                          : "scratch",
+                     .mode = spec.read_only        ? "read-only"
+                             : is_copy || is_cache ? "overlay"
+                                                   : "read-write",
                      .hides = table != nullptr && table->hides(at),
                      .outside_transaction = is_host && !spec.read_only});
   }

@@ -13,15 +13,18 @@
 #include "daemon/process/file_descriptor.h"
 #include "session/decorators/mount_table.h"
 #include "session/transaction/session.h"
+#include "storage/caches/caches.h"
 
 namespace escrow::daemon {
 
 struct MountEntrySpec {
   // snapshot: a copy of a host directory or file, made when the session is mounted, of the session's own.
-  enum class Source { host_directory, scratch, snapshot };
+  // cache: what the last session that was committed left of it (storage/caches).
+  enum class Source { host_directory, scratch, snapshot, cache };
   session::RepoPath path;  // below the mount's root
   Source source = Source::host_directory;
   std::string directory;  // absolute; of a host directory and a snapshot, of which it can be a file
+  std::string cache;      // its name
   bool read_only = true;
 
   bool is_volatile() const { return source == Source::host_directory; }
@@ -32,9 +35,10 @@ MountEntrySpec parse_mount_entry(std::string_view text, std::string_view what);
 struct MountEntryTexts {
   std::vector<std::string> mounts;      // --mount
   std::vector<std::string> injections;  // --inject: "PATH=DIR|FILE[,mode=overlay]"
-  bool empty() const { return mounts.empty() && injections.empty(); }
+  std::vector<std::string> caches;      // --cache: "PATH[=NAME]"
+  bool empty() const { return mounts.empty() && injections.empty() && caches.empty(); }
 };
-// None in or at another.
+// None in or at another, and no cache twice.
 std::vector<MountEntrySpec> parse_mount_entries(const MountEntryTexts& texts);
 
 // An entry whose source is open; scratch directories and copies come to be with their session.
@@ -47,9 +51,10 @@ struct MountEntry {
 std::vector<MountEntry> open_mount_entries(const std::vector<MountEntrySpec>& specs, const std::string& git_directory);
 
 // The table of these entries, over the session's files and `repository`, which is what guards them; null without any.
-// Makes the scratch directories and the copies. All must outlive it.
+// Makes the scratch directories and the copies, and opens the caches. All must outlive it.
 std::unique_ptr<session::MountTable> make_mount_table(const std::vector<MountEntry>& entries,
-                                                      session::FileSystem& repository, session::Session& session);
+                                                      session::FileSystem& repository, session::Session& session,
+                                                      const storage::Caches& caches);
 
 // What a session that is mounted shows, for other processes: a file in its directory. Throw Error{input_output}.
 void note_mounts(const std::string& session_directory, const std::vector<api::MountEntryView>& mounts);

@@ -35,6 +35,7 @@ RepositoryContext::RepositoryContext(const GlobalOptions& options)
                 .directories = repository_->directories(),
                 .clock = clock_,
                 .log = *log_,
+                .times = &repository_->change_times(),
                 .chains = &chains_},
       sessions_(services_) {}
 

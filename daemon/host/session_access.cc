@@ -88,7 +88,8 @@ std::optional<session::SessionId> newest_of(const std::vector<session::SessionId
 // The files of a session that is mounted nowhere, as its mount would show them.
 struct DetachedFiles {
   DetachedFiles(session::Session& session, RepositoryContext& context)
-      : stack(session, context.repository().catalog(), context.log(), std::nullopt, entries, {}),
+      : stack(session, context.repository().catalog(), context.log(), std::nullopt, entries,
+              context.repository().caches(), {}),
         files(stack.files(), nullptr) {}
   const std::vector<MountEntry> entries;  // none
   SessionStack stack;
@@ -231,6 +232,10 @@ api::Answer SessionAccess::act(session::Session& session, session::Attachment at
             remark_what_changes(request);
             return resolve(session, it, who);
           },
+          [&](const api::SavepointRequest& it) -> api::Answer {
+            remark_what_changes(request);
+            return change_savepoints(session, it);
+          },
           [&](const api::DiffRequest& it) -> api::Answer {
             return send_diff(session, context_.repository(), it, parts_to(on_part));
           },
@@ -286,7 +291,11 @@ api::Answer SessionAccess::answer_ended(const session::SessionManager::Listed& l
                         [&](const api::DiscardRequest&) -> api::Answer { refuse_ended(record, "discard in"); },
                         [&](const api::UpdateRequest&) -> api::Answer { refuse_ended(record, "update"); },
                         [&](const api::ResolveRequest&) -> api::Answer { refuse_ended(record, "resolve paths of"); },
+                        [&](const api::SavepointRequest& it) -> api::Answer {
+                          refuse_ended(record, std::string(api::name_of(it.verb)) + " a savepoint of");
+                        },
                         [&](const api::DiffRequest& it) -> api::Answer {
+                          if (!it.since.empty()) refuse_ended(record, "diff since a savepoint of");
                           if (!is_waiting) refuse_ended(record, "diff");
                           return send_sealed_diff(record, context_.repository(), it, parts_to(on_part));
                         },
@@ -335,6 +344,10 @@ api::UpdateAnswer SessionAccess::update() { return std::get<api::UpdateAnswer>(a
 
 api::ResolveAnswer SessionAccess::settle(const std::vector<std::string>& paths, session::Settle how) {
   return std::get<api::ResolveAnswer>(ask(api::ResolveRequest{.paths = paths, .how = how}));
+}
+
+api::SavepointsAnswer SessionAccess::savepoint(const api::SavepointRequest& request) {
+  return std::get<api::SavepointsAnswer>(ask(request));
 }
 
 api::CommitAnswer SessionAccess::approve(const session::Approval& approval) {

@@ -41,6 +41,8 @@ class SessionAccess {
   // Returns a warning, or nothing.
   std::string finish(const api::FinishRequest& request);
   api::DiscardAnswer discard(const std::vector<std::string>& paths);
+  // Also where it only lists them.
+  api::SavepointsAnswer savepoint(const api::SavepointRequest& request);
   api::UpdateAnswer update();
   // Without paths it lists what there is to settle.
   api::ResolveAnswer settle(const std::vector<std::string>& paths, session::Settle how);

@@ -222,7 +222,8 @@ void add_git_directory(session::Session& session, const storage::Repository& rep
   std::string index;
   if (record.base) {
     const session::Commit base = session.quarantine().read_commit(*record.base);
-    index = storage::work_tree_index(session.quarantine(), base.tree, base.committer.time_s);
+    const auto [below, times] = session.overlay().root_times();
+    index = storage::work_tree_index(session.quarantine(), base.tree, below, times.get());
   }
   const StagedDirectory root(session.file_system(), session::kRootNode, record.options);
   const StagedDirectory git = root.make_directory(".git");

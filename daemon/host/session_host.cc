@@ -14,6 +14,7 @@
 #include "daemon/host/config.h"
 #include "daemon/host/file_verbs.h"
 #include "daemon/host/mountpoint.h"
+#include "daemon/host/session_cut.h"
 #include "daemon/host/session_git.h"
 #include "daemon/host/session_stack.h"
 #include "daemon/host/session_verbs.h"
@@ -34,9 +35,6 @@ namespace {
 constexpr std::chrono::milliseconds kPatience{1000}, kSettleEvery{1000};
 // For a mount that is in use, though no process seems to use it.
 constexpr std::chrono::milliseconds kPatienceForNobody{3000}, kPause{10};
-// How long calls may wait for the pages of a cut, and how often it is tried.
-constexpr std::chrono::milliseconds kCutPatience{2000};
-constexpr int kCutAttempts = 2;
 
 template <typename... Cases>
 struct Overloaded : Cases... {
@@ -68,7 +66,7 @@ struct SessionHost::Impl {
         log(to),
         cache_before(repository.cache_counts()),
         event(make_event()),
-        stack(*session, repository.catalog(), log, roots(), options.entries,
+        stack(*session, repository.catalog(), log, roots(), options.entries, repository.caches(),
               options.trace ? [this](const auto& lines) { options.trace->write(session->record(), lines); }
                             : std::function<void(const std::vector<session::TracedDenial>&)>()),
         mount(std::make_unique<fuse::Mount>(stack.files(), mount_options(), log, [this] { announce(); })) {
@@ -172,38 +170,9 @@ struct SessionHost::Impl {
                              : " by " + *holders + " and was detached");
   }
 
-  // One moment of the session, kept until it is known what becomes of it: nobody is refused anything.
-  struct Cut {
-    explicit Cut(WriteGate& gate) : calls(gate) {}
-    WriteGate::Hold calls;
-    std::optional<WriteGate::Pause> everything;
-  };
-
-  // With a write-back cache what a program wrote first may come in last: only a round that brings in nothing shows one
-  // moment of all files.
-  bool is_one_moment() {
-    if (!writes_back()) return true;
-    const auto until = std::chrono::steady_clock::now() + kCutPatience;
-    while (std::chrono::steady_clock::now() < until) {
-      const std::uint64_t before = mount->writes();
-      if (!bring_in_pages(kCutPatience)) return false;
-      if (mount->writes() == before) return true;
-    }
-    return false;
-  }
-
-  // A store through a mapping that came before a call in the cut is in the cut, too: calls wait first, then pages come
-  // in. That takes milliseconds once most pages are in. nullptr: the calls that wait keep the pages from being served
-  // (io_uring has one thread per processor; a writer may hold its file's lock).
-  std::unique_ptr<Cut> try_cut() {
-    for (int attempt = 0; attempt < kCutAttempts; ++attempt) {
-      bring_in_pages();
-      auto cut = std::make_unique<Cut>(session->gate());
-      if (!bring_in_pages(kCutPatience) || !is_one_moment()) continue;
-      cut->everything.emplace(session->gate());
-      return cut;
-    }
-    return nullptr;
+  std::unique_ptr<SessionCut> try_cut() {
+    return daemon::try_cut(session->gate(), *mount, writes_back(),
+                           [this](milliseconds patience) { return bring_in_pages(patience); });
   }
 
   std::string seal_and_unmount(const Held&) {
@@ -338,7 +307,7 @@ struct SessionHost::Impl {
     if (held->ended) return late_commit_answer(session->record());
     refuse_while_run_owns("commit");
     const WriteGate::Position before = session->gate().position();
-    std::unique_ptr<Cut> cut;
+    std::unique_ptr<SessionCut> cut;
     try {
       cut = try_cut();
       if (!cut) {
@@ -466,6 +435,26 @@ struct SessionHost::Impl {
     return daemon::resolve(*session, request, who);
   }
 
+  // What programs wrote before the call is in the savepoint, in whatever order the kernel brings it in; nobody is
+  // refused anything. Files that are open when the session goes back keep what they have: of those that changed, the
+  // names lead to new ones.
+  api::Answer savepoint(const api::SavepointRequest& request, const std::string& who) {
+    const std::string verb = std::string(api::name_of(request.verb)) + " a savepoint of";
+    const Held held = lock_verbs();
+    if (held->ended) refuse_ended(session->record(), verb);
+    if (request.verb == api::SavepointVerb::list || request.verb == api::SavepointVerb::drop)
+      return change_savepoints(*session, request);
+    if (changing_verb_of(request) != nullptr) remark(request, who);
+    const Invalidation invalidation(*this);  // once writers go on
+    const std::unique_ptr<SessionCut> cut = try_cut();
+    if (!cut) {
+      throw Error(Errc::busy, "cannot " + verb + " session " + session->id().text() +
+                                  ": programs go on writing to it, and there is no moment that has all they wrote; let "
+                                  "them pause, and try again");
+    }
+    return change_savepoints(*session, request);
+  }
+
   api::Answer diff(const api::DiffRequest& request, const SendPart& send_part) {
     lock_to_look("diff");
     // Not under the lock of the verbs: a reader of a long diff must not keep a commit waiting.
@@ -514,6 +503,7 @@ struct SessionHost::Impl {
             [&](const api::UpdateRequest&) { return update(who); },
             [&](const api::ResolveRequest& it) { return resolve(it, who); },
             [&](const api::DiffRequest& it) { return diff(it, send_part); },
+            [&](const api::SavepointRequest& it) { return savepoint(it, who); },
             [&](const api::UnmountRequest&) { return unmount(); },
             [&](const api::FinishRequest& it) { return finish(it, who); },
             [&](const api::ChangesRequest&) { return changes(); },

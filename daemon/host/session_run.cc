@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "daemon/host/config.h"
 #include "daemon/host/io_choice.h"
 #include "daemon/host/mountpoint.h"
 #include "daemon/host/run_result.h"
@@ -17,6 +18,7 @@
 #include "daemon/process/confinement.h"
 #include "daemon/process/user_namespace.h"
 #include "session/base/error.h"
+#include "storage/bucket/bucket_name.h"
 
 namespace escrow::daemon {
 
@@ -182,6 +184,11 @@ std::vector<std::string> SessionRun::command_environment() const {
   // the repository's own directory. OLDPWD is where the caller was.
   for (const char* name : {"ESCROW_REPO", "ESCROW_HOST", "ESCROW_TOKEN", "OLDPWD"}) {
     std::erase_if(environment, [&](const std::string& entry) { return names(entry, name); });
+  }
+  // So is the right to change the bucket that the repository is in.
+  if (storage::names_bucket(repository_path(settings_.repository))) {
+    for (const char* name : {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"})
+      std::erase_if(environment, [&](const std::string& entry) { return names(entry, name); });
   }
   set_variable(environment, "PWD", visible_mountpoint());
   set_command_variables(environment);

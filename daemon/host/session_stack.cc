@@ -18,14 +18,14 @@ std::unique_ptr<session::LimitedFileSystem> limited_file_system(session::Session
 
 SessionStack::SessionStack(session::Session& session, session::SessionCatalog& catalog, session::Log& log,
                            const std::optional<session::ContainedLinks::Roots>& roots,
-                           const std::vector<MountEntry>& entries,
+                           const std::vector<MountEntry>& entries, const storage::Caches& caches,
                            std::function<void(const std::vector<session::TracedDenial>&)> trace)
     : session_(session),
       entries_(entries),
       denials_(session.id(), catalog, clock_, log, std::move(trace)),
       policy_(compile_policies(session.record().options.policies)),
       limited_(limited_file_system(session)),
-      table_(make_mount_table(entries, limited(), session)) {
+      table_(make_mount_table(entries, limited(), session, caches)) {
   const session::SessionOptions options = session.record().options;
   if (options.contained_symlinks && roots) {
     links_ = std::make_unique<session::ContainedLinks>(

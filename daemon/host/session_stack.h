@@ -28,7 +28,7 @@ class SessionStack {
   // shows beside the repository; `trace` may be empty.
   SessionStack(session::Session& session, session::SessionCatalog& catalog, session::Log& log,
                const std::optional<session::ContainedLinks::Roots>& roots,
-               const std::vector<MountEntry>& entries,
+               const std::vector<MountEntry>& entries, const storage::Caches& caches,
                std::function<void(const std::vector<session::TracedDenial>&)> trace);
 
   session::FileSystem& files();

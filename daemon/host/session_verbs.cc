@@ -184,7 +184,7 @@ api::Answer late_finish_answer(const session::SessionRecord& record, const api::
 
 api::DiffEnd send_diff(session::Session& session, const storage::Repository& repository,
                        const api::DiffRequest& request, const SendPart& send_part) {
-  session::Preview preview = session.preview();
+  session::Preview preview = request.since.empty() ? session.preview() : session.preview_since(request.since);
   send_trees(preview.before, preview.after, &session.quarantine(), repository, request, send_part);
   return {.omitted = std::move(preview.omitted)};
 }
@@ -227,6 +227,9 @@ const char* changing_verb_of(const api::Request& request) {
                         [](const api::WriteFileRequest&) -> const char* { return nullptr; },
                         [](const api::RemoveFileRequest&) -> const char* { return nullptr; },
                         [](const api::TrafficRequest&) -> const char* { return nullptr; },
+                        [](const api::SavepointRequest& it) -> const char* {
+                          return it.verb == api::SavepointVerb::restore ? "restored a savepoint" : nullptr;
+                        },
                     },
                     request);
 }
@@ -247,6 +250,26 @@ std::vector<api::TrafficAnswer::Operation> operations_of(const std::vector<fuse:
 bool has_plenty_of_room(const std::string& directory) {
   struct statvfs disk {};
   return ::statvfs(directory.c_str(), &disk) == 0 && std::uint64_t{disk.f_bavail} * disk.f_frsize >= kPlenty_bytes;
+}
+
+api::SavepointsAnswer change_savepoints(session::Session& session, const api::SavepointRequest& request) {
+  api::SavepointsAnswer answer;
+  switch (request.verb) {
+    case api::SavepointVerb::list:
+      break;
+    case api::SavepointVerb::create:
+      session.create_savepoint(request.name);
+      break;
+    case api::SavepointVerb::restore:
+      answer.undo = session.restore_savepoint(request.name);
+      break;
+    case api::SavepointVerb::drop:
+      session.drop_savepoint(request.name);
+      break;
+  }
+  const std::vector<session::Savepoint> all = session.savepoints();
+  for (const session::Savepoint& one : all) answer.savepoints.push_back({one.name, one.created});
+  return answer;
 }
 
 api::ResolveAnswer resolve(session::Session& session, const api::ResolveRequest& request, const std::string& who) {

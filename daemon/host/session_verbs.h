@@ -54,6 +54,9 @@ const char* changing_verb_of(const api::Request& request);
 // Settles the paths, or lists what there is to settle.
 api::ResolveAnswer resolve(session::Session& session, const api::ResolveRequest& request, const std::string& who);
 
+// Does what is asked, or lists what there is. Throws what Session throws.
+api::SavepointsAnswer change_savepoints(session::Session& session, const api::SavepointRequest& request);
+
 // The requests that a mount has served.
 std::vector<api::TrafficAnswer::Operation> operations_of(const std::vector<fuse::OperationCount>& counts);
 

@@ -105,6 +105,7 @@ Escrowd::Escrowd(const EscrowdConfig& config, Reread reread)
       store_(config.state_directory + "/escrowd.db"),
       event_log_(config.state_directory + "/events.db"),
       token_store_(config.state_directory + "/tokens.db"),
+      webhook_store_(config.state_directory + "/webhooks.db"),
       tokens_(config_, token_store_, event_log_, clock_, *log_),
       time_(store_, boot_clock_, clock_),
       repositories_(config_, store_, repository_roots_, *log_),
@@ -117,11 +118,13 @@ Escrowd::Escrowd(const EscrowdConfig& config, Reread reread)
   sessions_.forget_unborn();
   hosts_.take_up(repositories_);
   events_ = std::make_unique<ServiceEvents>(event_log_, repositories_, clock_, *log_);
+  webhooks_ = std::make_unique<Webhooks>(config_, webhook_store_, event_log_, clock_, *log_);
   leases_ = std::make_unique<ServiceLeases>(store_, sessions_, time_, *log_);
   long_verbs_ = std::make_unique<AsyncRequests>(
       config_, kMostLongVerbs, [this](api::Call& call) { return accepted(config_, sessions_, call); });
   add_service_routes(router_, {.config = config_, .repositories = repositories_, .sessions = sessions_,
                                .store = store_, .time = time_, .events = *events_, .tokens = tokens_,
+                               .webhooks = *webhooks_,
                                .long_verbs = *long_verbs_, .source_roots = source_roots_, .stopping = stopping_,
                                .reload = [this] { return reload(); }});
   add_run_routes(router_, {.config = config_, .runs = runs_, .store = store_, .time = time_});
@@ -168,6 +171,7 @@ std::vector<std::string> Escrowd::reload() {
   config_.replace(next);
   repositories_.add_configured(next);
   events_->follow_repositories();
+  webhooks_->follow_config();
   return later;
 }
 

@@ -25,6 +25,7 @@
 #include "daemon/service/sessions/service_sessions.h"
 #include "daemon/service/sessions/session_hosts.h"
 #include "daemon/service/volumes/volume_plugin.h"
+#include "daemon/service/webhooks.h"
 #include "session/base/boot_clock.h"
 #include "session/base/clock.h"
 #include "session/base/log.h"
@@ -32,6 +33,7 @@
 #include "storage/database/event_log.h"
 #include "storage/database/service_store.h"
 #include "storage/database/token_store.h"
+#include "storage/database/webhook_store.h"
 
 namespace escrow::daemon {
 
@@ -70,6 +72,7 @@ class Escrowd {
   storage::ServiceStore store_;
   storage::EventLog event_log_;
   storage::TokenStore token_store_;
+  storage::WebhookStore webhook_store_;
   session::SystemClock clock_;
   ServiceTokens tokens_;
   session::SystemBootClock boot_clock_;
@@ -80,6 +83,7 @@ class Escrowd {
   api::Metrics metrics_;
   ServiceSessions sessions_;
   std::unique_ptr<ServiceEvents> events_;
+  std::unique_ptr<Webhooks> webhooks_;
   std::unique_ptr<ServiceLeases> leases_;
   std::unique_ptr<AsyncRequests> long_verbs_;
   ServiceRuns runs_;

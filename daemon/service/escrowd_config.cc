@@ -13,6 +13,7 @@
 #include "daemon/import/allowed_roots.h"
 #include "daemon/process/exit_status.h"
 #include "daemon/service/caller.h"
+#include "daemon/service/webhooks.h"
 #include "session/base/error.h"
 #include "session/interfaces/session_record.h"
 
@@ -102,6 +103,34 @@ std::vector<JwtIssuer> jwt_issuers_of(api::RequestFields& fields, const std::str
   return issuers;
 }
 
+Webhook webhook_of(api::RequestFields& given, const std::string& what) {
+  static constexpr std::size_t kLeastSecret_bytes = 32;
+  Webhook webhook{.url = given.required_text("url")};
+  const std::string file = given.required_text("secret_file");
+  webhook.events = given.texts("events").value_or(webhook.events);
+  webhook.give_up_after_s = given.number("give_up_after_s", 1, 31'622'400).value_or(webhook.give_up_after_s);
+  given.refuse_others();
+  check_webhook_url(webhook.url);
+  webhook.secret = read_file(file);
+  while (webhook.secret.ends_with('\n')) webhook.secret.pop_back();
+  if (webhook.secret.size() < kLeastSecret_bytes) {
+    throw Error(Errc::bad_request, what + ": the secret_file " + file + " has fewer than 32 bytes");
+  }
+  return webhook;
+}
+
+std::map<std::string, Webhook> webhooks_of(api::RequestFields& fields, const std::string& path) {
+  std::map<std::string, Webhook> webhooks;
+  std::optional<api::RequestFields> given = fields.object("webhooks");
+  if (!given) return webhooks;
+  for (const std::string& name : given->names()) {
+    const std::string what = "the configuration " + path + ": \"webhooks." + name + "\"";
+    if (!is_repository_name(name)) throw Error(Errc::bad_request, what + " is not named by " + kRepositoryNames);
+    if (std::optional<api::RequestFields> members = given->object(name)) webhooks[name] = webhook_of(*members, what);
+  }
+  return webhooks;
+}
+
 Retention retention_of(api::RequestFields& fields) {
   static constexpr std::uint64_t kLongest_s = std::uint64_t{100} * 366 * 86'400;
   Retention retention;
@@ -183,6 +212,7 @@ EscrowdConfig read_config(const std::string& path) {
   config.quotas = quotas_of(fields);
   config.grants = grants_of(fields, path);
   config.retention = retention_of(fields);
+  config.webhooks = webhooks_of(fields, path);
   config.gc_every_s = gc_intervals_of(fields);
   config.host_network = fields.texts("host_network").value_or(config.host_network);
   config.max_runs = fields.number("max_runs", 0, 100'000).value_or(config.max_runs);

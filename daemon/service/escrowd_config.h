@@ -46,6 +46,14 @@ struct JwtIssuer {
   std::vector<Rule> rules;
 };
 
+// Whom the service tells of events by itself (webhooks.h).
+struct Webhook {
+  std::string url;                          // https://NAME[:PORT]/PATH, or http:// on this machine
+  std::string secret;                       // what its file had when the configuration was read
+  std::vector<std::string> events = {"*"};  // globs of types
+  std::uint64_t give_up_after_s = 86'400;   // of one event
+};
+
 // How long what has ended is remembered.
 struct Retention {
   // Sessions that have ended, by gc; nullopt: as long as each repository's escrow.auditRetention says.
@@ -93,6 +101,7 @@ struct EscrowdConfig {
   std::vector<std::string> host_network;       // principals whose runs may use the machine's network; operators' may
   std::size_t max_runs = 32;                   // of a principal, at once
   std::uint64_t max_processes = kDefaultProcesses;  // of a run, at once, threads included
+  std::map<std::string, Webhook> webhooks;  // by name
   Retention retention;
   std::map<std::string, std::uint64_t> gc_every_s;  // by repository; "*": of those without an own; 0: never
   std::size_t keep_runs = 1000;                // of a principal that have ended; the oldest ones are freed

@@ -55,6 +55,8 @@ _escrow() {
     mapfile -t COMPREPLY < <(compgen -W "$(_escrow_commands) $(_escrow_help_words)" -- "$current")
   elif [[ $current == -* ]]; then
     [ "$command" != policy ] || command='policy test'
+    [ "$command" != savepoint ] || command='savepoint diff'
+    [ "$command" != cache ] || command='cache list'
     [ "$command" != token ] || command='token create'
     # shellcheck disable=SC2086  # two words
     mapfile -t COMPREPLY < <(compgen -W "$(_escrow_help_words $command)" -- "$current")
@@ -62,6 +64,8 @@ _escrow() {
     case $command in
       status | diff | commit | rollback | approve | reject | discard | update | resume | resolve)
         mapfile -t COMPREPLY < <(compgen -W "$(_escrow_sessions)" -- "$current") ;;
+      savepoint) mapfile -t COMPREPLY < <(compgen -W "create list diff restore drop $(_escrow_sessions)" -- "$current") ;;
+      cache) mapfile -t COMPREPLY < <(compgen -W 'list drop' -- "$current") ;;
       policy) mapfile -t COMPREPLY < <(compgen -W 'test explain' -- "$current"; compgen -f -- "$current") ;;
       token) mapfile -t COMPREPLY < <(compgen -W 'create list revoke' -- "$current") ;;
       import | mount | unmount) mapfile -t COMPREPLY < <(compgen -d -- "$current") ;;

@@ -24,5 +24,7 @@ complete -c escrow -l repo -r -d 'The repository: bare, a work tree or a .git di
 complete -c escrow -l host -r -f -d 'An escrowd to ask: unix:///PATH or https://NAME[:PORT]'
 complete -c escrow -n 'not __fish_use_subcommand; and string match -q -- "-*" (commandline -ct)' -f -a '(__escrow_options)'
 complete -c escrow -n '__fish_seen_subcommand_from status diff commit rollback approve reject discard update resume resolve' -f -a '(__escrow_sessions)'
+complete -c escrow -n '__fish_seen_subcommand_from cache' -a 'list drop'
 complete -c escrow -n '__fish_seen_subcommand_from policy' -a 'test explain'
+complete -c escrow -n '__fish_seen_subcommand_from savepoint' -f -a 'create list diff restore drop (__escrow_sessions)'
 complete -c escrow -n '__fish_seen_subcommand_from token' -f -a 'create list revoke'

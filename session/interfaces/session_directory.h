@@ -25,6 +25,9 @@ class SessionDirectory {
   // published, and which is not to change any more. The lock stays, and the record of what was published. Idempotent;
   // false when there was nothing.
   virtual bool drop_staged() = 0;
+  // Of a session whose outcome is recorded as committed: what it has of its caches is what later sessions see of them.
+  // Throws Error naming the cache that stays as it was. Idempotent.
+  virtual void publish_caches() = 0;
   // Removes the directory and all it holds; nothing of the session remains below it.
   virtual void remove() = 0;
 };

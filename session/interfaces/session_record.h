@@ -115,6 +115,9 @@ struct SessionRecord {
   std::vector<std::string> conflicts{};   // paths, of commit_failed
   std::vector<Unresolved> unresolved{};   // paths that keep an open session from being committed
   std::optional<SessionId> resumes{};     // the session whose result this one was opened with
+  // Of the newest change in what it was opened over (change_times.h): an update leaves it. nullopt: opened without an
+  // index, or by an older Escrow.
+  std::optional<Timestamp> base_time{};
   // The sealed result that awaits, or awaited, approval: a commit whose parent is the base, or a later head that it was
   // reconciled with. Only sessions that were sealed have one.
   std::optional<ObjectId> result{};

@@ -13,6 +13,8 @@ namespace {
 
 // Bases up to this size are copied whole at the first write, so that every later access is one plain file's.
 constexpr std::uint64_t kCopyWholeLimit = 8 * BlockMap::kBlockSize;
+// A file that many savepoints have parts of is copied whole: reading it is never slower than looking through so many.
+constexpr std::size_t kMostSealed = 32;
 constexpr std::uint64_t kBytesOfABlock = 512;  // of StagingUsage::blocks
 
 std::int64_t nanoseconds(const Timestamp& time) {
@@ -104,10 +106,12 @@ bool Content::sync() {
 }
 
 bool Content::is_damaged() const {
-  const StagingId id = state_.lock_shared()->form.staging;
-  if (!id) return false;
-  const StagingArea::Lost lost = services_.staging.lost(id);
-  return !lost.written.empty() || !lost.copied.empty();
+  const auto is_lost = [&](StagingId id) {
+    const StagingArea::Lost lost = services_.staging.lost(id);
+    return !lost.written.empty() || !lost.copied.empty();
+  };
+  const std::vector<StagingId> files = form().staging_files();
+  return std::any_of(files.begin(), files.end(), is_lost);
 }
 
 // What was lost of the base's bytes can be had again; what was written by others they have to write again.
@@ -117,9 +121,15 @@ void Content::copy_again() {
   if (!id) return;
   const std::vector<ByteRanges::Range> lost = services_.staging.lost(id).copied.ranges();
   if (lost.empty()) return;
-  const Form& below = state->form.base.is_null() && state->durable ? *state->durable : state->form;
-  if (below.base.is_null()) return;
-  const auto source = services_.objects.open_blob(below.base);
+  const Form& below = !state->form.has_base() && state->durable ? *state->durable : state->form;
+  std::shared_ptr<const ByteSource> source = escrow::session::base_source(below, services_.objects, services_.staging);
+  // A copy of what was sealed shows all of it.
+  if (!source && below.staging && below.staging != id) {
+    const Form whole{.base = {}, .base_length = services_.staging.usage(below.staging).size_bytes, .staging = {},
+                     .sealed = std::make_shared<Form>(below)};
+    source = escrow::session::base_source(whole, services_.objects, services_.staging);
+  }
+  if (!source) return;
   std::vector<std::byte> buffer(BlockMap::kBlockSize);
   for (const ByteRanges::Range& range : lost) {
     for (std::uint64_t at = range.begin; at < range.end;) {
@@ -135,7 +145,7 @@ void Content::copy_again() {
 // ---- size and bytes ----
 
 bool Content::only_staged(const State& state) const {
-  return state.form.staging && (state.form.base.is_null() || state.form.base_length == 0);
+  return state.form.staging && (!state.form.has_base() || state.form.base_length == 0);
 }
 
 std::uint64_t Content::size_of(const State& state) const {
@@ -157,15 +167,15 @@ StagingUsage Content::usage() const {
 }
 
 std::shared_ptr<const ByteSource> Content::base_source() const {
-  ObjectId base;
+  Form form;
   {
     const auto state = state_.lock_shared();
-    if (state->base_source || state->form.base.is_null()) return state->base_source;
-    base = state->form.base;
+    if (state->base_source || !state->form.has_base()) return state->base_source;
+    form = state->form;
   }
-  auto source = services_.objects.open_blob(base);
+  auto source = escrow::session::base_source(form, services_.objects, services_.staging);
   auto state = state_.lock();
-  if (state->form.base == base) state->base_source = source;
+  if (state->form.base == form.base && state->form.sealed == form.sealed) state->base_source = source;
   return source;
 }
 
@@ -175,31 +185,58 @@ std::size_t Content::read(std::uint64_t offset, std::span<std::byte> out) const 
     if (only_staged(*state)) return services_.staging.read(state->form.staging, offset, out);
     if (!state->form.staging && state->form.base_length == 0) return 0;
   }
-  const auto base = base_source();
-  const auto state = state_.lock_shared();
-  if (only_staged(*state)) return services_.staging.read(state->form.staging, offset, out);  // completed meanwhile
-  const std::uint64_t size = size_of(*state);
-  if (offset >= size) return 0;
-  const std::size_t wanted = std::min<std::uint64_t>(out.size(), size - offset);
-  std::size_t done = 0;
-  while (done < wanted) {
-    const std::uint64_t at = offset + done;
-    const std::uint64_t block = at / BlockMap::kBlockSize;
-    const bool staged = state->form.staging && (state->form.map.holds(block) || at >= state->form.base_length);
-    std::uint64_t end = std::min<std::uint64_t>(offset + wanted, (block + 1) * BlockMap::kBlockSize);
-    if (!staged) end = std::min(end, state->form.base_length);
-    const auto part = out.subspan(done, end - at);
-    std::size_t got = 0;
-    if (staged) {
-      got = services_.staging.read(state->form.staging, at, part);
-    } else {
-      got = base->read(at, part);
-      if (got < part.size()) throw Error(Errc::input_output, "a blob is shorter than its recorded size");
-    }
-    std::memset(part.data() + got, 0, part.size() - got);
-    done += part.size();
+  for (;;) {
+    const auto base = base_source();
+    const auto state = state_.lock_shared();
+    if (only_staged(*state)) return services_.staging.read(state->form.staging, offset, out);  // completed meanwhile
+    if (state->form.has_base() && (!base || state->base_source != base)) continue;  // sealed and written to meanwhile
+    return read_form(state->form, base.get(), services_.staging, size_of(*state), offset, out);
   }
-  return wanted;
+}
+
+bool Content::is_sealed(const State& state) const {
+  return state.form.staging && state.form.staging.value < services_.sealed_below.load();
+}
+
+// What shows below the form's staging file goes into it, up to `size_bytes`.
+void Content::copy(const Form& over, std::uint64_t size_bytes) {
+  const auto source = escrow::session::base_source(over, services_.objects, services_.staging);
+  std::vector<std::byte> buffer(BlockMap::kBlockSize);
+  for (std::uint64_t at = 0; at < size_bytes;) {
+    const auto part = std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), size_bytes - at));
+    source->read(at, part);
+    services_.staging.write_copy(over.staging, at, part);
+    at += part.size();
+  }
+}
+
+void Content::unseal(State& state, std::uint64_t kept_bytes) {
+  if (!is_sealed(state)) return;
+  const std::uint64_t size = size_of(state);
+  const bool is_copied = std::min(size, kept_bytes) <= kCopyWholeLimit || state.form.depth() >= kMostSealed;
+  // What lies below another file is on disk for certain: the row cannot say what a power loss leaves of it.
+  if (!is_copied && !state.is_durable) {
+    services_.staging.sync(state.form.staging);
+    state.durable_structure = state.structure;
+    state.is_durable = true;
+    state.durable.reset();
+  }
+  const auto before = std::make_shared<Form>(state.form);
+  const StagingId id = services_.next_staging_id();
+  const Form over{.base = {}, .base_length = size, .staging = id, .map = BlockMap(BlockMap::blocks_of(size)),
+                  .sealed = before};
+  services_.staging.create(id);
+  try {
+    if (is_copied) copy(over, std::min(size, kept_bytes));
+    services_.staging.truncate(id, size);
+  } catch (...) {
+    services_.staging.remove(id);
+    throw;
+  }
+  Form form = is_copied ? Form{.base = {}, .base_length = 0, .staging = id} : over;
+  restructure(state);
+  state.form = std::move(form);
+  state.base_source.reset();
 }
 
 void Content::make_staging(State& state, std::uint64_t size_bytes) {
@@ -215,7 +252,8 @@ void Content::copy_block(State& state, std::uint64_t block) {
   const std::uint64_t begin = block * BlockMap::kBlockSize;
   const std::uint64_t end = std::min(begin + BlockMap::kBlockSize, state.form.base_length);
   std::vector<std::byte> buffer(end - begin);
-  if (!state.base_source) state.base_source = services_.objects.open_blob(state.form.base);
+  if (!state.base_source)
+    state.base_source = escrow::session::base_source(state.form, services_.objects, services_.staging);
   if (state.base_source->read(begin, buffer) < buffer.size())
     throw Error(Errc::input_output, "a blob is shorter than its recorded size");
   services_.staging.write_copy(state.form.staging, begin, buffer);
@@ -236,9 +274,10 @@ void Content::fill(State& state, std::uint64_t begin, std::uint64_t end, std::ui
 }
 
 void Content::drop_base_when_complete(State& state) {
-  if (!state.form.staging || state.form.base.is_null() || !state.form.map.complete()) return;
+  if (!state.form.staging || !state.form.has_base() || !state.form.map.complete()) return;
   restructure(state);
   state.form.base = {};
+  state.form.sealed.reset();
   state.form.base_length = 0;
   state.form.map = {};
   state.base_source.reset();
@@ -256,8 +295,9 @@ void Content::mark_held(State& state, std::uint64_t begin, std::uint64_t end) {
 }
 
 void Content::prepare_write(State& state, std::uint64_t offset, std::uint64_t length) {
+  unseal(state);
   if (!state.form.staging) make_staging(state, state.form.base_length);
-  if (state.form.base.is_null()) return;
+  if (!state.form.has_base()) return;
   const bool whole = state.form.base_length <= kCopyWholeLimit;
   fill(state, whole ? 0 : offset, whole ? state.form.base_length : offset + length, offset, offset + length);
 }
@@ -289,7 +329,7 @@ void Content::write(std::uint64_t offset, std::span<const std::byte> bytes) {
   if (bytes.empty()) return;
   {
     const auto state = state_.lock_shared();
-    if (only_staged(*state)) {
+    if (only_staged(*state) && !is_sealed(*state)) {
       services_.staging.write(state->form.staging, offset, bytes);
       changed();
       found_again(offset, offset + bytes.size());
@@ -318,6 +358,12 @@ std::uint64_t Content::growth(std::uint64_t offset, std::uint64_t length) const 
   const Form& form = state->form;
   const std::uint64_t end = offset + length, size = size_of(*state);
   std::uint64_t growth = end > size ? end - size : 0;
+  if (is_sealed(*state)) {
+    if (size <= kCopyWholeLimit || form.depth() >= kMostSealed) return growth + size;
+    const std::uint64_t touched = BlockMap::blocks_of(std::min(end, size));
+    const std::uint64_t first = offset / BlockMap::kBlockSize;
+    return growth + (touched > first ? (touched - first) * BlockMap::kBlockSize : 0);
+  }
   if (form.base_length <= kCopyWholeLimit) return only_staged(*state) ? growth : growth + form.base_length;
   const std::uint64_t last = std::min(BlockMap::blocks_of(end), BlockMap::blocks_of(form.base_length));
   for (std::uint64_t block = offset / BlockMap::kBlockSize; block < last; ++block)
@@ -329,12 +375,14 @@ void Content::truncate(std::uint64_t size_bytes) {
   auto state = state_.lock();
   const std::uint64_t before = size_of(*state);
   if (size_bytes == 0 && before > 0) set_replaces_others();
+  unseal(*state, size_bytes);
   if (size_bytes < state->form.base_length) {
     restructure(*state);
     state->form.base_length = size_bytes;
     state->form.map.shrink(BlockMap::blocks_of(size_bytes));
     if (size_bytes == 0) {
       state->form.base = {};
+      state->form.sealed.reset();
       state->base_source.reset();
     }
   }
@@ -352,8 +400,9 @@ void Content::allocate(AllocateMode mode, std::uint64_t offset, std::uint64_t le
   const bool zeroes = mode == AllocateMode::punch_hole || mode == AllocateMode::zero_range ||
                       mode == AllocateMode::zero_range_keep_size;
   const std::uint64_t end = offset + length;
+  unseal(*state);
   if (!state->form.staging) make_staging(*state, state->form.base_length);
-  if (!state->form.base.is_null())
+  if (state->form.has_base())
     fill(*state, offset, end, zeroes ? offset : 0, zeroes ? end : 0);
   const StagingId id = state->form.staging;
   switch (mode) {
@@ -380,7 +429,8 @@ std::unique_ptr<RawFile> Content::open_raw(bool write) {
     make_staging(*state, 0);
     drop_base_when_complete(*state);
   }
-  if (!only_staged(*state)) return nullptr;
+  // The kernel could not be told that the first write after a savepoint makes another file.
+  if (!only_staged(*state) || is_sealed(*state)) return nullptr;
   const StagingId id = state->form.staging;
   const bool had_file = services_.staging.usage(id).modified != Timestamp{};
   auto raw = services_.staging.raw(id);
@@ -388,16 +438,28 @@ std::unique_ptr<RawFile> Content::open_raw(bool write) {
   // A file that was only just made for these bytes is as new as it is without having been changed.
   const bool is_watched = noticed_ns_ != kNeverNoticed;
   if (is_watched ? !had_file : write) noticed_ns_ = nanoseconds(services_.staging.usage(id).modified);
-  if (!write) return raw;
+  if (!write) {
+    state->raw_readers += 1;
+    return raw;
+  }
   state->raw_writers += 1;
   exposed_ = true;
   changed();
   return raw;
 }
 
-void Content::close_raw() {
+void Content::close_raw(bool write) {
+  if (!write) {
+    state_.lock()->raw_readers -= 1;
+    return;
+  }
   state_.lock()->raw_writers -= 1;
   settle();
+}
+
+bool Content::is_open_raw() const {
+  const auto state = state_.lock_shared();
+  return state->raw_readers + state->raw_writers > 0;
 }
 
 void Content::was_raw(const Timestamp& last_seen) {

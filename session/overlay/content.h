@@ -1,8 +1,9 @@
-// The bytes of one regular file of a session: a base blob, a staging file, or the one showing through the other.
+// The bytes of one regular file of a session: a base, a staging file, or the one showing through the other
+// (content_form.h).
 //
-// content = {base, base_length, block map, staging}. Byte i is in the staging file when its block is held there or i is
-// at or past base_length; else it is the base's. Without a staging file the size is base_length. The first write
-// makes the staging file: small bases are copied, large ones are copied block by block as they are touched.
+// The first write makes the staging file: small bases are copied, large ones are copied block by block as they are
+// touched. So does the first write after a savepoint has sealed the staging file: what was written until then is the
+// base from there on.
 //
 // A power loss may leave less of the staging file than was written. So the content knows two forms of itself: the one
 // that was written, and the one that is on disk for certain, as of its last sync. The journal names both, and loading
@@ -25,6 +26,7 @@
 #include "session/interfaces/object_store.h"
 #include "session/interfaces/staging_area.h"
 #include "session/overlay/block_map.h"
+#include "session/overlay/content_form.h"
 #include "session/overlay/lost_bytes.h"
 
 namespace escrow::session {
@@ -34,20 +36,14 @@ struct ContentServices {
   const ObjectReader& objects;
   StagingArea& staging;
   std::function<StagingId()> next_staging_id;
+  // Staging files before this one may be a savepoint's: nobody writes to them. Changed only while nothing is written.
+  const std::atomic<std::uint64_t>& sealed_below;
 };
 
 class Content {
  public:
-  // The durable form, as kept in NodeRow.
-  struct Form {
-    ObjectId base;                  // null: none
-    std::uint64_t base_length = 0;
-    StagingId staging;              // 0: none
-    BlockMap map;                   // meaningful with both base and staging
-
-    bool is_nothing() const { return base.is_null() && !staging; }
-    friend bool operator==(const Form&, const Form&) = default;
-  };
+  // As kept in NodeRow.
+  using Form = ContentForm;
   struct Recorded {
     Form form;
     bool is_durable = true;
@@ -103,7 +99,9 @@ class Content {
   // The staging file itself, when it holds all of the bytes; else nullptr. After open_raw(true) the bytes may change
   // without a call here: to the matching close_raw(), and as long as a mapping made meanwhile lives.
   std::unique_ptr<RawFile> open_raw(bool write);
-  void close_raw();
+  void close_raw(bool write);
+  // Whether somebody reads or writes the staging file without a call here, as far as opens tell.
+  bool is_open_raw() const;
   // As open_raw(true) and close_raw(), by a process that is gone: what changed after `last_seen` is noticed.
   void was_raw(const Timestamp& last_seen);
   // Whether the bytes may change, or may have changed, without a call here.
@@ -137,13 +135,17 @@ class Content {
     std::shared_ptr<const ByteSource> base_source;  // opened at the first read
     std::uint64_t known_version = 0;
     ObjectId known_blob;
-    std::uint64_t raw_writers = 0;  // open_raw(true) without its close_raw()
+    std::uint64_t raw_writers = 0, raw_readers = 0;  // open_raw() without its close_raw()
   };
   using Locked = SharedSynchronized<State>;
 
   bool only_staged(const State& state) const;
   std::uint64_t size_of(const State& state) const;
   std::shared_ptr<const ByteSource> base_source() const;
+  bool is_sealed(const State& state) const;
+  // What a savepoint has sealed is copied, or a base from here on. Nothing at or past `kept_bytes` is needed.
+  void unseal(State& state, std::uint64_t kept_bytes = std::numeric_limits<std::uint64_t>::max());
+  void copy(const Form& over, std::uint64_t size_bytes);
   void make_staging(State& state, std::uint64_t size_bytes);
   // Copies from the base what [begin, end) of the file needs; blocks wholly inside [skip_begin, skip_end) are about
   // to be overwritten and only marked.

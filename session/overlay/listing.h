@@ -13,6 +13,7 @@
 
 #include "session/base/ids.h"
 #include "session/interfaces/object_store.h"
+#include "session/trees/listed_times.h"
 
 namespace escrow::session {
 
@@ -22,12 +23,15 @@ class Listing {
  public:
   static constexpr std::uint64_t kUnknownSize = ~std::uint64_t{0};
 
-  Listing(NodeId first, Tree tree) : first_(first), entries_(std::move(tree)), sizes_(entries_.size(), kUnknownSize),
-                                     held_(entries_.size()) {}
+  Listing(NodeId first, Tree tree, ListedTimes times)
+      : first_(first), entries_(std::move(tree)), times_(std::move(times)), sizes_(entries_.size(), kUnknownSize),
+        held_(entries_.size()) {}
 
   NodeId first() const { return first_; }
   std::size_t size() const { return entries_.size(); }
   const TreeEntry& entry(std::size_t index) const { return entries_[index]; }
+  Timestamp modified(std::size_t index) const { return times_.modified(index); }
+  TimesBelow times_below(std::size_t index) const { return times_.below(index, entries_[index].name); }
   NodeId node(std::size_t index) const { return {first_.value + index}; }
   std::optional<std::size_t> find(std::string_view name) const;
 
@@ -51,6 +55,7 @@ class Listing {
  private:
   NodeId first_;
   Tree entries_;
+  ListedTimes times_;
   mutable std::vector<std::uint64_t> sizes_;
   std::vector<bool> held_;
   std::size_t held_count_ = 0;

@@ -51,8 +51,9 @@ Overlay::Impl::Impl(Options given, const ObjectReader& reader, StagingArea& area
       clock(time),
       log(logger),
       content_services{reader, area,
-                       [this] { return StagingId{next_staging.fetch_add(1)}; }},
-      writer(journal) {
+                       [this] { return StagingId{next_staging.fetch_add(1)}; }, sealed_below},
+      writer(journal),
+      abandoned(options.is_frozen) {
   load();
   flusher = std::thread([this] { run_flusher(); });
 }
@@ -126,7 +127,7 @@ Node& Overlay::Impl::directory_node(OverlayState& state, NodeId id) {
   return *state.nodes.emplace(id, std::move(node)).first->second;
 }
 
-void Overlay::Impl::install_listing(OverlayState& state, Node& directory, Tree tree) {
+void Overlay::Impl::install_listing(OverlayState& state, Node& directory, Tree tree, ListedTimes times) {
   DirectoryBody& body = *directory.directory;
   const std::uint64_t count = tree.size();
   NodeId first{state.next_node};
@@ -140,23 +141,41 @@ void Overlay::Impl::install_listing(OverlayState& state, Node& directory, Tree t
     state.change += 1;
     wake(false);
   }
-  body.listing = std::make_shared<Listing>(first, std::move(tree));
+  body.listing = std::make_shared<Listing>(first, std::move(tree), std::move(times));
   body.next_cookie = std::max(body.next_cookie, kFirstBaseCookie + count);
+}
+
+// Without its index a file may only look newer than it is.
+ListedTimes Overlay::Impl::times_of(const Tree& tree, const TimesBelow& directory) const {
+  try {
+    return {tree, directory, options.times.get()};
+  } catch (const Error& error) {
+    log.write(LogLevel::warning, std::string("the times of files: ") + error.what());
+    return ListedTimes(options.base_time);
+  }
+}
+
+Overlay::RootTimes Overlay::root_times() const {
+  return {impl_->guarded.lock_shared()->nodes.at(kRootNode)->directory->times, impl_->options.times};
 }
 
 void Overlay::Impl::make_ready(NodeId id) {
   ObjectId tree;
+  TimesBelow below;
   {
     auto now = guarded.lock();
     const Node& node = directory_node(*now, id);
     if (node.directory->listing) return;
     if (node.directory->base_tree.is_null()) return;
     tree = node.directory->base_tree;
+    below = node.directory->times;
   }
   Tree entries = read_shown_tree(objects, tree);
+  ListedTimes times = times_of(entries, below);
   auto now = guarded.lock();
   Node& node = directory_node(*now, id);
-  if (!node.directory->listing && node.directory->base_tree == tree) install_listing(*now, node, std::move(entries));
+  if (!node.directory->listing && node.directory->base_tree == tree) 
+    install_listing(*now, node, std::move(entries), std::move(times));
 }
 
 Overlay::Impl::Locked::Write Overlay::Impl::lock_ready(NodeId directory) {
@@ -228,13 +247,17 @@ Attributes Overlay::Impl::describe(const Node& node) const {
   return result;
 }
 
-Attributes Overlay::Impl::describe(const TreeEntry& entry, NodeId id) const {
+Attributes Overlay::Impl::describe(const Found& found, NodeId id) const {
+  return describe(found.listing->entry(found.index), id, found.listing->modified(found.index));
+}
+
+Attributes Overlay::Impl::describe(const TreeEntry& entry, NodeId id, Timestamp modified) const {
   Attributes result;
   result.node = id;
   result.mode = type_bits(entry.mode) | base_permissions(entry.mode);
   result.uid = options.uid;
   result.gid = options.gid;
-  result.accessed = result.modified = result.changed = options.base_time;
+  result.accessed = result.modified = result.changed = modified;
   if (is_directory_mode(entry.mode)) result.size_bytes = 4096, result.blocks = 8;
   return result;
 }
@@ -259,7 +282,7 @@ Attributes Overlay::Impl::attributes(Locked::Read now, NodeId id) {
     return result;
   }
   const TreeEntry& entry = found.listing->entry(found.index);
-  Attributes result = describe(entry, id);
+  Attributes result = describe(found, id);
   if (is_directory_mode(entry.mode)) return result;
   const bool is_symlink = entry.mode == GitMode::symlink;  // the entry may go with its listing, below
   result.size_bytes = found.listing->known_size(found.index);
@@ -279,6 +302,11 @@ Attributes Overlay::Impl::attributes(Locked::Read now, NodeId id) {
 Overlay::Overlay(Options options, const ObjectReader& objects, StagingArea& staging, SessionJournal& journal,
                  Clock& clock, Log& log)
     : impl_(std::make_unique<Impl>(std::move(options), objects, staging, journal, clock, log)) {}
+
+Overlay::Overlay(Options options, const ObjectReader& objects, StagingArea& staging,
+                 std::unique_ptr<SessionJournal> journal, Clock& clock, Log& log)
+    : own_journal_(std::move(journal)),
+      impl_(std::make_unique<Impl>(std::move(options), objects, staging, *own_journal_, clock, log)) {}
 
 Overlay::~Overlay() = default;
 
@@ -462,7 +490,7 @@ Overlay::Usage Overlay::usage() {
     }
   }
   for (const auto& content : contents) {
-    if (!content->form().staging) continue;
+    if (!content->is_staged()) continue;
     usage.staged_files += 1;
     usage.staged_bytes += content->usage().size_bytes;
   }

@@ -15,6 +15,7 @@
 #include "session/base/clock.h"
 #include "session/base/log.h"
 #include "session/base/omission.h"
+#include "session/interfaces/change_times.h"
 #include "session/interfaces/file_system.h"
 #include "session/interfaces/object_store.h"
 #include "session/interfaces/session_journal.h"
@@ -33,8 +34,11 @@ class Overlay final : public FileSystem {
  public:
   struct Options {
     std::uint32_t uid = 0, gid = 0, umask = 022;
-    Timestamp base_time;                  // every time of an unchanged entry
+    Timestamp base_time;                  // of every unchanged entry of which `times` does not know better
     std::optional<ObjectId> base_tree;    // of the mount's root; nullopt: empty
+    bool is_frozen = false;               // only looked at: nothing is recorded, and no staging file removed
+    std::shared_ptr<const BaseTimes> times;  // may be null
+    std::string base_path;                // of the mount's root in the repository, for `times`
   };
 
   // The references must outlive the overlay. Loads the journal: cost grows with what was staged.
@@ -104,6 +108,13 @@ class Overlay final : public FileSystem {
   void store_settled(Quarantine& quarantine);
   void stop_settling();
 
+  // The times of what is in the base below the root.
+  struct RootTimes {
+    TimesBelow below;
+    std::shared_ptr<const BaseTimes> times;  // may be null
+  };
+  RootTimes root_times() const;
+
   // Makes `path` (below the root) what `entry` says, or removes it with nullopt, without moving any other node: how
   // `discard` takes a path back to the base, and `update` takes others' changes in. Missing parents are created.
   // Returns the directories and names whose kernel caches are stale now.
@@ -112,6 +123,23 @@ class Overlay final : public FileSystem {
     std::string name;
   };
   std::vector<Stale> replace(std::string_view path, const std::optional<TreeEntry>& entry);
+
+  // Savepoints (overlay_savepoints.cc). While one of these changes something, nobody else does: pause the gate first.
+  std::vector<Savepoint> savepoints();  // oldest first
+  // What was changed so far is sealed under `name`. Nothing is copied, and the time it takes does not grow with what is
+  // staged, once a flush(true) has gone before. On return it is on disk, with the bytes that were synced before. Throws
+  // Error{exists}, Error{busy} naming a file that a process reads or writes without a call here, Error{wrong_state} for
+  // one too many.
+  void create_savepoint(const std::string& name, std::string context);
+  // What the session had then, to look at. Not longer than this overlay lives, nor than the savepoint. Throws
+  // Error{not_found}.
+  std::unique_ptr<Overlay> at_savepoint(std::string_view name);
+  // Makes the session what it was at the savepoint, in one batch of the journal, on disk on return. Directories that
+  // are where they were, and files that did not change, keep their nodes; every other node is new; who has the old one
+  // open goes on with it as with a removed file. Seal what is there now first: it is gone otherwise.
+  std::vector<Stale> restore_savepoint(std::string_view name);
+  // Staging files that only it had are removed. Throws Error{not_found}.
+  void drop_savepoint(std::string_view name);
 
   // Regular files and directories the kernel holds: what a flush has to visit.
   std::vector<NodeId> held_files();
@@ -138,7 +166,11 @@ class Overlay final : public FileSystem {
   void abandon();
 
  private:
+  Overlay(Options options, const ObjectReader& objects, StagingArea& staging, std::unique_ptr<SessionJournal> journal,
+          Clock& clock, Log& log);
+
   struct Impl;
+  const std::unique_ptr<SessionJournal> own_journal_;  // of one that is frozen
   std::unique_ptr<Impl> impl_;
 };
 

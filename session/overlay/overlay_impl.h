@@ -36,13 +36,15 @@ struct Overlay::Impl {
   Locked::Read lock_ready_shared(NodeId directory);
   // The directory in memory, from its listing entry when need be. Throws not_a_directory, not_found.
   Node& directory_node(OverlayState& state, NodeId id);
-  void install_listing(OverlayState& state, Node& directory, Tree tree);
+  void install_listing(OverlayState& state, Node& directory, Tree tree, ListedTimes times);
+  ListedTimes times_of(const Tree& tree, const TimesBelow& directory) const;
   void drop_clean(OverlayState& state, NodeId directory);
 
   // Attributes (overlay.cc)
   std::uint32_t base_permissions(GitMode mode) const;
   Attributes describe(const Node& node) const;
-  Attributes describe(const TreeEntry& entry, NodeId id) const;
+  Attributes describe(const TreeEntry& entry, NodeId id, Timestamp modified) const;
+  Attributes describe(const Found& found, NodeId id) const;
   Attributes attributes(Locked::Read state, NodeId id);
 
   // Paths (overlay_paths.cc)
@@ -83,6 +85,14 @@ struct Overlay::Impl {
   class TreeBuilder;
   std::pair<NodeId, bool> directory_for(std::string_view path, bool create, std::vector<Stale>& stale);
 
+  // Savepoints (overlay_savepoints.cc)
+  class Restoring;
+  Savepoint savepoint(std::string_view name);
+  std::optional<std::string> raw_file();
+  void refuse_raw_files();
+  // Staging files from this one on belong to one content each, which may write to them.
+  std::uint64_t first_of_its_own(const OverlayState& state);
+
   // Journal (overlay_journal.cc)
   struct Writer {
     explicit Writer(SessionJournal& j) : journal(j) {}
@@ -93,9 +103,12 @@ struct Overlay::Impl {
   };
   struct Taken;
   void load();
+  BaseTimes::Directory times_of_root() const;
   void load_edges(OverlayState& state, const std::vector<EdgeRow>& edges);
   bool lost_power(const NodeRow& row) const;
   Content::Recorded recorded_in(const NodeRow& row, const std::unordered_set<StagingId>& present) const;
+  static void add_files(std::unordered_set<StagingId>& files, const Content& content);
+  static void add_recorded_files(Writer& now_writing, std::unordered_set<StagingId>& files);
   void remove_unnamed_staging(const OverlayState& state, const std::unordered_set<StagingId>& present);
   Taken take(OverlayState& state);
   void give_back(OverlayState& state, Taken& taken);
@@ -103,6 +116,8 @@ struct Overlay::Impl {
   void fill_contents(Taken& taken);
   void remove_unused(std::vector<std::shared_ptr<Content>>& removed);
   void flush(bool durable);
+  void append_changes(Writer& now_writing, std::optional<Savepoint> seals, LayerId drops);
+  void make_durable(Writer& now_writing);
   void run_flusher();
   void wake(bool full);
 
@@ -144,6 +159,8 @@ struct Overlay::Impl {
   Clock& clock;                   // self-locking
   Log& log;                       // self-locking
   std::atomic<std::uint64_t> next_staging{1};
+  std::atomic<std::uint64_t> sealed_below{0};     // see ContentServices; changed under `writer`, with writes paused
+  Synchronized<std::vector<Savepoint>> savepoints;  // leaf; as the journal has them, oldest first
   ContentServices content_services;  // constant
 
   Synchronized<Writer> writer;    // taken before `guarded`

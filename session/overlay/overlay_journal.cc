@@ -39,18 +39,24 @@ NodeRow row_of(const Node& node) {
   row.base_mode = static_cast<std::uint32_t>(node.base_mode);
   row.target = node.target;
   row.xattrs.assign(node.xattrs.begin(), node.xattrs.end());
+  if (node.is_directory() && !node.directory->base_tree.is_null()) row.times = node.directory->times;
   return row;
 }
 
 std::string map_of(const Content::Form& form) {
-  return !form.base.is_null() && form.staging ? form.map.bytes() : std::string();
+  return form.has_base() && form.staging ? form.map.bytes() : std::string();
 }
 
 // Of a NodeRow or its durable part.
 Content::Form form_of(const auto& row) {
-  const bool has_map = row.staging && !row.base.is_null();
-  return {row.base, row.base_length, row.staging,
-          has_map ? BlockMap(BlockMap::blocks_of(row.base_length), row.block_map) : BlockMap()};
+  Content::Form form{row.base, row.base_length, row.staging, {}, decode_sealed(row.sealed)};
+  if (row.staging && form.has_base()) form.map = BlockMap(BlockMap::blocks_of(row.base_length), row.block_map);
+  return form;
+}
+
+void add_files_of(std::unordered_set<StagingId>& files, const Content::Form& form) {
+  const std::vector<StagingId> more = form.staging_files();
+  files.insert(more.begin(), more.end());
 }
 
 }  // namespace
@@ -155,12 +161,13 @@ void Overlay::Impl::fill_contents(Taken& taken) {
     row.base = recorded.form.base;
     row.base_length = recorded.form.base_length;
     row.staging = recorded.form.staging;
+    row.sealed = encode_sealed(recorded.form);
     row.block_map = map_of(recorded.form);
     if (content->has_lost()) row.xattrs.emplace_back(kLostBytesName, content->lost().text());
     if (recorded.is_durable) continue;
     row.era = staging.era();
     const Content::Form& durable = recorded.durable;
-    row.durable = {durable.base, durable.base_length, durable.staging, map_of(durable)};
+    row.durable = {durable.base, durable.base_length, durable.staging, map_of(durable), encode_sealed(durable)};
     if (!durable.is_nothing()) sync_later(row.node, content);
   }
 }
@@ -173,7 +180,8 @@ void Overlay::Impl::remove_unused(std::vector<std::shared_ptr<Content>>& removed
       ++i;
       continue;
     }
-    staging.remove(removed[i]->form().staging);
+    // What a savepoint may have goes when that is dropped.
+    if (const StagingId id = removed[i]->form().staging; id.value >= sealed_below) staging.remove(id);
     removed[i] = std::move(removed.back());
     removed.pop_back();
   }
@@ -186,30 +194,43 @@ void Overlay::Impl::flush(bool durable) {
   if (abandoned) return;
   const bool done = (durable ? now_writing->durable : now_writing->appended) >= wanted;
   if (done && (!durable || now_writing->unnamed.empty())) return;
-  if (now_writing->appended < wanted) {
-    Taken taken = take(*guarded.lock());
-    try {
-      remove_unused(taken.unwritten);
-      std::move(taken.unwritten.begin(), taken.unwritten.end(), std::back_inserter(taken.unnamed));
-      taken.unwritten.clear();
-      staging.write_behind();
-      fill_contents(taken);
-      now_writing->journal.append(taken.batch);
-    } catch (...) {
-      give_back(*guarded.lock(), taken);
-      throw;
-    }
-    now_writing->appended = taken.change;
-    settle_later(taken.contents);
-    std::move(taken.unnamed.begin(), taken.unnamed.end(), std::back_inserter(now_writing->unnamed));
-  }
+  if (now_writing->appended < wanted) append_changes(*now_writing, {}, {});
   if (!durable) return;
-  if (now_writing->durable < now_writing->appended) {
-    staging.sync_directory();
-    now_writing->journal.barrier();
-    now_writing->durable = now_writing->appended;
-  }
+  make_durable(*now_writing);
   remove_unused(now_writing->unnamed);
+}
+
+// One batch of all that changed, and what else it is to do.
+void Overlay::Impl::append_changes(Writer& now_writing, std::optional<Savepoint> seals, LayerId drops) {
+  Taken taken;
+  {
+    auto now = guarded.lock();
+    if (seals || drops) now->change += 1;  // a change of its own, for who waits for a barrier
+    taken = take(*now);
+  }
+  taken.batch.seals = std::move(seals);
+  taken.batch.drops = drops;
+  try {
+    remove_unused(taken.unwritten);
+    std::move(taken.unwritten.begin(), taken.unwritten.end(), std::back_inserter(taken.unnamed));
+    taken.unwritten.clear();
+    staging.write_behind();
+    fill_contents(taken);
+    now_writing.journal.append(taken.batch);
+  } catch (...) {
+    give_back(*guarded.lock(), taken);
+    throw;
+  }
+  now_writing.appended = taken.change;
+  settle_later(taken.contents);
+  std::move(taken.unnamed.begin(), taken.unnamed.end(), std::back_inserter(now_writing.unnamed));
+}
+
+void Overlay::Impl::make_durable(Writer& now_writing) {
+  if (now_writing.durable >= now_writing.appended) return;
+  staging.sync_directory();
+  now_writing.journal.barrier();
+  now_writing.durable = now_writing.appended;
 }
 
 void Overlay::Impl::wake(bool full) {
@@ -252,6 +273,15 @@ void Overlay::Impl::run_flusher() {
 
 // ---- loading ----
 
+BaseTimes::Directory Overlay::Impl::times_of_root() const {
+  try {
+    if (options.times) return options.times->directory(options.base_path);
+  } catch (const Error& error) {
+    log.write(LogLevel::warning, std::string("the times of files: ") + error.what());
+  }
+  return {options.base_time, {options.base_time, std::nullopt}};
+}
+
 void Overlay::Impl::load() {
   const JournalState saved = writer.lock()->journal.load();
   auto now = guarded.lock();
@@ -260,9 +290,11 @@ void Overlay::Impl::load() {
   root->mode = kDirectoryType | base_permissions(GitMode::tree);
   root->uid = options.uid;
   root->gid = options.gid;
-  root->accessed = root->modified = root->changed = options.base_time;
+  const BaseTimes::Directory times = times_of_root();
+  root->accessed = root->modified = root->changed = times.modified;
   root->staged = true;
   root->directory = std::make_unique<DirectoryBody>();
+  root->directory->times = times.below;
   root->directory->next_cookie = kFirstBaseCookie;
   if (options.base_tree) root->directory->base_tree = *options.base_tree;
   now->nodes.emplace(kRootNode, std::move(root));
@@ -304,11 +336,12 @@ void Overlay::Impl::load() {
       node.directory = std::make_unique<DirectoryBody>();
       node.directory->next_cookie = kFirstBaseCookie;
       if (node.base_mode == GitMode::tree) node.directory->base_tree = row.base;
+      node.directory->times = row.times.value_or(TimesBelow{options.base_time, std::nullopt});
     } else if (node.type() == kRegularType) {
       Content::Recorded recorded = recorded_in(row, present);
       // What was concluded from the staging file as it is now, the next process could no longer conclude.
       if (lost_power(row) || !(recorded.form == form_of(row))) mark(*now, node);
-      const bool is_raw = recorded.form.staging && recorded.form.base.is_null();
+      const bool is_raw = recorded.form.staging && !recorded.form.has_base();
       const bool waits = !recorded.is_durable && !recorded.durable.is_nothing();
       node.content = new_content(std::move(recorded));
       if (const auto lost = node.xattrs.extract(std::string(kLostBytesName)))
@@ -321,8 +354,11 @@ void Overlay::Impl::load() {
   load_edges(*now, saved.edges);
   now->next_node = saved.next_node;
   if (!saved.nodes.empty()) now->next_node.value += kIdsSkippedAtLoad;
-  remove_unnamed_staging(*now, present);
   next_staging = next.value;
+  if (abandoned) return;
+  *savepoints.lock() = saved.savepoints;
+  sealed_below = first_of_its_own(*now);
+  remove_unnamed_staging(*now, present);
   for (const auto& [node, content] : unsynced_rows) sync_later(node, content);
 }
 
@@ -353,11 +389,26 @@ void Overlay::Impl::load_edges(OverlayState& now, const std::vector<EdgeRow>& ed
   std::erase_if(now.nodes, [](const auto& item) { return item.first != kRootNode && item.second->links.empty(); });
 }
 
+void Overlay::Impl::add_files(std::unordered_set<StagingId>& files, const Content& content) {
+  const Content::Recorded recorded = content.recorded();
+  add_files_of(files, recorded.form);
+  add_files_of(files, recorded.durable);
+}
+
+// Of all layers.
+void Overlay::Impl::add_recorded_files(Writer& now_writing, std::unordered_set<StagingId>& files) {
+  for (const NodeRow& row : now_writing.journal.all_nodes()) {
+    add_files_of(files, form_of(row));
+    add_files_of(files, form_of(row.durable));
+  }
+}
+
 // Staging files that no row names were made in the last moments before a kill, or waited for a barrier to be removed.
 void Overlay::Impl::remove_unnamed_staging(const OverlayState& now, const std::unordered_set<StagingId>& present) {
   std::unordered_set<StagingId> named;
   for (const auto& [id, node] : now.nodes)
-    if (node->content) named.insert(node->content->form().staging);
+    if (node->content) add_files(named, *node->content);
+  if (!savepoints.lock()->empty()) add_recorded_files(*writer.lock(), named);
   for (const StagingId id : present)
     if (!named.contains(id)) staging.remove(id);
 }

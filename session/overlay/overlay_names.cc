@@ -18,7 +18,7 @@ void check_name(std::string_view name) {
 
 std::unique_ptr<Node> Overlay::Impl::materialise(const Found& found, NodeId id) {
   const TreeEntry& entry = found.listing->entry(found.index);
-  const Attributes attributes = describe(entry, id);
+  const Attributes attributes = describe(found, id);
   auto node = std::make_unique<Node>();
   node->id = id;
   node->mode = attributes.mode;
@@ -33,7 +33,10 @@ std::unique_ptr<Node> Overlay::Impl::materialise(const Found& found, NodeId id) 
   node->links.push_back({found.directory, entry.name});
   if (node->type() == kDirectoryType) {
     node->directory = std::make_unique<DirectoryBody>();
-    if (entry.mode == GitMode::tree) node->directory->base_tree = entry.id;
+    if (entry.mode == GitMode::tree) {
+      node->directory->base_tree = entry.id;
+      node->directory->times = found.listing->times_below(found.index);
+    }
     node->directory->next_cookie = kFirstBaseCookie;
   } else if (node->type() == kRegularType) {
     // The size is known but for files that were never looked up: internal callers only.

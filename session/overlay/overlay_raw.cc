@@ -61,9 +61,9 @@ std::unique_ptr<RawFile> Overlay::open(NodeId id, OpenIntent intent) {
 }
 
 void Overlay::close(NodeId id, OpenIntent intent) {
-  if (!intent.raw || !intent.write) return;
-  impl_->learn(id);
-  if (const auto content = impl_->content_of(id)) content->close_raw();
+  if (!intent.raw) return;
+  if (intent.write) impl_->learn(id);
+  if (const auto content = impl_->content_of(id)) content->close_raw(intent.write);
 }
 
 std::optional<std::string> Overlay::still_written() {

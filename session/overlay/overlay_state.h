@@ -39,6 +39,7 @@ struct Override {
 
 struct DirectoryBody {
   ObjectId base_tree;                  // null: nothing below
+  TimesBelow times;                    // of what is in it
   std::shared_ptr<Listing> listing;    // null until first read, or without a base
   std::map<std::string, Override, std::less<>> overrides;
   std::map<std::uint64_t, std::string_view> added;  // by cookie: the overrides that name a node

@@ -374,7 +374,7 @@ std::pair<NodeId, bool> Overlay::Impl::directory_for(std::string_view path, bool
     if (child) {
       const Found found = find(*now, child);
       usable = found.node ? found.node->is_directory()
-                          : (describe(found.listing->entry(found.index), child).mode & kTypeMask) == kDirectoryType;
+                          : (describe(found, child).mode & kTypeMask) == kDirectoryType;
     }
     if (!usable) {
       if (!create) return {{}, false};
@@ -406,11 +406,14 @@ std::vector<Overlay::Stale> Overlay::replace(std::string_view path, const std::o
     if (node.links.empty()) impl_->orphan_subtree(*now, node);
   }
   if (entry) {
-    const std::uint32_t mode = impl_->describe(*entry, {}).mode;
+    const std::uint32_t mode = impl_->describe(*entry, {}, {}).mode;
     Node& node = impl_->new_node(*now, mode, impl_->options.uid, impl_->options.gid);
     node.base = entry->id;
     node.base_mode = entry->mode;
-    if (entry->mode == GitMode::tree) node.directory->base_tree = entry->id;
+    if (entry->mode == GitMode::tree) {
+      node.directory->base_tree = entry->id;
+      node.directory->times = {node.modified, std::nullopt};
+    }
     if (is_file) node.content = impl_->new_content(Content::Form{entry->id, size, {}, {}});
     impl_->add_edge(*now, parent, name, node, place);
   }

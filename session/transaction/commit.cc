@@ -75,6 +75,7 @@ SessionRecord committed_record(const SessionRecord& record) {
 
 // Step 6 once the outcome is recorded: the session has ended, whatever this finds; recovery removes the rest.
 void clean_up_or_log(const Services& services, const SessionRecord& record, SessionDirectory& directory) {
+  publish_caches(services, record, directory);
   try {
     clean_up(services, record.id, directory, keeps_result(record));
   } catch (const std::exception& failure) {
@@ -454,6 +455,15 @@ void take_commit_back(const Services& services, SessionRecord& record, const std
 
 bool keeps_result(const SessionRecord& record) {
   return record.state == State::commit_failed || (record.state == State::rolled_back && !record.result);
+}
+
+void publish_caches(const Services& services, const SessionRecord& record, SessionDirectory& directory) {
+  if (record.state != State::committed) return;
+  try {
+    directory.publish_caches();
+  } catch (const std::exception& failure) {
+    services.log.write(LogLevel::warning, "session " + record.id.text() + ": " + failure.what());
+  }
 }
 
 void clean_up(const Services& services, const SessionId& id, SessionDirectory& directory, bool keep_result) {

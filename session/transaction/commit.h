@@ -85,6 +85,10 @@ void take_commit_back(const Services& services, SessionRecord& record, const std
 // Whether refs/sessions/<id> outlives the end of the session.
 bool keeps_result(const SessionRecord& record);
 
+// A session that was committed makes what it has of its caches their published state, and any other nothing; a failure
+// is only logged.
+void publish_caches(const Services& services, const SessionRecord& record, SessionDirectory& directory);
+
 // Removes what a final session, or one that was never recorded, left behind: pins, objects that no reference holds, and
 // last its directory, by which recovery finds the rest. Idempotent.
 // Throws when something cannot be removed; recovery tries again.

@@ -146,6 +146,7 @@ class Recovery {
     if (record && is_in_use(*record)) return "";
     if (record && record->state == State::awaiting_approval)
       return held->drop_staged() ? "removed what session " + id.text() + " had staged: its result is sealed" : "";
+    if (record) publish_caches(services_, *record, *held);
     clean_up(services_, id, *held, record && keeps_result(*record));
     return "removed what session " + id.text() + (record ? " left behind" : " left behind before it was opened");
   }

@@ -62,7 +62,7 @@ std::unique_ptr<Session> resume_session(const Services& services, const SessionI
   record.created = record.changed = services.clock.now();
   record.message = before->message;
   record.resumes = older;
-  record.base = services.references.head(branch);
+  look_at_branch(services, record);
 
   const Commit commit = services.objects.read_commit(kept);
   SessionResult result;
@@ -89,8 +89,8 @@ std::unique_ptr<Session> resume_session(const Services& services, const SessionI
                                              quote_path(prefix.text()) + ", the root of its mount");
     record.unresolved = versions_of(quarantine, merged.conflicts, result, head_tree);
     {
-      Overlay overlay(overlay_options(services.objects, record), services.objects, held->staging(), held->journal(),
-                      services.clock, services.log);
+      Overlay overlay(overlay_options(services.objects, services.times, record), services.objects, held->staging(),
+                      held->journal(), services.clock, services.log);
       try {
         apply_changes(overlay,
                       tree_changes(quarantine, tree_of(entry_at(quarantine, head_tree, prefix)),

@@ -14,6 +14,7 @@
 #include "session/transaction/commit.h"
 #include "session/transaction/commit_message.h"
 #include "session/transaction/disputes.h"
+#include "session/transaction/savepoint_rules.h"
 #include "session/transaction/session_tree.h"
 #include "session/trees/tree_walk.h"
 
@@ -32,6 +33,7 @@ class HostedDirectory final : public SessionDirectory {
     overlay_.abandon();
     return inner_.drop_staged();
   }
+  void publish_caches() override { inner_.publish_caches(); }
   void remove() override {
     overlay_.abandon();
     inner_.remove();
@@ -70,7 +72,7 @@ struct Session::Impl {
       : services(all),
         id(row.id),
         held(std::move(directory)),
-        overlay(overlay_options(services.objects, row), services.objects, held->staging(),
+        overlay(overlay_options(services.objects, services.times, row), services.objects, held->staging(),
                 held->journal(), services.clock, services.log),
         gate(overlay, row.options.read_only ? WriteGate::Position::sealed : WriteGate::Position::open),
         hosted(*held, overlay),
@@ -132,9 +134,10 @@ struct Session::Impl {
   SessionResult result(const SessionRecord& of) {
     return result(of, services.references.rule_of(of.options.branch).ignore);
   }
-  SessionResult result(const SessionRecord& of, const IgnoreRule& ignore) {
+  SessionResult result(const SessionRecord& of, const IgnoreRule& ignore) { return result(overlay, of, ignore); }
+  SessionResult result(Overlay& shown, const SessionRecord& of, const IgnoreRule& ignore) {
     std::vector<Omission> left_out;
-    SessionResult now = session_result(overlay, of, ignore, held->quarantine(), left_out);
+    SessionResult now = session_result(shown, of, ignore, held->quarantine(), left_out);
     *omitted.lock() = std::move(left_out);
     return now;
   }
@@ -183,6 +186,9 @@ struct Session::Impl {
   Disputes disputes(const SessionRecord& row, const std::optional<ObjectId>& head);
   std::uint64_t take_in(const TreeRoot& now, const TreeRoot& wanted);
   void apply(const std::vector<PathChange>& changes);
+  void add_stale(std::vector<Overlay::Stale> more);
+  void require_same_base(const std::string& savepoint, const SessionRecord& row);
+  void seal_as(const std::string& savepoint, const SessionRecord& row);
 
   const Services services;                         // constant; self-locking
   const SessionId id;                              // constant
@@ -249,10 +255,12 @@ void Session::Impl::settle() {
 }
 
 void Session::Impl::apply(const std::vector<PathChange>& changes) {
-  apply_changes(overlay, changes, [this](std::vector<Overlay::Stale> more) {
-    auto all = stale.lock();
-    all->insert(all->end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
-  });
+  apply_changes(overlay, changes, [this](std::vector<Overlay::Stale> more) { add_stale(std::move(more)); });
+}
+
+void Session::Impl::add_stale(std::vector<Overlay::Stale> more) {
+  auto all = stale.lock();
+  all->insert(all->end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
 }
 
 // One transaction of the catalog; the record follows it.
@@ -500,6 +508,66 @@ Resolution Session::resolve(const std::vector<RepoPath>& paths, Settle how, cons
   impl_->note(row, who, std::string("settled as ") + name_of(how));
   done.left = row.unresolved;
   return done;
+}
+
+// Over another base, what others changed would look like changes of the session's.
+void Session::Impl::require_same_base(const std::string& savepoint, const SessionRecord& row) {
+  for (const Savepoint& one : overlay.savepoints())
+    if (one.name == savepoint && one.context != savepoint_context(row))
+      throw Error(Errc::wrong_state, "cannot go back to savepoint '" + savepoint + "' of session " + row.id.text() +
+                                         ": the session has come onto another head, or its conflicts were settled, "
+                                         "since; drop the savepoint, or open another session");
+}
+
+void Session::Impl::seal_as(const std::string& savepoint, const SessionRecord& row) {
+  overlay.flush(true);  // so that writers wait for what came since only
+  const WriteGate::Pause pause(gate);
+  overlay.create_savepoint(savepoint, savepoint_context(row));
+}
+
+std::vector<Savepoint> Session::savepoints() { return impl_->overlay.savepoints(); }
+
+void Session::create_savepoint(const std::string& name) {
+  check_savepoint_name(name);
+  const auto busy = impl_->lock_verb();
+  impl_->settle();
+  const SessionRecord row = record();
+  require_open(row, "make a savepoint of");
+  impl_->seal_as(name, row);
+}
+
+Preview Session::preview_since(const std::string& savepoint) {
+  const auto busy = impl_->lock_verb();
+  impl_->settle();
+  const SessionRecord row = record();
+  require_open(row, "look into");
+  const std::unique_ptr<Overlay> then = impl_->overlay.at_savepoint(savepoint);
+  impl_->require_same_base(savepoint, row);
+  const IgnoreRule ignore = impl_->services.references.rule_of(row.options.branch).ignore;
+  const SessionResult before = impl_->result(*then, row, ignore), now = impl_->result(row, ignore);
+  return {before.tree, now.tree, tree_changes(quarantine(), before.tree, now.tree), omitted()};
+}
+
+std::string Session::restore_savepoint(const std::string& name) {
+  const auto busy = impl_->lock_verb();
+  impl_->settle();
+  const SessionRecord row = record();
+  require_open(row, "restore a savepoint of");
+  impl_->overlay.at_savepoint(name);  // or there is none
+  impl_->require_same_base(name, row);
+  const WriteGate::Pause pause(impl_->gate);
+  const std::string undo = name_before_restore(impl_->overlay.savepoints());
+  impl_->seal_as(undo, row);
+  impl_->add_stale(impl_->overlay.restore_savepoint(name));
+  return undo;
+}
+
+void Session::drop_savepoint(const std::string& name) {
+  const auto busy = impl_->lock_verb();
+  impl_->settle();
+  require_open(record(), "drop a savepoint of");
+  const WriteGate::Pause pause(impl_->gate);
+  impl_->overlay.drop_savepoint(name);
 }
 
 UpdateOutcome Session::update() {

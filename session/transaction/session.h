@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "session/decorators/write_gate.h"
+#include "session/interfaces/change_times.h"
 #include "session/interfaces/session_catalog.h"
 #include "session/interfaces/session_directory.h"
 #include "session/overlay/overlay.h"
@@ -51,6 +52,7 @@ struct Services {
   Clock& clock;
   Log& log;
   CommitObserver* observer = nullptr;
+  ChangeTimes* times = nullptr;    // null: all that a session is opened over has one time
   CommitChains* chains = nullptr;  // null: each commit of this process finds its own way to the branch
 };
 
@@ -77,9 +79,9 @@ struct AwaitingApproval {
 };
 using CommitOutcome = std::variant<Committed, NothingToCommit, Conflicts, AwaitingApproval>;
 
-// What a commit would do now.
+// What a commit would do now, or what was done since a savepoint.
 struct Preview {
-  std::optional<ObjectId> before;  // whole-repository trees: of the session's base ...
+  std::optional<ObjectId> before;  // whole-repository trees: of the session's base, or of the savepoint ...
   std::optional<ObjectId> after;   // ... and of the session
   std::vector<PathChange> changes;
   std::vector<Omission> omitted;
@@ -154,6 +156,21 @@ class Session {
   // unresolved. Afterwards the base of each settled path is the head's version, so that a commit takes the session's.
   // Throws Error{not_found} naming a path with nothing to settle, before anything was changed. Durable on return.
   Resolution resolve(const std::vector<RepoPath>& paths, Settle how, const std::string& who);
+  // Savepoints (savepoint_rules.h): the session as it was, to look at and to go back to. They end with the session.
+  // Oldest first.
+  std::vector<Savepoint> savepoints();
+  // Writers wait a moment; nothing is copied. On disk on return, with all that programs had synced before. A name is
+  // 1 to 64 letters, digits, '.', '_' and '-', begins with none of the last three. Throws Error{exists}, Error{busy}
+  // naming a file that the kernel reads or writes by itself, Error{bad_request} for a name, Error{wrong_state} for one
+  // too many.
+  void create_savepoint(const std::string& name);
+  // What has changed since. Throws Error{not_found}; Error{wrong_state} when the session's base is another one by now.
+  Preview preview_since(const std::string& savepoint);
+  // Makes the session what it was, after sealing what it is as another savepoint, whose name is returned. Throws as the
+  // two before.
+  std::string restore_savepoint(const std::string& name);
+  // Gives back what only it had.
+  void drop_savepoint(const std::string& name);
   // What verbs have changed below the kernel since this was asked for, also those that threw: its caches are stale.
   std::vector<Overlay::Stale> take_stale();
   // Decides a commit that failed undecided (commit.h), if there is one, and finishes an update that was cut short.

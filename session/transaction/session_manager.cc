@@ -39,11 +39,11 @@ std::unique_ptr<Session> SessionManager::open(SessionOptions options, bool creat
   record.options = std::move(options);
   strengthen(record.options, services_.references.rule_of(record.options.branch));
   record.created = record.changed = services_.clock.now();
-  record.base = services_.references.head(record.options.branch);
+  look_at_branch(services_, record);
   if (!record.base && !create_branch)
     throw Error(Errc::no_branch, "there is no branch '" + record.options.branch +
                                      "' in the repository; give an existing one with --branch, or import into it");
-  overlay_options(services_.objects, record);  // refuses a prefix that is a file
+  overlay_options(services_.objects, services_.times, record);  // refuses a prefix that is a file
 
   // A directory under its lock first, the row last: a recovery elsewhere never sees a fresh session unlocked, and what
   // is left when this process dies in between has a directory that recovery finds.
@@ -152,7 +152,7 @@ std::vector<SessionManager::Listed> SessionManager::list() const {
 
 std::vector<std::string> SessionManager::recover() {
   return recover_sessions(services_, [this](const SessionRecord& record, SessionDirectory& directory) {
-    Overlay overlay(overlay_options(services_.objects, record), services_.objects,
+    Overlay overlay(overlay_options(services_.objects, services_.times, record), services_.objects,
                     directory.staging(), directory.journal(), services_.clock, services_.log);
     const IgnoreRule ignore = services_.references.rule_of(record.options.branch).ignore;
     std::vector<Omission> omitted;

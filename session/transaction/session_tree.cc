@@ -6,7 +6,18 @@
 
 namespace escrow::session {
 
-Overlay::Options overlay_options(const ObjectReader& objects, const SessionRecord& record) {
+void look_at_branch(const Services& services, SessionRecord& record) {
+  const std::string& branch = record.options.branch;
+  if (services.times == nullptr) {
+    record.base = services.references.head(branch);
+    return;
+  }
+  const ChangeTimes::Seen seen = services.times->see(branch, services.references);
+  record.base = seen.head;
+  if (seen.head) record.base_time = seen.newest;
+}
+
+Overlay::Options overlay_options(const ObjectReader& objects, ChangeTimes* times, const SessionRecord& record) {
   Overlay::Options options;
   options.uid = record.options.uid;
   options.gid = record.options.gid;
@@ -14,7 +25,11 @@ Overlay::Options overlay_options(const ObjectReader& objects, const SessionRecor
   options.base_time = {record.created.seconds, 0};
   if (!record.base) return options;
   const Commit commit = objects.read_commit(*record.base);
-  options.base_time = {commit.committer.time_s, 0};
+  options.base_time = record.base_time.value_or(Timestamp{commit.committer.time_s, 0});
+  if (times != nullptr && record.base_time) {
+    options.times = times->as_of(record.options.branch, *record.base_time);
+    options.base_path = record.options.prefix.text();
+  }
   const std::optional<TreeEntry> entry =
       entry_at(objects, without_empty(objects, commit.tree), record.options.prefix);
   if (entry && entry->mode != GitMode::tree)

@@ -1,7 +1,9 @@
 #include "storage/database/schema.h"
 
 #include <array>
+#include <chrono>
 #include <string>
+#include <thread>
 
 #include "storage/disk/durable_file.h"
 #include "storage/disk/file_lookup.h"
@@ -13,7 +15,7 @@ using session::Errc;
 using session::Error;
 
 // Paths and other names of any bytes are BLOBs; lists of them are joined with a NUL after each.
-constexpr std::array<const char*, 7> kCatalogMigrations = {R"(
+constexpr std::array<const char*, 8> kCatalogMigrations = {R"(
   CREATE TABLE session (
     id TEXT PRIMARY KEY NOT NULL,
     state TEXT NOT NULL,
@@ -122,10 +124,14 @@ constexpr std::array<const char*, 7> kCatalogMigrations = {R"(
   ALTER TABLE session ADD COLUMN unresolved BLOB NOT NULL DEFAULT x'';
   ALTER TABLE session ADD COLUMN resumes TEXT;
   CREATE INDEX session_by_resumed ON session (resumes) WHERE resumes IS NOT NULL;
+)",
+                                                              R"(
+  ALTER TABLE session ADD COLUMN base_time_s INTEGER;
+  ALTER TABLE session ADD COLUMN base_time_ns INTEGER;
 )"};
 
 // A savepoint or a fork is a new row of `layer`; nothing is copied.
-constexpr std::array<const char*, 2> kSessionMigrations = {R"(
+constexpr std::array<const char*, 4> kSessionMigrations = {R"(
   CREATE TABLE layer (
     id INTEGER PRIMARY KEY NOT NULL,
     parent INTEGER,
@@ -158,10 +164,32 @@ constexpr std::array<const char*, 2> kSessionMigrations = {R"(
 )", R"(
   ALTER TABLE node ADD COLUMN era INTEGER NOT NULL DEFAULT 0;
   ALTER TABLE node ADD COLUMN durable BLOB;
+)", R"(
+  ALTER TABLE node ADD COLUMN sealed BLOB;
+  ALTER TABLE node ADD COLUMN durable_sealed BLOB;
+  ALTER TABLE layer ADD COLUMN next_staging INTEGER NOT NULL DEFAULT 0;
+  ALTER TABLE layer ADD COLUMN context BLOB NOT NULL DEFAULT x'';
+)", R"(
+  ALTER TABLE node ADD COLUMN times BLOB;
+)"};
+
+// Times are nanoseconds since the epoch. A row of `change` says of the entry `name` of `directory` (the root of the
+// repository: both empty), from `at` on and until a later row: it was modified then (NULL: when its directory was), and
+// nothing below it is older than `oldest_below` (NULL: than what is said of its directory).
+constexpr std::array<const char*, 1> kTimesMigrations = {R"(
+  CREATE TABLE branch (
+    id INTEGER PRIMARY KEY NOT NULL, name BLOB NOT NULL UNIQUE, seen TEXT NOT NULL, newest INTEGER NOT NULL
+  );
+  CREATE TABLE change (
+    branch INTEGER NOT NULL, directory BLOB NOT NULL, name BLOB NOT NULL, at INTEGER NOT NULL,
+    modified INTEGER, oldest_below INTEGER,
+    PRIMARY KEY (branch, directory, name, at)
+  ) WITHOUT ROWID;
 )"};
 
 constexpr std::int32_t kCatalogId = 0x65736363;  // "escc"
 constexpr std::int32_t kSessionId = 0x65736373;  // "escs"
+constexpr std::int32_t kTimesId = 0x65736374;    // "esct"
 
 // Whether the database needs nothing more.
 bool is_current(Database& database, const Schema& schema, std::int64_t& version) {
@@ -190,9 +218,16 @@ const Schema& session_schema() {
   return schema;
 }
 
+const Schema& times_schema() {
+  static const Schema schema{"index of times", kTimesId, kTimesMigrations};
+  return schema;
+}
+
+namespace {
+
 // SQLite syncs the directory of the log at each connection's first commit, but passes over an error of it. So whoever
 // makes the log sees to its name, and from then on it stays when the last connection closes.
-Database open_durable(const std::string& path, const Schema& schema) {
+Database try_open_durable(const std::string& path, const Schema& schema) {
   const bool has_log = is_there(path + "-wal");
   Database database(path, {.create = true});
   database.execute("PRAGMA synchronous = FULL");
@@ -201,6 +236,20 @@ Database open_durable(const std::string& path, const Schema& schema) {
   if (!has_log) sync_directory(parent_of(path));
   database.keep_log();
   return database;
+}
+
+}  // namespace
+
+Database open_durable(const std::string& path, const Schema& schema) {
+  // Two processes that create the database at once: SQLite's busy handler does not wait for a change of journal mode.
+  for (int attempt = 0;; ++attempt) {
+    try {
+      return try_open_durable(path, schema);
+    } catch (const Error& error) {
+      if (error.code() != Errc::busy || attempt == 1000) throw;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
 }
 
 void migrate(Database& database, const Schema& schema) {

@@ -1,4 +1,4 @@
-// The tables of Escrow's two kinds of SQLite databases, and how older ones become new ones.
+// The tables of Escrow's three kinds of SQLite databases in a repository, and how older ones become new ones.
 //
 // `user_version` counts the migrations that were applied, `application_id` tells our files from others'. Migrations
 // only go forward, each database's in one transaction. Throws Error{newer_state}, Error{damaged_repository}.
@@ -22,6 +22,8 @@ struct Schema {
 const Schema& catalog_schema();
 // <session>/session.db
 const Schema& session_schema();
+// <state>/times.db
+const Schema& times_schema();
 
 // Opens or creates a database whose transactions are on disk when they are committed: WAL, synchronous=FULL.
 Database open_durable(const std::string& path, const Schema& schema);

@@ -1,8 +1,6 @@
 #include "storage/database/sqlite_session_catalog.h"
 
 #include <array>
-#include <chrono>
-#include <thread>
 
 #include "storage/database/schema.h"
 #include "storage/database/session_query_sql.h"
@@ -27,7 +25,7 @@ constexpr std::string_view kColumns =
     "mountpoint, last_error, conflicts, created_s, created_ns, changed_s, changed_ns, policies, contained_symlinks, "
     "require_approval, approval_expires_s, command, result, expires_s, expires_ns, reviewer, review_comment, "
     "counts_added, counts_modified, counts_deleted, limit_bytes, limit_files, updating_to, include_ignored, "
-    "author_name, author_email, updating_keeps, unresolved, resumes";
+    "author_name, author_email, updating_keeps, unresolved, resumes, base_time_s, base_time_ns";
 
 std::string sql_select(std::string_view rest) {
   return "SELECT " + std::string(kColumns) + " FROM session " + std::string(rest);
@@ -40,18 +38,6 @@ std::optional<std::string> hex_of(const std::optional<ObjectId>& id) {
 constexpr char kSynced[] = "PRAGMA synchronous = FULL";
 // In WAL mode only a checkpoint waits for the disk then.
 constexpr char kUnsynced[] = "PRAGMA synchronous = NORMAL";
-
-Database open_catalog(const std::string& path) {
-  // Two processes that create the database at once: SQLite's busy handler does not wait for a change of journal mode.
-  for (int attempt = 0;; ++attempt) {
-    try {
-      return open_durable(path, catalog_schema());
-    } catch (const Error& error) {
-      if (error.code() != Errc::busy || attempt == 1000) throw;
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-}
 
 // Reads columns in order and refuses what was never written by insert().
 class RowReader {
@@ -164,6 +150,7 @@ SessionRecord decode(const Database& database, const Statement::Run& row) {
       named([](const std::string& text) { return session::unresolved_from(split_texts(text)); }, "conflict");
   if (const std::string resumed = reader.optional_text(); !resumed.empty())
     record.resumes = reader.checked(SessionId::parse(resumed), "session that it resumes", resumed);
+  record.base_time = reader.optional_time();
   return record;
 }
 
@@ -191,7 +178,9 @@ void put_row(Statement& statement, const SessionRecord& record) {
                     options.limits.staged_bytes, options.limits.files, hex_of(record.updating_to),
                     options.include_ignored, Bytes{audit.author_name}, Bytes{audit.author_email},
                     record.updating_keeps, Bytes{join_texts(session::texts_of(record.unresolved))},
-                    record.resumes ? std::optional(record.resumes->text()) : std::nullopt);
+                    record.resumes ? std::optional(record.resumes->text()) : std::nullopt,
+                    record.base_time ? std::optional(record.base_time->seconds) : std::nullopt,
+                    record.base_time ? std::optional(std::int64_t{record.base_time->nanoseconds}) : std::nullopt);
 }
 
 Error no_session(const SessionId& id) {
@@ -226,7 +215,7 @@ constexpr int kPrunedAtOnce = 256;  // everybody else waits for the transaction
 }  // namespace
 
 struct SqliteSessionCatalog::Connection {
-  explicit Connection(const std::string& path) : database(open_catalog(path)) {}
+  explicit Connection(const std::string& path) : database(open_durable(path, catalog_schema())) {}
 
   std::optional<State> state_of(const SessionId& id) {
     auto run = read_state.run(id.text());

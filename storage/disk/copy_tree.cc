@@ -48,14 +48,30 @@ class TreeCopy {
     finish(to, status, path);
   }
 
-  void file(int from, int to, const std::string& name, const struct stat& status, const std::string& path) {
+  void file(int from, int to, const std::string& name, const struct stat& status, const std::string& path,
+            bool with_bytes = true) {
     const UniqueFd source(::open(descriptor_path(from).data(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (!source) fail(path);
     const UniqueFd copy(::openat(to, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!copy) fail(path);
-    if (::ioctl(copy.get(), FICLONE, source.get()) != 0) bytes(source.get(), copy.get(), path);
+    if (with_bytes && ::ioctl(copy.get(), FICLONE, source.get()) != 0) bytes(source.get(), copy.get(), path);
     attributes(source.get(), copy.get(), status, path);
     finish(copy.get(), status, path);
+  }
+
+  static void special(int from, int to, const std::string& name, const struct stat& status) {
+    if (S_ISLNK(status.st_mode)) return link(from, to, name, status, name);
+    const timespec times[2] = {status.st_atim, status.st_mtim};
+    if (::mknodat(to, name.c_str(), (status.st_mode & S_IFMT) | 0600, 0) != 0 ||
+        (::geteuid() == 0 && ::fchownat(to, name.c_str(), status.st_uid, status.st_gid, AT_SYMLINK_NOFOLLOW) != 0) ||
+        ::fchmodat(to, name.c_str(), status.st_mode & 07777, 0) != 0 ||
+        ::utimensat(to, name.c_str(), times, AT_SYMLINK_NOFOLLOW) != 0)
+      fail(name);
+  }
+
+  static void directory_attributes(int from, int to, const struct stat& status) {
+    attributes(from, to, status, ".");
+    finish(to, status, ".");
   }
 
  private:
@@ -162,10 +178,26 @@ void copy_tree(int from, int to) {
   TreeCopy(opened.get()).directory(from, opened.get(), "");
 }
 
-void copy_file(int from, int to_directory, const std::string& name) {
+namespace {
+
+struct stat status_of_copied(int from, const std::string& name) {
   struct stat status {};
   if (::fstat(from, &status) != 0) throw system_error(errno, "examine '" + session::quote_path(name) + "'");
-  TreeCopy(to_directory).file(from, to_directory, name, status, name);
+  return status;
+}
+
+}  // namespace
+
+void copy_file(int from, int to_directory, const std::string& name, bool with_bytes) {
+  TreeCopy(to_directory).file(from, to_directory, name, status_of_copied(from, name), name, with_bytes);
+}
+
+void copy_special(int from, int to_directory, const std::string& name) {
+  TreeCopy::special(from, to_directory, name, status_of_copied(from, name));
+}
+
+void copy_directory_attributes(int from, int to) {
+  TreeCopy::directory_attributes(from, to, status_of_copied(from, "."));
 }
 
 }  // namespace escrow::storage

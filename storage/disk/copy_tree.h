@@ -14,7 +14,11 @@ namespace escrow::storage {
 
 // `to` is an empty directory; both are open, O_PATH will do. The directory's own mode and times are copied, too.
 void copy_tree(int from, int to);
-// One regular file, to a name that does not exist.
-void copy_file(int from, int to_directory, const std::string& name);
+// One regular file, to a name that does not exist; without its bytes it is empty, and all else as it was.
+void copy_file(int from, int to_directory, const std::string& name, bool with_bytes = true);
+// One symbolic link, fifo or socket (a new one that nobody listens on), to a name that does not exist.
+void copy_special(int from, int to_directory, const std::string& name);
+// Owner, user.* attributes, mode and times of a directory, both open to be read.
+void copy_directory_attributes(int from, int to);
 
 }  // namespace escrow::storage

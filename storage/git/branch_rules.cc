@@ -17,6 +17,8 @@ namespace {
 using session::Errc;
 using session::Error;
 
+constexpr std::uint64_t kDefaultCacheLimit_bytes = std::uint64_t{10} << 30;
+
 class Configuration {
  public:
   explicit Configuration(const std::string& git_directory)
@@ -65,6 +67,16 @@ class Configuration {
     } catch (const Error&) {
       refuse(name, *value, "it must be a length of time such as 12h or 7d");
     }
+  }
+
+  // With git's suffixes: k, m, g.
+  std::optional<std::uint64_t> bytes(const std::string& key) const {
+    std::string name;
+    const std::optional<std::string> value = text("", key, name);
+    std::int64_t parsed = 0;
+    if (value && (git_config_parse_int64(&parsed, value->c_str()) != 0 || parsed < 0))
+      refuse(name, *value, "it must be a number of bytes such as 20g");
+    return value ? std::optional(static_cast<std::uint64_t>(parsed)) : std::nullopt;
   }
 
   // What git would not add.
@@ -117,6 +129,10 @@ session::BranchRule read_branch_rule(const std::string& git_directory, const std
 
 std::chrono::seconds read_audit_retention(const std::string& git_directory) {
   return Configuration(git_directory).duration("", "auditRetention").value_or(kDefaultAuditRetention);
+}
+
+std::uint64_t read_cache_limit(const std::string& git_directory) {
+  return Configuration(git_directory).bytes("cacheLimit").value_or(kDefaultCacheLimit_bytes);
 }
 
 }  // namespace escrow::storage

@@ -23,5 +23,7 @@ session::BranchRule read_branch_rule(const std::string& git_directory, const std
 
 // How long the records of sessions that have ended are kept.
 std::chrono::seconds read_audit_retention(const std::string& git_directory);
+// escrow.cacheLimit, in bytes: what all caches together may have.
+std::uint64_t read_cache_limit(const std::string& git_directory);
 
 }  // namespace escrow::storage

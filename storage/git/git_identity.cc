@@ -66,10 +66,12 @@ std::optional<GitIdentity> author_identity(const std::string& git_directory) {
   if (identity.name.empty() || identity.email.empty()) {
     start_libgit2();
     git_repository* raw_repository = nullptr;
-    if (git_repository_open(&raw_repository, git_directory.c_str()) != 0) return std::nullopt;
+    // One in object storage has no configuration of its own: the user's counts.
+    const int opened = git_repository_open(&raw_repository, git_directory.c_str());
     const GitRepository repository(raw_repository);
     git_config* raw_config = nullptr;
-    if (git_repository_config(&raw_config, repository.get()) != 0) return std::nullopt;
+    if ((opened == 0 ? git_repository_config(&raw_config, raw_repository) : git_config_open_default(&raw_config)) != 0)
+      return std::nullopt;
     const GitConfig config(raw_config);
     const Levels levels(raw_config);
     const auto complete = [&](std::string& part, const char* of_author, const char* of_user) {

@@ -72,7 +72,9 @@ GitRepositoryPool::Borrowed GitRepositoryPool::borrow() {
       return Borrowed(*this, std::move(handle), generation);
     }
   }
-  return Borrowed(*this, open_git_repository(git_directory_), generation);
+  Borrowed opened(*this, open_git_repository(git_directory_), generation);
+  if (source_ != nullptr) add_object_source(opened.odb(), *source_);
+  return opened;
 }
 
 void GitRepositoryPool::renew() {

@@ -13,6 +13,7 @@
 
 #include "session/base/synchronized.h"
 #include "storage/git/git_handle.h"
+#include "storage/git/object_source.h"
 
 namespace escrow::storage {
 
@@ -21,7 +22,9 @@ void start_libgit2();
 
 class GitRepositoryPool {
  public:
-  explicit GitRepositoryPool(std::string git_directory) : git_directory_(std::move(git_directory)) {}
+  // `source`: where objects come from that are not here; null: from nowhere. Must outlive the pool.
+  explicit GitRepositoryPool(std::string git_directory, ObjectSource* source = nullptr)
+      : git_directory_(std::move(git_directory)), source_(source) {}
 
   // A handle on loan; it goes back when this object is destroyed.
   class Borrowed {
@@ -58,7 +61,8 @@ class GitRepositoryPool {
     std::set<std::string> packs;
   };
   void look(Idle& idle, std::vector<GitRepository>& closed) const;
-  const std::string git_directory_;    // constant
+  const std::string git_directory_;    // constant, as the next
+  ObjectSource* const source_;
   session::Synchronized<Idle> idle_;  // self-locking
 };
 

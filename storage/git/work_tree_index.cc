@@ -5,6 +5,7 @@
 
 #include "session/base/error.h"
 #include "session/trees/git_file_rules.h"
+#include "session/trees/listed_times.h"
 #include "storage/git/object_format.h"
 
 namespace escrow::storage {
@@ -31,11 +32,11 @@ GitMode mode_in_index(GitMode mode) { return mode == GitMode::group_writable ? G
 
 class IndexWriter {
  public:
-  IndexWriter(const session::ObjectReader& objects, std::int64_t modified_s)
-      : objects_(objects), modified_s_(static_cast<std::uint64_t>(modified_s)) {}
+  IndexWriter(const session::ObjectReader& objects, const session::BaseTimes* times)
+      : objects_(objects), times_(times) {}
 
-  std::string index_of(const std::optional<ObjectId>& tree) {
-    const std::string trees = tree ? add_tree({"", GitMode::tree, *tree}, "", 0).cached : "";
+  std::string index_of(const std::optional<ObjectId>& tree, const session::TimesBelow& below) {
+    const std::string trees = tree ? add_tree({"", GitMode::tree, *tree}, "", below, 0).cached : "";
     std::string index = "DIRC";
     put_u32(index, 2);
     put_u32(index, count_);
@@ -58,23 +59,27 @@ class IndexWriter {
     bool is_whole;          // every entry of the tree is in the index
   };
 
-  Added add_tree(const TreeEntry& tree, const std::string& prefix, std::size_t depth) {
+  Added add_tree(const TreeEntry& tree, const std::string& prefix, const session::TimesBelow& times,
+                 std::size_t depth) {
     if (depth > kDeepestTree)
       throw session::Error(session::Errc::input_output, "the tree is nested too deeply for an index of git");
     std::string below;
     std::uint64_t entries = 0, trees = 0;
     bool is_whole = true;
-    for (const TreeEntry& entry : objects_.read_tree(tree.id)) {
+    const Tree listed = objects_.read_tree(tree.id);
+    const session::ListedTimes listed_times(listed, times, times_);
+    for (std::size_t index = 0; index < listed.size(); ++index) {
+      const TreeEntry& entry = listed[index];
       if (session::git_refuses_entry(entry)) {
         is_whole = false;
       } else if (entry.mode == GitMode::tree) {
-        Added added = add_tree(entry, prefix + entry.name + "/", depth + 1);
+        Added added = add_tree(entry, prefix + entry.name + "/", listed_times.below(index, entry.name), depth + 1);
         below += added.cached;
         entries += added.entries;
         trees += 1;
         is_whole = is_whole && added.is_whole;
       } else {
-        add_file(entry, prefix + entry.name);
+        add_file(entry, prefix + entry.name, listed_times.modified(index));
         entries += 1;
       }
     }
@@ -84,13 +89,13 @@ class IndexWriter {
     return {cached + below, entries, is_whole};
   }
 
-  void add_file(const TreeEntry& entry, const std::string& path) {
+  void add_file(const TreeEntry& entry, const std::string& path, session::Timestamp modified) {
     const bool has_bytes = entry.mode != GitMode::gitlink;
     const std::size_t start = entries_.size();
     put_u32(entries_, 0);  // change time: seconds, nanoseconds
     put_u32(entries_, 0);
-    put_u32(entries_, has_bytes ? modified_s_ : 0);
-    put_u32(entries_, 0);
+    put_u32(entries_, has_bytes ? static_cast<std::uint64_t>(modified.seconds) : 0);
+    put_u32(entries_, has_bytes ? modified.nanoseconds : 0);
     for (int unknown = 0; unknown < 2; ++unknown) put_u32(entries_, 0);  // device, inode
     put_u32(entries_, static_cast<std::uint32_t>(mode_in_index(entry.mode)));
     for (int unknown = 0; unknown < 2; ++unknown) put_u32(entries_, 0);  // user, group
@@ -107,7 +112,7 @@ class IndexWriter {
   }
 
   const session::ObjectReader& objects_;
-  const std::uint64_t modified_s_;
+  const session::BaseTimes* const times_;
   std::string entries_;
   std::uint64_t count_ = 0;
 };
@@ -115,8 +120,8 @@ class IndexWriter {
 }  // namespace
 
 std::string work_tree_index(const session::ObjectReader& objects, const std::optional<ObjectId>& tree,
-                            std::int64_t modified_s) {
-  return IndexWriter(objects, modified_s).index_of(tree);
+                            const session::TimesBelow& below, const session::BaseTimes* times) {
+  return IndexWriter(objects, times).index_of(tree, below);
 }
 
 }  // namespace escrow::storage

@@ -8,16 +8,17 @@
 // Thread-safe. Throws as ObjectReader. Source: gitformat-index(5); read-cache.c and cache-tree.c of git 2.39.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 
+#include "session/interfaces/change_times.h"
 #include "session/interfaces/object_store.h"
 
 namespace escrow::storage {
 
-// nullopt: the work tree is empty. `modified_s`: the time that every file has.
+// nullopt: the work tree is empty. `below`: the times of what is in it, with `times`, which may be null where none is
+// newer.
 std::string work_tree_index(const session::ObjectReader& objects, const std::optional<session::ObjectId>& tree,
-                            std::int64_t modified_s);
+                            const session::TimesBelow& below, const session::BaseTimes* times);
 
 }  // namespace escrow::storage

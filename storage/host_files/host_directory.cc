@@ -141,6 +141,7 @@ HostDirectory::Found HostDirectory::look_at(UniqueFd descriptor) const {
   attributes.modified = timestamp_of_host(status.st_mtim);
   attributes.changed = timestamp_of_host(status.st_ctim);
   attributes.volatile_bytes = options_.is_volatile;
+  if (options_.shown) options_.shown(found.identity.inode, attributes);
   return found;
 }
 
@@ -186,6 +187,41 @@ HostDirectory::Found HostDirectory::reach(NodeId node) {
     nodes_.lock()->remove_name(node, path.name);  // somebody else has taken it away
   }
   fail_call("finding a file again", error);
+}
+
+UniqueFd HostDirectory::descriptor(NodeId node) { return reach(node).descriptor; }
+
+HostDirectory::Place HostDirectory::place_of(NodeId node) {
+  const HostIdentity identity = reach(node).identity;
+  std::vector<HostNode::Name> names;
+  {
+    auto nodes = nodes_.lock();
+    if (const HostNode* const known = nodes->find(node)) names = known->names;
+  }
+  for (const HostNode::Name& name : names) {
+    UniqueFd in = directory(name.directory);
+    const std::optional<Found> found = look_for(in.get(), name.name);
+    if (found && found->identity == identity) return {std::move(in), name.name};
+  }
+  return {};
+}
+
+bool HostDirectory::is_open_for_writing(NodeId node) {
+  auto nodes = nodes_.lock();
+  const HostNode* const known = nodes->find(node);
+  return known != nullptr && known->file && known->file->writable;
+}
+
+void HostDirectory::replace(NodeId node, UniqueFd descriptor) {
+  const HostIdentity identity = identity_of_descriptor(descriptor.get());
+  const auto pinned = std::make_shared<const UniqueFd>(std::move(descriptor));
+  File closed;  // when the lock is gone
+  auto nodes = nodes_.lock();
+  nodes->become(node, identity);
+  HostNode* const known = nodes->find(node);
+  if (known == nullptr) return;
+  closed = std::exchange(known->file, nullptr);
+  if (known->names.empty()) known->pinned = pinned;
 }
 
 UniqueFd HostDirectory::directory(NodeId node) {

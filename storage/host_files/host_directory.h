@@ -8,6 +8,8 @@
 // few hundred more. Thread-safe; no lock is held across a system call. Sources: openat2(2), POSIX.1-2017.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -23,6 +25,8 @@ class HostDirectory final : public session::EntryFileSystem {
   struct Options {
     bool is_volatile = true;  // others change it, too
     bool durable = true;      // fsync(2) is passed on; else nothing of it is to survive anything
+    // Told of each file that is looked at, so that its attributes can be shown otherwise; may be empty. Thread-safe.
+    std::function<void(std::uint64_t inode, session::Attributes&)> shown{};
   };
   // Throws Error{bad_request} when there is no such directory or it cannot be opened; `what` begins the message.
   HostDirectory(const std::string& path, Options options, const std::string& what);
@@ -30,6 +34,18 @@ class HostDirectory final : public session::EntryFileSystem {
 
   // Where it is now, for people and for comparing it with other paths.
   std::string host_path() const;
+
+  // For who keeps another file than this under a node's name, or has to see what is there (cache_view.h). O_PATH.
+  UniqueFd descriptor(session::NodeId node);
+  struct Place {
+    UniqueFd directory;  // O_PATH; empty: it has lost its last name
+    std::string name;
+  };
+  Place place_of(session::NodeId node);
+  // Its bytes can be written to without opening it again.
+  bool is_open_for_writing(session::NodeId node);
+  // From here on the node is this file, O_PATH, which lies where the node's file lay.
+  void replace(session::NodeId node, UniqueFd descriptor);
 
   session::Overlay::Names names(session::NodeId node) override;
   std::vector<session::NodeId> held_files() override;

@@ -34,6 +34,11 @@ std::optional<NodeId> HostNodes::find(const HostIdentity& identity) {
   return nodes_.contains(id) ? std::optional(id) : std::nullopt;
 }
 
+void HostNodes::become(NodeId node, const HostIdentity& identity) {
+  other_ids_[identity] = node;
+  if (HostNode* const known = find(node)) known->identity = identity;
+}
+
 NodeId HostNodes::id_of(const HostIdentity& identity) {
   if (identity == root_) return kRootNode;
   const auto other = other_ids_.find(identity);

@@ -58,6 +58,8 @@ class HostNodes {
   // nullptr: there is none.
   HostNode* find(session::NodeId node);
   std::optional<session::NodeId> find(const HostIdentity& identity);
+  // The node is another file from here on, and that file this node.
+  void become(session::NodeId node, const HostIdentity& identity);
 
   // Below the root, "" being the root itself: of each of its names.
   std::vector<std::string> paths(session::NodeId node);

@@ -8,6 +8,9 @@
 
 #include "session/base/error.h"
 #include "session/transaction/commit.h"
+#include "storage/bucket/bucket.h"
+#include "storage/bucket/bucket_references.h"
+#include "storage/database/sqlite_change_times.h"
 #include "storage/database/sqlite_session_catalog.h"
 #include "storage/disk/durable_file.h"
 #include "storage/disk/file_lookup.h"
@@ -81,19 +84,38 @@ bool is_to_be_removed(const session::SessionCatalog& catalog, const session::Ses
 
 // Members in the order in which they need one another.
 struct Repository::Impl {
-  Impl(const std::string& git_directory, session::Log& log_to)
+  Impl(const std::string& git_directory, session::Log& log_to, std::unique_ptr<Bucket> from)
       : state(git_directory + "/escrow"),
         log(log_to),
-        pool(git_directory),
+        bucket(std::move(from)),
+        pool(git_directory, bucket ? &bucket->objects() : nullptr),
         objects(pool, state + "/cache"),
         references(pool),
+        bucket_references(bucket ? std::make_unique<BucketReferences>(references, *bucket, objects, log) : nullptr),
         catalog(state + "/catalog.db"),
-        directories(state + "/sessions", [this](const std::string& objects_directory) {
-          return std::make_unique<GitQuarantine>(pool, objects, objects_directory, gc_lock_path());
-        }) {}
+        caches(state),
+        times(state + "/times.db", state + "/catalog.db", objects),
+        directories(
+            state + "/sessions",
+            [this](const std::string& objects_directory) {
+              return std::make_unique<GitQuarantine>(pool, objects, objects_directory, gc_lock_path());
+            },
+            [this](const std::string& session) {
+              if (is_there(session + "/caches")) caches.publish(session, read_cache_limit(pool.git_directory()));
+            }) {}
 
   std::string gc_lock_path() const { return state + "/gc.lock"; }
   std::string upkeep_lock_path() const { return state + "/upkeep.lock"; }
+
+  // For what reads the local branches: they follow the bucket's.
+  void follow() const {
+    if (bucket_references) bucket_references->follow_all();
+  }
+  void refuse_in_bucket(const char* what) const {
+    if (!bucket) return;
+    throw Error(Errc::not_supported, std::string(what) + " is not for repositories in object storage yet: " +
+                                         bucket->client().name().text() + " is one");
+  }
 
   // Sessions that have a pin and nothing else: packing references while a session ends can leave them. A session has
   // its directory before its pin, and its row until it has ended.
@@ -109,10 +131,14 @@ struct Repository::Impl {
 
   const std::string state;
   session::Log& log;
+  const std::unique_ptr<Bucket> bucket;  // null: all of the repository is here
   GitRepositoryPool pool;
   GitObjectStore objects;
   GitReferences references;
+  const std::unique_ptr<BucketReferences> bucket_references;  // of the bucket
   SqliteSessionCatalog catalog;
+  Caches caches;
+  SqliteChangeTimes times;
   FileSessionDirectories directories;
 };
 
@@ -120,7 +146,8 @@ Repository::Repository(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Repository::~Repository() = default;
 
 std::unique_ptr<Repository> Repository::open(const std::string& path, session::Log& log) {
-  const std::optional<std::string> git_directory = find_git_directory(path);
+  std::unique_ptr<Bucket> bucket = names_bucket(path) ? open_bucket(path) : nullptr;
+  const std::optional<std::string> git_directory = find_git_directory(bucket ? bucket->git_directory() : path);
   if (!git_directory) {
     throw Error(Errc::no_repository, "there is no git repository at " + path + "; make one with: escrow --repo " +
                                          path + " init");
@@ -132,13 +159,16 @@ std::unique_ptr<Repository> Repository::open(const std::string& path, session::L
   check_state_version(*git_directory);
   std::error_code ignored;
   fs::create_directory(*git_directory + "/escrow/sessions", ignored);
-  return std::unique_ptr<Repository>(new Repository(std::make_unique<Impl>(*git_directory, log)));
+  return std::unique_ptr<Repository>(new Repository(std::make_unique<Impl>(*git_directory, log, std::move(bucket))));
 }
 
 std::string Repository::git_directory() const { return impl_->pool.git_directory(); }
 std::string Repository::state_directory() const { return impl_->state; }
 const session::ObjectReader& Repository::objects() const { return impl_->objects; }
-session::ReferenceStore& Repository::references() { return impl_->references; }
+session::ReferenceStore& Repository::references() {
+  if (impl_->bucket_references) return *impl_->bucket_references;
+  return impl_->references;
+}
 session::SessionCatalog& Repository::catalog() { return impl_->catalog; }
 
 std::vector<NumberedTransition> Repository::transitions_after(std::int64_t number, std::size_t limit) const {
@@ -159,7 +189,9 @@ CacheCounts Repository::cache_counts() const {
   return {hits, misses};
 }
 
+session::ChangeTimes& Repository::change_times() { return impl_->times; }
 session::SessionDirectories& Repository::directories() { return impl_->directories; }
+const Caches& Repository::caches() const { return impl_->caches; }
 
 void Repository::write_diff(const std::optional<ObjectId>& before, const std::optional<ObjectId>& after,
                             DiffFormat format, const session::Quarantine* quarantine,
@@ -173,6 +205,7 @@ void Repository::write_diff(const std::optional<ObjectId>& before, const std::op
 
 void Repository::log(const std::string& branch, const std::string& path,
                      const std::function<bool(const LogEntry&)>& visit) const {
+  impl_->follow();
   const auto repository = impl_->pool.borrow();
   walk_history(repository.get(), impl_->objects, branch, path, visit);
 }
@@ -189,6 +222,7 @@ void Repository::forget(const session::SessionId& id) { impl_->catalog.forget(id
 std::chrono::seconds Repository::audit_retention() const { return read_audit_retention(git_directory()); }
 
 std::vector<std::pair<std::string, ObjectId>> Repository::branches() const {
+  impl_->follow();
   return list_branches(impl_->pool.borrow().get());
 }
 
@@ -207,6 +241,7 @@ void Repository::renew_handles() {
 }
 
 GcReport Repository::gc(const GitProgram& git) {
+  impl_->refuse_in_bucket("gc");
   const UniqueFd turn = lock_file(impl_->upkeep_lock_path(), LockKind::exclusive);
   // git holds the turn too, and keeps it should this process be killed.
   if (::fcntl(turn.get(), F_SETFD, 0) != 0) throw system_error(errno, "share " + impl_->upkeep_lock_path());
@@ -225,12 +260,14 @@ GcReport Repository::gc(const GitProgram& git) {
   }
   for (const session::SessionId& id : impl_->pinned_for_nobody()) impl_->references.unpin_base(id);
   sync_removed_references(git_directory());
+  impl_->caches.collect(read_cache_limit(git_directory()));
   GcReport report = collect_objects(git_directory(), git);
   renew_handles();
   return report;
 }
 
 std::vector<Problem> Repository::verify(const std::function<void(std::uint64_t, std::uint64_t)>& progress) const {
+  impl_->refuse_in_bucket("verify");
   const GitRepository repository = open_git_repository(git_directory());
   std::vector<Problem> problems = verify_objects(repository.get(), impl_->objects, progress);
   const auto add = [&](std::vector<Problem> more) {
@@ -267,6 +304,8 @@ std::vector<Problem> Repository::verify(const std::function<void(std::uint64_t, 
     if (is_to_be_removed(impl_->catalog, id)) continue;
     add(check_session_directory(impl_->directories.path_of(id), id.text()));
   }
+  for (Caches::Fault& fault : impl_->caches.check())
+    problems.push_back({"cache '" + session::quote_path(fault.cache) + "'", std::move(fault.what)});
   return problems;
 }
 

@@ -15,9 +15,11 @@
 #include <vector>
 
 #include "session/base/log.h"
+#include "session/interfaces/change_times.h"
 #include "session/interfaces/object_store.h"
 #include "session/interfaces/session_catalog.h"
 #include "session/interfaces/session_directory.h"
+#include "storage/caches/caches.h"
 #include "storage/database/audit_entry.h"
 #include "storage/database/session_query.h"
 #include "storage/git/git_program.h"
@@ -50,7 +52,9 @@ struct GcReport {
 class Repository {
  public:
   // Creates a bare repository with Escrow's state at `path`, or adopts the repository that is there (bare or not),
-  // leaving its branches as they are. Idempotent. Returns whether it was created.
+  // leaving its branches as they are. Idempotent. Returns whether it was created. `path` may name a place in object
+  // storage, s3://BUCKET/PREFIX, here and for open(): the repository is then there, and this machine has what
+  // storage/bucket/bucket.h says.
   static bool init(const std::string& path, const std::string& branch);
   // `path` may be a bare repository, a work tree or a .git directory. Opens state of this version, migrates older
   // state, refuses newer. A plain git repository that was never `init`ed for Escrow: Error{no_repository} saying so.
@@ -66,6 +70,8 @@ class Repository {
   session::ReferenceStore& references();
   session::SessionCatalog& catalog();
   session::SessionDirectories& directories();
+  const Caches& caches() const;
+  session::ChangeTimes& change_times();
 
   // Writes what differs between two trees, deletions first, renames found, binary files named, paths as git quotes
   // them. `quarantine` holds objects that are not in the repository yet; it may be null. `path`: only that file, or
@@ -102,7 +108,8 @@ class Repository {
   std::size_t fold_packs();
   // Lets go of the files of packs that others have removed since; for a process that stays.
   void renew_handles();
-  // Drops what no reference, session or cache needs and is older than gc.pruneExpire (collect_garbage.h). One at a
+  // Drops what no reference, session or cache needs and is older than gc.pruneExpire (collect_garbage.h), and caches
+  // beyond escrow.cacheLimit. One at a
   // time, and nobody else waits for it.
   GcReport gc(const GitProgram& git);
   // Reads every reachable object, every catalog row and every staging file. Empty: all is well. `progress` gets done

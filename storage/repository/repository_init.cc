@@ -13,9 +13,11 @@
 #include <unistd.h>
 
 #include "session/base/error.h"
+#include "storage/bucket/bucket.h"
 #include "storage/database/sqlite_session_catalog.h"
 #include "storage/disk/durable_file.h"
 #include "storage/disk/file_lookup.h"
+#include "storage/disk/lock_file.h"
 #include "storage/git/git_directory.h"
 #include "storage/git/git_error.h"
 #include "storage/git/git_repository_pool.h"
@@ -230,8 +232,22 @@ void check_state_version(const std::string& git_directory) {
   }
 }
 
+// What this machine keeps of it is made when it is first opened here.
+std::unique_ptr<Bucket> open_bucket(const std::string& place) {
+  auto bucket = std::make_unique<Bucket>(parse_bucket_name(place));
+  const UniqueFd turn = lock_file(bucket->directory() + "/setup.lock", LockKind::exclusive);
+  if (!is_there(bucket->git_directory() + "/escrow/version"))
+    Repository::init(bucket->git_directory(), bucket->default_branch());
+  bucket->join_cache();
+  return bucket;
+}
+
 bool Repository::init(const std::string& path, const std::string& branch) {
   start_libgit2();
+  if (names_bucket(path)) {
+    check_branch_name(branch);
+    return Bucket(parse_bucket_name(path)).create(branch);
+  }
   refuse_control_characters(path, "path of the repository");
   check_branch_name(branch);
   std::optional<std::string> found = find_git_directory(path);

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+
+#include "storage/bucket/bucket.h"
 
 namespace escrow::storage {
 
@@ -11,5 +14,9 @@ inline constexpr std::int64_t kStateVersion = 1;
 
 // Throws Error{no_repository} without state, Error{newer_state}, Error{damaged_repository}.
 void check_state_version(const std::string& git_directory);
+
+// A repository in object storage, with what this machine keeps of it: another repository, which Repository::open() then
+// opens. Throws Error{no_repository} when the bucket has none.
+std::unique_ptr<Bucket> open_bucket(const std::string& place);
 
 }  // namespace escrow::storage

@@ -93,16 +93,18 @@ class SessionCheck {
   }
 
   void check_nodes(Database& database) {
-    // The first version had no durable form: all that it named was to be there.
-    const bool is_first = database.integer("PRAGMA user_version") < 2;
+    // The first version had no durable form: all that it named was to be there. The second had no savepoints.
+    const std::int64_t version = database.integer("PRAGMA user_version");
     Statement statement(database, "SELECT node, mode, uid, gid, rdev, accessed_s, accessed_ns, modified_s, "
                                   "modified_ns, changed_s, changed_ns, base, base_mode, base_length, staging, "
                                   "block_map, target, xattrs, " +
-                                      std::string(is_first ? "0, NULL" : "era, durable") +
+                                      std::string(version < 2 ? "0, NULL" : "era, durable") +
+                                      (version < 3 ? ", NULL, NULL" : ", sealed, durable_sealed") +
                                       " FROM node ORDER BY layer, node");
     for (auto row = statement.run(); row.next();) {
       collect(problems_, where_, [&] {
         const NodeRow node = decode_node(database.path(), row);
+        if (node.base_mode == kDroppedNode) return;
         if ((node.mode & S_IFMT) == 0) report("node " + std::to_string(node.node.value) + " has no file type");
         // What was never synced, a power loss may have taken.
         const bool is_whole = node.era == 0 || node.era == staging_.era();

@@ -49,10 +49,12 @@ bool was_removed(int fd) {
 
 class FileSessionDirectory final : public session::SessionDirectory {
  public:
-  FileSessionDirectory(std::string path, UniqueFd lock, const QuarantineFactory& quarantine_factory)
+  FileSessionDirectory(std::string path, UniqueFd lock, const QuarantineFactory& quarantine_factory,
+                       const CachePublisher& cache_publisher)
       : path_(std::move(path)),
         lock_(std::move(lock)),
         quarantine_factory_(quarantine_factory),
+        cache_publisher_(cache_publisher),
         staging_(path_ + "/staging"),
         journal_(path_) {}
 
@@ -65,12 +67,16 @@ class FileSessionDirectory final : public session::SessionDirectory {
   }
   std::string path() const override { return path_; }
   bool drop_staged() override;
+  void publish_caches() override {
+    if (cache_publisher_) cache_publisher_(path_);
+  }
   void remove() override;
 
  private:
   const std::string path_;                       // constant
   const UniqueFd lock_;                          // constant; closing it ends the hold
   const QuarantineFactory quarantine_factory_;   // constant
+  const CachePublisher cache_publisher_;         // constant
   TieredStagingArea staging_;                    // self-locking
   SqliteSessionJournal journal_;                 // the flusher's
   session::Synchronized<std::unique_ptr<session::Quarantine>> quarantine_;  // self-locking
@@ -79,7 +85,7 @@ class FileSessionDirectory final : public session::SessionDirectory {
 // The names are gone then; what is still open goes with its descriptors.
 bool FileSessionDirectory::drop_staged() {
   journal_.abandon();
-  const bool here = remove_inside(path_, {"lock", "objects"});
+  const bool here = remove_inside(path_, {"lock", "objects", "caches"});
   const bool in_objects = remove_inside(path_ + "/objects", {"published"});
   return here || in_objects;
 }
@@ -110,8 +116,11 @@ void FileSessionDirectory::remove() {
 
 }  // namespace
 
-FileSessionDirectories::FileSessionDirectories(const std::string& sessions_path, QuarantineFactory quarantine_factory)
-    : sessions_path_(sessions_path), quarantine_factory_(std::move(quarantine_factory)) {}
+FileSessionDirectories::FileSessionDirectories(const std::string& sessions_path, QuarantineFactory quarantine_factory,
+                                               CachePublisher cache_publisher)
+    : sessions_path_(sessions_path),
+      quarantine_factory_(std::move(quarantine_factory)),
+      cache_publisher_(std::move(cache_publisher)) {}
 
 std::string FileSessionDirectories::path_of(const SessionId& id) const { return sessions_path_ + '/' + id.text(); }
 
@@ -128,7 +137,7 @@ std::unique_ptr<session::SessionDirectory> FileSessionDirectories::create(const 
     UniqueFd lock(::open((path + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     if (!lock && errno != ENOENT) throw system_error(errno, "create " + path + "/lock");
     if (lock && try_lock(lock.get(), path + "/lock") && !was_removed(lock.get()))
-      return std::make_unique<FileSessionDirectory>(path, std::move(lock), quarantine_factory_);
+      return std::make_unique<FileSessionDirectory>(path, std::move(lock), quarantine_factory_, cache_publisher_);
   }
   throw Error(Errc::busy, "cannot create the session's directory " + path + ": another process keeps removing it");
 }
@@ -141,7 +150,7 @@ std::unique_ptr<session::SessionDirectory> FileSessionDirectories::try_open(cons
   if (!lock) throw system_error(errno, "open " + path + "/lock");
   if (!try_lock(lock.get(), path + "/lock")) return nullptr;
   if (was_removed(lock.get())) throw gone();
-  return std::make_unique<FileSessionDirectory>(path, std::move(lock), quarantine_factory_);
+  return std::make_unique<FileSessionDirectory>(path, std::move(lock), quarantine_factory_, cache_publisher_);
 }
 
 bool FileSessionDirectories::is_held(const SessionId& id) const {

@@ -1,4 +1,5 @@
-// Sessions' directories as <state>/sessions/<id>/ with `lock`, `session.db`, `staging/`, `objects/`, `control.sock`.
+// Sessions' directories as <state>/sessions/<id>/ with `lock`, `session.db`, `staging/`, `objects/`, `control.sock`,
+// `caches/`.
 //
 // Thread-safe, and safe between processes: the OFD write lock on `lock` is taken before a directory is used, and
 // conflicts within a process too (fcntl(2)). Creation syncs nothing; the journal's first barrier does. Parts of a
@@ -15,11 +16,14 @@ namespace escrow::storage {
 
 // Makes the quarantine over <session>/objects, which need not exist yet.
 using QuarantineFactory = std::function<std::unique_ptr<session::Quarantine>(const std::string& objects_directory)>;
+// SessionDirectory::publish_caches() of this session's directory.
+using CachePublisher = std::function<void(const std::string& session_directory)>;
 
 class FileSessionDirectories final : public session::SessionDirectories {
  public:
   // `sessions_path` exists.
-  FileSessionDirectories(const std::string& sessions_path, QuarantineFactory quarantine_factory);
+  FileSessionDirectories(const std::string& sessions_path, QuarantineFactory quarantine_factory,
+                         CachePublisher cache_publisher = {});
 
   std::unique_ptr<session::SessionDirectory> create(const session::SessionId& id) override;
   std::unique_ptr<session::SessionDirectory> try_open(const session::SessionId& id) override;
@@ -30,6 +34,7 @@ class FileSessionDirectories final : public session::SessionDirectories {
  private:
   const std::string sessions_path_;             // constant
   const QuarantineFactory quarantine_factory_;  // constant, called from any thread
+  const CachePublisher cache_publisher_;        // the same; empty: there are no caches
 };
 
 }  // namespace escrow::storage

@@ -57,6 +57,19 @@ session::NodeRow::Durable decode_durable(const std::string& path, std::string_vi
   return durable;
 }
 
+constexpr std::int64_t kSecond_ns = 1'000'000'000;
+
+std::optional<session::TimesBelow> decode_times(const std::string& path, std::string_view bytes, NodeId node) {
+  if (bytes.empty()) return std::nullopt;
+  if (bytes.size() < kNumberBytes) damaged(path, node, "time of what is in it");
+  const auto oldest_ns = static_cast<std::int64_t>(take_number(bytes));
+  session::TimesBelow times;
+  const std::int64_t rest_ns = (oldest_ns % kSecond_ns + kSecond_ns) % kSecond_ns;
+  times.oldest = {(oldest_ns - rest_ns) / kSecond_ns, static_cast<std::uint32_t>(rest_ns)};
+  if (!bytes.empty()) times.path = bytes.substr(1);
+  return times;
+}
+
 Timestamp time_at(const Statement::Run& row, int column) {
   return {row.integer(column), static_cast<std::uint32_t>(row.integer(column + 1))};
 }
@@ -74,11 +87,19 @@ std::string encode_xattrs(const Xattrs& xattrs) {
 
 std::string encode_durable(const session::NodeRow::Durable& durable) {
   std::string encoded;
-  if (durable == session::NodeRow::Durable{}) return encoded;
+  if (durable.base.is_null() && !durable.staging && durable.sealed.empty()) return encoded;
   encoded.assign(reinterpret_cast<const char*>(durable.base.bytes().data()), session::ObjectId::kSize);
   append_number(encoded, durable.base_length);
   append_number(encoded, durable.staging.value);
   encoded += durable.block_map;
+  return encoded;
+}
+
+std::string encode_times(const std::optional<session::TimesBelow>& times) {
+  std::string encoded;
+  if (!times) return encoded;
+  append_number(encoded, static_cast<std::uint64_t>(times->oldest.seconds * kSecond_ns + times->oldest.nanoseconds));
+  if (times->path) encoded += "/" + *times->path;
   return encoded;
 }
 
@@ -120,6 +141,9 @@ session::NodeRow decode_node(const std::string& path, const Statement::Run& row)
   }
   node.era = unsigned_at(row, 18);
   node.durable = decode_durable(path, row.bytes(19), node.node);
+  node.sealed = row.bytes(20);
+  node.durable.sealed = row.bytes(21);
+  node.times = decode_times(path, row.bytes(22), node.node);
   return node;
 }
 

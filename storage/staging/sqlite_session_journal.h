@@ -22,7 +22,9 @@ class SqliteSessionJournal final : public session::SessionJournal {
   explicit SqliteSessionJournal(std::string session_directory);
   ~SqliteSessionJournal() override;
 
-  session::JournalState load() override;
+  session::JournalState load(session::LayerId top = {}) override;
+  std::vector<session::Savepoint> savepoints() override;
+  std::vector<session::NodeRow> all_nodes() override;
   void append(const session::JournalBatch& batch) override;
   void barrier() override;
 

@@ -22,7 +22,7 @@ MAY_INCLUDE = {  # the layer rule: which folders' headers a folder may include
 }
 ROOMS = {  # of a folder, lowest first: a room includes only itself and the rooms before it
     "session": ("base", "interfaces", "trees", "overlay", "decorators", "transaction"),
-    "storage": ("disk", "host_files", "git", "objects", "database", "staging", "repository"),
+    "storage": ("disk", "host_files", "caches", "git", "objects", "database", "staging", "bucket", "repository"),
     "daemon": ("process", "console", "host", "import", "client", "cli", "service"),
 }
 FOREIGN = (  # a pattern of system headers, their name in messages, the only folder that may include them
@@ -33,6 +33,8 @@ FOREIGN = (  # a pattern of system headers, their name in messages, the only fol
     (r"prometheus/.*", "prometheus-cpp", "api"),
     (r"git2(\.h|/.*)", "libgit2", "storage"),
     (r"sqlite3(ext)?\.h", "SQLite", "storage"),
+    (r"curl/.*", "libcurl", "storage"),
+    (r"pugixml\.hpp", "pugixml", "storage"),
     (r"zlib\.h|openssl/.*", "zlib and libcrypto", "storage"),
     (r"CLI/.*|CLI11.*", "CLI11", "daemon"),
     (r"archive(_entry)?\.h", "libarchive", "daemon"),

@@ -88,7 +88,7 @@ MUTANTS = {
         (STAGING, 'const int error = sync_data(file->get()) ? 0 : errno;', 'const int error = 0;'),
     ], [DURABILITY, STAGING_SYNC, POWER]),
     'staging-directory-unsynced': ('fsync does not sync the name of a new staging file', [
-        (JOURNAL, '    staging.sync_directory();\n', ''),
+        (JOURNAL, '  staging.sync_directory();\n', ''),
         (STAGING, 'write them again");\n  names_.sync();', 'write them again");'),
     ], [DURABILITY]),
     'failed-sync-believed': ('after a failed fsync of a staging file the next one succeeds', [
@@ -101,7 +101,7 @@ MUTANTS = {
         (JOURNAL, '    if (recorded.is_durable) continue;\n', '    continue;\n'),
     ], [SESSION, MODEL, POWER]),
     'no-barrier': ('fsync does not sync the journal', [
-        (JOURNAL, '  now_writing->journal.barrier();\n', ''),
+        (JOURNAL, '  now_writing.journal.barrier();\n', ''),
     ], [DURABILITY, SESSION, POWER]),
     'intent-late': ('the branch moves before the intent is recorded', [
         (COMMIT, INTENT, ''),

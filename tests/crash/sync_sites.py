@@ -30,7 +30,7 @@ TESTS = {LIST: program('sync_list.py'),
          STAGING: unit('storage_staging_sync_tests'), CATALOG: unit('storage_sync_tests'),
          REPOSITORY: unit('storage_reference_tests', '--gtest_filter=RepositorySync.*:BlobCacheSync.*'),
          FILES: unit('daemon_files_test'),
-         SESSION: unit('session_tests', '--gtest_filter=*Overlay*:*Replaced*')}
+         SESSION: unit('session_tests', '--gtest_filter=*Overlay*:*Replaced*:Savepoints*')}
 for scene in ('init', 'import-first', 'commit', 'seal', 'approve', 'reject', 'update', 'discard', 'resolve', 'resume'):
     TESTS[scene] = program('faults.py', '--kind', 'SYNC', '--scene', scene)
 for kind in ('small', 'large', 'block', 'grown', 'name'):
@@ -41,13 +41,15 @@ for check in ('fsync', 'growth', 'update', 'review'):
 SITES = {
     'session/overlay/content.cc: services_.staging.sync(reached.form.staging)': (
         ['fsync of large'], ['order of fsync']),
+    'session/overlay/content.cc: services_.staging.sync(state.form.staging)': ([SESSION], [SESSION]),
+    'session/overlay/overlay_restore.cc: impl_->flush(true)': ([SESSION], [SESSION]),
     'session/overlay/overlay.cc: impl_->flush(true)': (
         Exempt('only gives room back: what was not synced stays'), Exempt('as its error')),
     'session/overlay/overlay_journal.cc: staging.sync_all()': ([SESSION], [SESSION]),
     'session/overlay/overlay_journal.cc: content->sync()': (
         Exempt('the staging area remembers it: the next fsync of the file and the commit say so'), [SESSION]),
     'session/overlay/overlay_journal.cc: staging.sync_directory()': (['fsync of name'], [LIST]),
-    'session/overlay/overlay_journal.cc: now_writing->journal.barrier()': (['fsync of small'], ['order of fsync']),
+    'session/overlay/overlay_journal.cc: now_writing.journal.barrier()': (['fsync of small'], ['order of fsync']),
     'session/overlay/overlay_journal.cc: flush(true)': (
         Exempt('staging files without a name go later'), Exempt('as its error')),
     'session/overlay/overlay_journal.cc: content->sync() (2)': (['fsync of large'], ['order of fsync']),
@@ -58,6 +60,8 @@ SITES = {
         Exempt('the staging area remembers it: the next fsync of the file and the commit say so'), [SESSION]),
     'session/transaction/resume.cc: overlay.flush(true)': (['resume'], [LIST]),
     'session/transaction/session.cc: overlay.flush(true)': (['update'], [LIST]),
+    'session/transaction/session.cc: overlay.flush(true) (2)': (
+        Exempt('writers wait the shorter: the savepoint syncs what it leaves'), Exempt('as its error')),
     'session/transaction/session.cc: impl_->overlay.flush(true)': (['discard'], [LIST]),
     'session/transaction/session.cc: impl_->overlay.flush(true) (2)': (['resolve'], [LIST]),
     'session/decorators/single_file.cc: files_->sync_file(file_)': (
@@ -73,6 +77,14 @@ SITES = {
     'storage/staging/file_staging_area.cc: names_.sync() (2)': ([STAGING], [STAGING]),
     'storage/staging/file_staging_area.cc: names_.sync() (3)': ([STAGING], [STAGING, 'order of fsync']),
     'storage/staging/file_staging_area.cc: ::syncfs(directory)': ([STAGING], [STAGING]),
+    'storage/caches/caches.cc: ::syncfs(opened.get())': (Open('of a cache that is published'), Open('as its error')),
+    'storage/caches/caches.cc: sync_directory(cache)': (
+        Exempt('the rename of `current` is synced next, in the same directory'), Open('of a cache that is published')),
+    'storage/caches/caches.cc: sync_directory(cache) (2)': (
+        Open('of a cache that is published'), Open('as its error')),
+    'storage/caches/caches.cc: sync_directory(caches_)': (Open('of a cache that is published'), Open('as its error')),
+    'storage/caches/caches.cc: sync_directory(path_of(key))': (
+        Exempt('a dropped cache that a crash brings back is dropped again'), Exempt('as its error')),
     'storage/host_files/host_directory_bytes.cc: ::fsync(file(node, false)->descriptor.get())': (
         Open('of a host directory in a mount table'), Open('as its error')),
     'storage/host_files/host_directory_bytes.cc: sync_directory(*named_in)': (

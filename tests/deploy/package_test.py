@@ -124,7 +124,8 @@ def check_purge(root, control, directory):
                  "etc/escrow"):
         os.makedirs(f"{directory}/{name}")
     kept = serve_with_everything(root, directory)
-    expect({"escrowd.db", "events.db", "runs", "runs.db", "tokens.db", "volumes", "volumes.db"} < kept,
+    expect({"escrowd.db", "events.db", "runs", "runs.db", "tokens.db", "volumes", "volumes.db",
+            "webhooks.db"} < kept,
            f"escrowd has made {kept}")
     state = f"{directory}/var/lib/escrowd"
     for name in ("runs/1/output", "volumes/gone/file", ".content-a1B2c3"):

@@ -4,6 +4,7 @@ import json
 
 from description import DESCRIPTION
 from imports_test import TAR, archive, entry
+from webhooks_test import Endpoint, dead_letter
 from service import JSON, NOBODY, NOBODY_NAME, as_user, expect, expect_equal, main, request
 
 
@@ -20,7 +21,7 @@ class Request:
         return request(service.socket, 'POST', self.target, body, sent)
 
 
-def requests(service):
+def requests(service, endpoint):
     """{route: Request} for every POST route, each carried out with success when it is sent first."""
     number = iter(range(100))
 
@@ -48,6 +49,7 @@ def requests(service):
         '/v1/repositories': Request('/v1/repositories', {'name': 'more', 'create': True},
                                     {'name': 'other', 'create': True}),
         '/v1/reload': Request('/v1/reload', *nothing),
+        '/v1/webhooks/{webhook}/dead/{letter}/send': Request(f'{dead_letter(service, endpoint)}/send', *nothing),
         '/v1/tokens': Request('/v1/tokens', {'hash': f'sha256:{1:064x}'}, {'hash': f'sha256:{2:064x}'}),
         '/v1/repositories/{repository}/gc': Request('/v1/repositories/data/gc', *nothing),
         '/v1/repositories/{repository}/verify': Request('/v1/repositories/data/verify', *nothing),
@@ -90,8 +92,8 @@ def check_kept(service, routes, first, when):
 
 
 def EveryPostTakesAKey(start):
-    with start(operators=[NOBODY_NAME]) as service:
-        routes = requests(service)
+    with Endpoint() as endpoint, start(operators=[NOBODY_NAME]) as service:
+        routes = requests(service, endpoint)
         check_every_route_is_there(routes)
         first = {}
         for path, asked in routes.items():
@@ -121,8 +123,8 @@ def EveryPostTakesAKey(start):
 
 
 def EveryPostRefusesWhatItDoesNotKnow(start):
-    with start() as service:
-        routes = requests(service)
+    with Endpoint() as endpoint, start() as service:
+        routes = requests(service, endpoint)
         check_every_route_is_there(routes)
         for path, asked in routes.items():
             for key in ('', ' ', 'k' * 256, 'with space', 'é'.encode()):

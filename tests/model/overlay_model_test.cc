@@ -1,6 +1,6 @@
 // Random operations against the overlay and against a real directory of the kernel's: every answer and every state
 // must agree, across restarts of the overlay over its real journal and staging files. The seed is printed; give
-// ESCROW_MODEL_SEED to repeat a run and ESCROW_MODEL_STEPS for a longer one.
+// ESCROW_MODEL_SEED to repeat a run and ESCROW_MODEL_STEPS for a longer one. A savepoint is a copy of the directory.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -201,7 +201,7 @@ class Model : public testing::Test {
     return "truncate " + a + " " + std::to_string(size);
   }
   std::string write(const std::string& a, int& ours, int& theirs) {
-    const std::uint64_t offset = pick(3) ? pick(20) : pick(500000);
+    const std::uint64_t offset = pick(3) ? pick(20) : pick(largest_offset_);
     const std::string text(1 + pick(pick(4) ? 30 : 200000), static_cast<char>('A' + pick(26)));
     const fs::path real = directory_ / a;
     if (!fs::is_regular_file(fs::symlink_status(real))) return "write nothing";
@@ -272,6 +272,60 @@ class Model : public testing::Test {
     add_picture(kRootNode, "", picture);
     return picture;
   }
+  // ---- savepoints
+
+  fs::path copy_of(const std::string& savepoint) const { return top_ / ("savepoint-" + savepoint); }
+  static void copy(const fs::path& from, const fs::path& to) {
+    fs::remove_all(to);
+    const std::string command = "cp -a '" + from.string() + "' '" + to.string() + "'";
+    ASSERT_EQ(std::system(command.c_str()), 0) << command;
+  }
+  void create_savepoint(const std::string& name) {
+    overlay_->create_savepoint(name, "");
+    copy(directory_, copy_of(name));
+    saved_.push_back(name);
+  }
+  // What the host's process would find after a kill: the journal and the staging files as they are.
+  void kill() {
+    overlay_->flush(false);
+    overlay_->abandon();
+    open();
+  }
+  std::string savepoint_step() {
+    const std::size_t chosen = pick(6);
+    if (chosen == 0) {
+      kill();
+      return "kill";
+    }
+    if (chosen <= 2 || saved_.empty()) {
+      if (saved_.size() >= 6) return "no further savepoint";
+      const std::string name = "s" + std::to_string(++named_);
+      create_savepoint(name);
+      return "savepoint " + name;
+    }
+    const std::size_t at = pick(saved_.size());
+    const std::string name = saved_[at];
+    if (chosen == 3) {
+      overlay_->drop_savepoint(name);
+      fs::remove_all(copy_of(name));
+      saved_.erase(saved_.begin() + static_cast<std::ptrdiff_t>(at));
+      return "drop " + name;
+    }
+    const bool is_undoable = pick(2) == 0;
+    if (is_undoable) create_savepoint("before-" + name + "-" + std::to_string(++named_));
+    overlay_->restore_savepoint(name);
+    copy(copy_of(name), directory_);
+    return "restore " + name;
+  }
+  // What a savepoint shows is what it showed, whatever was done since.
+  void look_at_a_savepoint() {
+    if (saved_.empty()) return;
+    const std::string name = saved_[pick(saved_.size())];
+    const std::unique_ptr<Overlay> then = overlay_->at_savepoint(name);
+    support::FakeQuarantine quarantine(objects_);
+    EXPECT_EQ(then->build_tree(quarantine, {}).tree, real_tree(copy_of(name))) << name;
+  }
+
   // The tree that the real directory's files make.
   std::optional<ObjectId> real_tree(const fs::path& directory) {
     Tree tree;
@@ -294,6 +348,9 @@ class Model : public testing::Test {
   }
 
   std::mt19937_64 random_;
+  std::size_t largest_offset_ = 500000;
+  std::vector<std::string> saved_;
+  int named_ = 0;
   fs::path top_, directory_;
   support::FakeObjectStore objects_;
   SystemClock clock_;
@@ -329,6 +386,43 @@ TEST_F(Model, RandomOperationsAgreeWithARealDirectory) {
     if (history.size() > 10000) history.erase(0, 5000);
   }
 }
+
+class SavepointModel : public Model, public testing::WithParamInterface<int> {};
+
+TEST_P(SavepointModel, SavepointsAgreeWithCopiesOfARealDirectory) {
+  random_.seed(static_cast<std::uint64_t>(GetParam()));
+  largest_offset_ = 1'600'000;  // beyond what is copied whole
+  std::string history;
+  for (int i = 0; i < 300; ++i) {
+    const bool is_savepoint = pick(25) == 0;
+    history += (is_savepoint ? savepoint_step() : step()) + "\n";
+    if (is_savepoint || HasFailure()) {
+      EXPECT_EQ(our_picture(), real_picture());
+      look_at_a_savepoint();
+    }
+    ASSERT_FALSE(HasFailure()) << "seed " << GetParam() << ", the last steps were:\n"
+                               << history.substr(history.size() > 1500 ? history.size() - 1500 : 0);
+  }
+  // What nothing refers to any more is gone.
+  for (const std::string& name : saved_) overlay_->drop_savepoint(name);
+  for (const auto& entry : fs::directory_iterator(directory_)) {
+    if (entry.is_directory() && !entry.is_symlink()) {
+      fs::remove_all(entry.path());
+      overlay_->replace(entry.path().filename().string(), std::nullopt);
+    } else {
+      const auto [directory, last] = walk(entry.path().filename().string());
+      overlay_->unlink(directory, last);
+      fs::remove(entry.path());
+    }
+  }
+  overlay_->flush(true);
+  overlay_->flush(true);
+  open();
+  EXPECT_EQ(our_picture(), real_picture());
+  EXPECT_EQ(staging_->list().size(), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, SavepointModel, testing::Range(1, 5));
 
 }  // namespace
 }  // namespace escrow::session

@@ -103,6 +103,7 @@ class FakeDirectories final : public session::SessionDirectories {
       contents_->quarantine->discard();
       return contents_->dropped = true;
     }
+    void publish_caches() override {}
     void remove() override {
       // What a quarantine published in vain can only be found while its directory is there.
       if (contents_->quarantine->object_count() != 0)

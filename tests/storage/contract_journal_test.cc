@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "storage/staging/sqlite_session_journal.h"
 #include "tests/support/fake_journal.h"
@@ -108,12 +109,92 @@ TEST_P(JournalContract, WhatABatchDropsAndPutsIsThereAfterwards) {
   EXPECT_EQ(journal().load().edges.size(), 1u);
 }
 
-TEST_P(JournalContract, RowsOfOtherLayersAreKeptApart) {
-  JournalBatch batch;
-  batch.layer = session::LayerId{2};
-  batch.nodes = {sample_node(5)};
-  journal().append(batch);
-  EXPECT_TRUE(journal().load().nodes.empty());
+session::Savepoint savepoint(const std::string& name, std::uint64_t next_staging) {
+  return {{}, name, {1'700'000'000, 0}, StagingId{next_staging}, std::string("over\0it", 7)};
+}
+
+std::vector<std::string> edges_of(const JournalState& state) {
+  std::vector<std::string> texts;
+  for (const session::EdgeRow& row : state.edges) texts.push_back(support::describe(row));
+  return texts;
+}
+
+std::vector<std::uint64_t> nodes_of(const JournalState& state) {
+  std::vector<std::uint64_t> ids;
+  for (const session::NodeRow& row : state.nodes) ids.push_back(row.node.value);
+  return ids;
+}
+
+// Layer 1 has nodes 5 and 6, "a" and "b"; layer 2 drops 5 and "a", changes 6, makes 7 and "c", and 8 comes and goes.
+void append_two_layers(session::SessionJournal& journal) {
+  JournalBatch first;
+  first.nodes = {sample_node(5), sample_node(6)};
+  first.edges = {{NodeId{1}, "a", NodeId{5}, 3}, {NodeId{1}, "b", NodeId{6}, 4}};
+  first.blocks = {{NodeId{1}, NodeId{1000}, 3, support::sample_id(9)}};
+  first.seals = savepoint("one", 17);
+  journal.append(first);
+  JournalBatch second;
+  second.nodes = {sample_node(6), sample_node(7), sample_node(8)};
+  second.nodes[0].mode = 0100600;
+  second.edges = {{NodeId{1}, "c", NodeId{7}, 5}, {NodeId{1}, "d", NodeId{8}, 6}};
+  second.dropped_nodes = {NodeId{5}};
+  second.dropped_edges = {{NodeId{1}, "a"}};
+  second.blocks = {{NodeId{6}, NodeId{2000}, 1, support::sample_id(8)}};
+  journal.append(second);
+  JournalBatch third;
+  third.dropped_nodes = {NodeId{8}};
+  third.dropped_edges = {{NodeId{1}, "d"}};
+  journal.append(third);
+}
+
+TEST_P(JournalContract, ASealedLayerStaysAsItWasUnderTheOneThatIsWritten) {
+  append_two_layers(journal());
+  const JournalState now = journal().load();
+  EXPECT_EQ(nodes_of(now), (std::vector<std::uint64_t>{6, 7}));
+  EXPECT_EQ(now.nodes.at(0).mode, 0100600u);
+  EXPECT_EQ(edges_of(now), (std::vector<std::string>{"1/'b' -> 6 cookie 4", "1/'c' -> 7 cookie 5"}));
+  EXPECT_EQ(now.blocks.size(), 2u);
+  ASSERT_EQ(now.savepoints.size(), 1u);
+  EXPECT_EQ(now.savepoints[0].name, "one");
+  EXPECT_EQ(now.savepoints[0].created.seconds, 1'700'000'000);
+  EXPECT_EQ(now.savepoints[0].next_staging, StagingId{17});
+  EXPECT_EQ(now.savepoints[0].context, std::string("over\0it", 7));
+
+  const JournalState then = journal().load(now.savepoints[0].layer);
+  EXPECT_EQ(nodes_of(then), (std::vector<std::uint64_t>{5, 6}));
+  EXPECT_EQ(then.nodes.at(1).mode, sample_node(6).mode);
+  EXPECT_EQ(edges_of(then), (std::vector<std::string>{"1/'a' -> 5 cookie 3", "1/'b' -> 6 cookie 4"}));
+  EXPECT_EQ(then.blocks.size(), 1u);
+  EXPECT_EQ(journal().all_nodes().size(), 4u) << "what came and went within one layer leaves nothing";
+}
+
+TEST_P(JournalContract, ALayerThatIsDroppedLeavesWhatTheOthersShow) {
+  append_two_layers(journal());
+  JournalBatch second;
+  second.nodes = {sample_node(9)};
+  second.edges = {{NodeId{1}, "a", NodeId{9}, 7}};
+  second.seals = savepoint("two", 20);
+  journal().append(second);
+  JournalBatch third;
+  third.dropped_nodes = {NodeId{7}};
+  third.dropped_edges = {{NodeId{1}, "c"}};
+  journal().append(third);
+  const std::vector<session::Savepoint> before = journal().savepoints();
+  ASSERT_EQ(before.size(), 2u);
+  const auto two = edges_of(journal().load(before[1].layer)), now = edges_of(journal().load());
+
+  JournalBatch drop;
+  drop.drops = before[0].layer;
+  journal().append(drop);
+  ASSERT_EQ(journal().savepoints().size(), 1u);
+  EXPECT_EQ(edges_of(journal().load(journal().savepoints()[0].layer)), two);
+  EXPECT_EQ(edges_of(journal().load()), now);
+  drop.drops = journal().savepoints()[0].layer;
+  journal().append(drop);
+  EXPECT_EQ(edges_of(journal().load()), now);
+  EXPECT_EQ(nodes_of(journal().load()), (std::vector<std::uint64_t>{6, 9}));
+  EXPECT_EQ(journal().all_nodes().size(), 2u) << "rows that nothing shows any more are gone";
+  EXPECT_TRUE(journal().savepoints().empty());
 }
 
 INSTANTIATE_TEST_SUITE_P(, JournalContract, testing::ValuesIn(kImplementations),

@@ -114,6 +114,31 @@ TEST_F(SqliteJournal, TheFirstLayerIsInTheFirstSchema) {
   EXPECT_GT(database.integer("SELECT created FROM layer"), 1'000'000'000);
 }
 
+// The columns of that version are what is left when those of the later ones are taken away.
+TEST_F(SqliteJournal, AJournalOfTheVersionBeforeSavepointsIsReadAndGoesOn) {
+  {
+    SqliteSessionJournal journal(directory_.path());
+    session::JournalBatch batch = batch_of(2, 3);
+    for (session::NodeRow& row : batch.nodes) row.sealed.clear(), row.durable.sealed.clear(), row.times.reset();
+    journal.append(batch);
+  }
+  {
+    Database older(file_, {});
+    for (const char* column : {"node DROP COLUMN sealed", "node DROP COLUMN durable_sealed",
+                               "node DROP COLUMN times", "layer DROP COLUMN next_staging", "layer DROP COLUMN context"})
+      older.execute((std::string("ALTER TABLE ") + column).c_str());
+    older.execute("PRAGMA user_version = 2");
+  }
+  SqliteSessionJournal journal(directory_.path());
+  EXPECT_EQ(journal.load().nodes.size(), 3u);
+  EXPECT_TRUE(journal.savepoints().empty());
+  session::JournalBatch batch = batch_of(10, 1);
+  batch.seals = session::Savepoint{{}, "first", {1'700'000'000, 0}, session::StagingId{12}, ""};
+  journal.append(batch);
+  EXPECT_EQ(journal.load().nodes.size(), 4u);
+  EXPECT_EQ(journal.savepoints().size(), 1u);
+}
+
 TEST_F(SqliteJournal, ATransactionThatIsNotCommittedIsUndone) {
   Database database(file_, {.create = true});
   database.execute("CREATE TABLE t (a)");

@@ -8,7 +8,7 @@ namespace {
 
 using session::ObjectId;
 
-constexpr std::int64_t kTime_s = 1700000000;
+const session::TimesBelow kTimes{{1700000000, 0}, std::nullopt};
 
 class WorkTreeIndex : public testing::Test {
  protected:
@@ -18,7 +18,7 @@ class WorkTreeIndex : public testing::Test {
                " --work-tree=. -c core.checkStat=minimal -c core.trustctime=false " + arguments);
   }
   void write_index(const ObjectId& tree) const {
-    std::ofstream(index_, std::ios::binary) << work_tree_index(*repository_.store, tree, kTime_s);
+    std::ofstream(index_, std::ios::binary) << work_tree_index(*repository_.store, tree, kTimes, nullptr);
   }
   // What `script` makes in an empty directory, as a tree of the repository; the directory stays.
   ObjectId make(const std::string& script) {
@@ -83,7 +83,7 @@ TEST_F(WorkTreeIndex, LeavesOutWhatGitRefusesAndKeepsSubmodules) {
 
 TEST_F(WorkTreeIndex, OfNothingIsEmpty) {
   run("mkdir " + tree_);
-  std::ofstream(index_, std::ios::binary) << work_tree_index(*repository_.store, std::nullopt, kTime_s);
+  std::ofstream(index_, std::ios::binary) << work_tree_index(*repository_.store, std::nullopt, kTimes, nullptr);
   EXPECT_EQ(git("ls-files --stage"), "");
 }
 

@@ -17,7 +17,9 @@ namespace escrow::support {
 
 class FakeJournal final : public session::SessionJournal {
  public:
-  session::JournalState load() override;
+  session::JournalState load(session::LayerId top = {}) override;
+  std::vector<session::Savepoint> savepoints() override { return load().savepoints; }
+  std::vector<session::NodeRow> all_nodes() override;
   void append(const session::JournalBatch& batch) override;
   void barrier() override;
 
@@ -51,8 +53,7 @@ class FakeJournal final : public session::SessionJournal {
   mutable session::Synchronized<State> state_;  // self-locking
 };
 
-// What a journal holds after `batches`, of the layer `layer`: rows sorted by their keys.
-session::JournalState replay(const std::vector<session::JournalBatch>& batches,
-                             session::LayerId layer = session::kFirstLayer);
+// What a journal holds after `batches`, in the layers up to `top`, 0 being all: rows sorted by their keys.
+session::JournalState replay(const std::vector<session::JournalBatch>& batches, session::LayerId top = {});
 
 }  // namespace escrow::support

@@ -31,8 +31,10 @@ inline session::NodeRow sample_node(std::uint64_t node) {
   row.staging = session::StagingId{node + 1};
   row.block_map = std::string("\0\xff\1", 3);
   row.era = (1ull << 62) + 1;
-  row.durable = {sample_id(0xcd), ~0ull, session::StagingId{node + 2}, std::string("\0\1", 2)};
+  row.durable = {sample_id(0xcd), ~0ull, session::StagingId{node + 2}, std::string("\0\1", 2), std::string("x\0y", 3)};
+  row.sealed = std::string("\0sealed", 7);
   row.target = "../tar\xff get";
+  row.times = session::TimesBelow{{-3, 999'999'999}, "a/\xff"};
   row.xattrs = {{"user.a", std::string("\0v", 2)}, {"user.empty", ""}};
   return row;
 }
@@ -46,7 +48,10 @@ inline std::string describe(const session::NodeRow& row) {
   out << " base " << row.base.hex() << ' ' << row.base_mode << ' ' << row.base_length << " staging "
       << row.staging.value << " map '" << row.block_map << "' era " << row.era << " durable " << row.durable.base.hex()
       << ' ' << row.durable.base_length << ' ' << row.durable.staging.value << " map '" << row.durable.block_map
-      << "' target '" << row.target << "'";
+      << "' sealed '" << row.sealed << "' '" << row.durable.sealed << "' target '" << row.target << "'";
+  if (row.times)
+    out << " times " << row.times->oldest.seconds << '.' << row.times->oldest.nanoseconds << " '"
+        << row.times->path.value_or("-") << "'";
   for (const auto& [name, value] : row.xattrs) out << ' ' << name << "='" << value << "'";
   return out.str();
 }

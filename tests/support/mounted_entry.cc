@@ -1,10 +1,15 @@
-// mount_tree() over an entry of a mount table, a directory of this machine: see mounted_tree.h.
+// mount_tree() over an entry of a mount table: see mounted_tree.h. It is a directory of this machine or, with
+// ESCROW_TEST_CACHE=1, a cache whose published state is the base.
+#include <unistd.h>
+
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 
 #include "session/decorators/mount_table.h"
 #include "session/decorators/write_gate.h"
+#include "storage/caches/caches.h"
 #include "storage/host_files/host_directory.h"
 #include "tests/support/fake_journal.h"
 #include "tests/support/fake_object_store.h"
@@ -21,9 +26,8 @@ class MountedEntry final : public MountedTree {
  public:
   // What others may change needs opens that reach the daemon, as on the command line.
   explicit MountedEntry(const TreeOptions& options)
-      : is_volatile_(options.io.opens == fuse::Opens::daemon),
-        files_(std::make_shared<storage::HostDirectory>(filled(host_.path(), options.base),
-                                                        storage::HostDirectory::Options{is_volatile_, true}, "test")),
+      : is_volatile_(options.io.opens == fuse::Opens::daemon && !is_cache()),
+        files_(is_cache() ? cache_of(options.base) : directory_of(options.base)),
         overlay_({}, objects_, staging_, journal_, clock_, log_),
         gate_(overlay_, session::WriteGate::Position::open),
         table_(gate_, [this](session::NodeId node) { return overlay_.names(node); }, gate_,
@@ -36,7 +40,7 @@ class MountedEntry final : public MountedTree {
   std::vector<session::NodeId> files() override { return table_.held_files(); }
   int many_files() const override { return 200; }  // each call on one is several on the host
   std::string stored_bytes(const std::string& name) override {
-    std::ifstream file(host_.path() + "/" + name, std::ios::binary);
+    std::ifstream file(host_.path() + (is_cache() ? "/sessions/second/caches/c/tree/" : "/") + name, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
   }
 
@@ -48,6 +52,22 @@ class MountedEntry final : public MountedTree {
       std::ofstream(file, std::ios::binary) << bytes;
     }
     return directory;
+  }
+  static bool is_cache() { return std::getenv("ESCROW_TEST_CACHE") != nullptr; }
+  std::shared_ptr<session::EntryFileSystem> directory_of(const std::map<std::string, std::string>& base) const {
+    return std::make_shared<storage::HostDirectory>(filled(host_.path(), base),
+                                                    storage::HostDirectory::Options{is_volatile_, true}, "test");
+  }
+  std::shared_ptr<session::EntryFileSystem> cache_of(const std::map<std::string, std::string>& base) const {
+    const std::string first = host_.path() + "/sessions/first", second = host_.path() + "/sessions/second";
+    for (const std::string& session : {first, second}) std::filesystem::create_directories(session);
+    const storage::Caches caches(host_.path());
+    const storage::Caches::Owner owner{::geteuid(), ::getegid(), 022};
+    caches.open(first, "c", owner);
+    filled(first + "/caches/c/tree", base);
+    std::ofstream(first + "/caches/c/changed") << "";
+    caches.publish(first, std::uint64_t{1} << 40);
+    return caches.open(second, "c", owner);
   }
   fuse::MountOptions options_of(const TreeOptions& options) {
     fuse::MountOptions result;
@@ -66,7 +86,7 @@ class MountedEntry final : public MountedTree {
 
   TemporaryDirectory host_, mountpoint_;
   const bool is_volatile_;
-  std::shared_ptr<storage::HostDirectory> files_;
+  std::shared_ptr<session::EntryFileSystem> files_;
   session::SystemClock clock_;
   session::NullLog log_;
   FakeObjectStore objects_;

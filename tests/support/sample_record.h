@@ -42,6 +42,7 @@ inline session::SessionRecord sample_record(const session::SessionId& id) {
   record.unresolved = {{"a/b\nc", there, {}, {0100755, session::ObjectId(bytes)}}, {"\xfe", {}, there, there}};
   record.updating_keeps = true;
   record.resumes = session::SessionId::parse("0123456789abcdef");
+  record.base_time = session::Timestamp{50, 999'999'999};
   return record;
 }
 
@@ -71,6 +72,7 @@ inline std::string describe(const session::SessionRecord& record) {
   for (const std::string& path : record.conflicts) out << " '" << path << "'";
   for (const std::string& text : session::texts_of(record.unresolved)) out << " unresolved '" << text << "'";
   out << " resumes " << (record.resumes ? record.resumes->text() : "-");
+  if (record.base_time) out << " of " << record.base_time->seconds << '.' << record.base_time->nanoseconds;
   out << " created " << record.created.seconds << '.' << record.created.nanoseconds << " changed "
       << record.changed.seconds << '.' << record.changed.nanoseconds;
   return out.str();

@@ -23,15 +23,16 @@ api::DiffFormat format_of(const DiffArguments& arguments) {
 int diff(const GlobalOptions& options, const DiffArguments& arguments) {
   const std::unique_ptr<SessionSource> source = session_source(options);
   const session::SessionId id = source->resolve(arguments.session);
+  const api::DiffRequest request{.format = format_of(arguments), .path = {}};
   if (arguments.json) {
     std::string text;
     const std::vector<session::Omission> omitted =
-        source->diff(id, format_of(arguments), [&](std::string_view part) { text += part; });
+        source->diff(id, request, [&](std::string_view part) { text += part; });
     print_line(
         api::JsonObject().text("session", id.text()).text("diff", text).omissions("omitted", omitted).text());
     return kExitSuccess;
   }
-  const std::vector<session::Omission> omitted = source->diff(id, format_of(arguments), print);
+  const std::vector<session::Omission> omitted = source->diff(id, request, print);
   if (!omitted.empty()) {
     std::string lines = omission_lines(omitted, options.verbose);
     lines.pop_back();

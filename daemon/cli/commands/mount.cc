@@ -153,7 +153,7 @@ void check_arguments(const Arguments& arguments) {
 std::vector<std::string> of_this_machine(const Arguments& arguments) {
   std::vector<std::string> given;
   if (!arguments.mount.opened.issuer.empty()) given.emplace_back("--issuer");
-  if (!arguments.mounts.empty()) given.emplace_back("--mount or --inject");
+  if (!arguments.mounts.empty()) given.emplace_back("--mount, --inject or --cache");
   if (!arguments.mount.trace.empty()) given.emplace_back("--trace");
   if (arguments.foreground) given.emplace_back("--foreground");
   if (arguments.git) given.emplace_back("--git");

@@ -330,8 +330,8 @@ void register_run(CLI::App& app, const GlobalOptions& options, Action& chosen) {
   command->callback([&options, &chosen, command, arguments] {
     arguments->command = words_as_given(options.arguments, arguments->command);
     arguments->of_this_machine =
-        given_options(*command, {"--issuer", "--mount", "--inject", "--git", "--retry", "--retry-backoff", "--image",
-                                 "--runtime", "--pull", "--runtime-arg"});
+        given_options(*command, {"--issuer", "--mount", "--inject", "--cache", "--git", "--retry", "--retry-backoff",
+                                 "--image", "--runtime", "--pull", "--runtime-arg"});
     chosen = [&options, arguments] { return Run(options, *arguments).execute(); };
   });
 }

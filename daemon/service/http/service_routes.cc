@@ -14,6 +14,7 @@
 #include "daemon/service/http/service_requests.h"
 #include "daemon/service/http/service_token_routes.h"
 #include "daemon/service/http/service_upkeep_routes.h"
+#include "daemon/service/http/service_webhook_routes.h"
 #include "daemon/service/idempotency.h"
 
 namespace escrow::daemon {
@@ -410,6 +411,7 @@ void add_service_routes(api::Router& router, const ServiceParts& parts) {
   add_import_routes(router, parts);
   add_token_routes(router, parts);
   add_upkeep_routes(router, parts);
+  add_webhook_routes(router, parts);
 }
 
 }  // namespace escrow::daemon

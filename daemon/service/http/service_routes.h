@@ -13,6 +13,7 @@
 #include "daemon/service/service_tokens.h"
 #include "daemon/service/sessions/service_events.h"
 #include "daemon/service/sessions/service_sessions.h"
+#include "daemon/service/webhooks.h"
 #include "storage/database/service_store.h"
 
 namespace escrow::daemon {
@@ -25,6 +26,7 @@ struct ServiceParts {
   const ServiceTime& time;
   ServiceEvents& events;
   ServiceTokens& tokens;
+  Webhooks& webhooks;
   AsyncRequests& long_verbs;
   const AllowedRoots& source_roots;
   const ShutdownDeadline& stopping;

@@ -1,0 +1,86 @@
+// What builds keep from session to session, in <state>/caches/: of each cache the last published generation, whole.
+//
+//   caches/.lock                whoever opens, publishes or removes a generation has it, for a moment
+//   caches/NAME/current         a symbolic link to the generation that is shown; NAME is percent-encoded
+//   caches/NAME/<session>/      a generation, named after the session that published it: tree/, several, totals
+//   caches/NAME/used            its time is that of the last use
+//   sessions/<id>/caches/NAME/  what a session has of it (cache_tree.h), and `about`: its generation, its disk_era()
+//
+// Opening takes the same time however large a cache is. publish() completes the session's tree, syncs the file system,
+// moves the tree to the caches and renames the link: before that rename the old generation is the cache, after it the
+// new one, whatever dies. A generation stays while a session is over it. Thread-safe, and safe between processes.
+// Throws Error. Sources: rename(2), syncfs(2).
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "session/decorators/mount_table.h"
+
+namespace escrow::storage {
+
+enum class CacheStep { completed, synced, moved, published, retired };
+
+struct CacheStatus {
+  std::string name;
+  std::uint64_t bytes = 0, entries = 0;  // of the generation that is shown
+  std::uint64_t sessions = 0;            // that have it open
+  session::Timestamp used;
+};
+
+class Caches {
+ public:
+  struct Owner {
+    uid_t uid = 0;
+    gid_t gid = 0;
+    mode_t umask = 022;
+  };
+  using Observer = std::function<void(CacheStep)>;  // of tests, which stop there
+
+  // <gitdir>/escrow, with sessions/ in it.
+  explicit Caches(std::string state_directory);
+
+  // Throws Error{bad_request} that begins with `what`.
+  static void check_name(std::string_view name, std::string_view what);
+
+  // The cache for a session, which it had before or has now: what it changed is kept, also over a kill of its process,
+  // but for a crash of the machine, after which it begins anew. `owner`: of the directory of a cache that is new.
+  std::shared_ptr<session::EntryFileSystem> open(const std::string& session_directory, const std::string& name,
+                                                 const Owner& owner) const;
+  // Makes what a session that was committed has of its caches their published state, and it is gone from the session.
+  // One that it did not change stays what it is. All are tried; the first Error is thrown, and names its cache.
+  // Idempotent. A cache of more than `most_bytes` is refused; with more in all, least recently used ones go.
+  void publish(const std::string& session_directory, std::uint64_t most_bytes, const Observer& observer = {}) const;
+
+  std::vector<CacheStatus> list() const;  // by name
+  // False: there is none. Sessions that have it open keep what they see.
+  bool drop(const std::string& name) const;
+  // Removes what nothing needs, and least recently used caches until all have at most so many bytes.
+  void collect(std::uint64_t most_bytes) const;
+  struct Fault {
+    std::string cache, what;
+  };
+  std::vector<Fault> check() const;
+
+ private:
+  struct Used;
+
+  std::string path_of(const std::string& encoded) const { return caches_ + '/' + encoded; }
+  std::string current(const std::string& encoded) const;
+  void publish_one(const std::string& session, const std::string& encoded, std::uint64_t most_bytes,
+                   const Observer& observer) const;
+  // Under the lock:
+  Used used() const;
+  void set_aside(const Used& used, const std::string& encoded) const;
+  void evict(const Used& used, std::uint64_t most_bytes, const std::string& but_for) const;
+
+  const std::string caches_, sessions_;  // constant
+};
+
+}  // namespace escrow::storage

@@ -1,0 +1,318 @@
+#include "storage/database/sqlite_change_times.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "session/base/repo_path.h"
+#include "storage/database/recent_changes.h"
+#include "storage/database/schema.h"
+#include "storage/database/times_steps.h"
+
+namespace escrow::storage {
+namespace {
+
+using session::BaseTimes;
+using session::Errc;
+using session::Error;
+using session::ObjectId;
+using session::ObjectReader;
+using session::Timestamp;
+using session::TimesBelow;
+
+constexpr std::int64_t kSecond_ns = 1'000'000'000;
+// A session that is being opened, and is not in the catalog so far, may need rows that are no older.
+constexpr std::int64_t kKept_ns = 3600 * kSecond_ns;
+// How much later than the session's clock a file system may stamp the same moment: a tick of the kernel's coarse clock.
+constexpr std::int64_t kClockStep_ns = 10'000'000;
+// Others may be bringing the index over a large change.
+constexpr const char* kPatience = "PRAGMA busy_timeout = 120000";
+
+std::int64_t to_ns(Timestamp time) { return time.seconds * kSecond_ns + time.nanoseconds; }
+
+Timestamp from_ns(std::int64_t ns) {
+  const std::int64_t rest = (ns % kSecond_ns + kSecond_ns) % kSecond_ns;
+  return {(ns - rest) / kSecond_ns, static_cast<std::uint32_t>(rest)};
+}
+
+// A commit knows its second only: it counts as made at the end of that, for it is newer than what was built in it, but
+// not as made in the future.
+std::int64_t end_of_second(std::int64_t at_s, std::int64_t now_ns) {
+  const std::int64_t now_s = now_ns / kSecond_ns;
+  if (at_s >= now_s) return now_ns;
+  return (std::max<std::int64_t>(at_s, 0) + 1) * kSecond_ns - 1;
+}
+
+struct Row {
+  std::int64_t at = 0;
+  std::optional<std::int64_t> modified, oldest_below;
+};
+
+std::optional<std::int64_t> optional_at(const Statement::Run& run, int column) {
+  return run.is_null(column) ? std::nullopt : std::optional(run.integer(column));
+}
+
+constexpr std::string_view kReadLatest =
+    "SELECT at, modified, oldest_below FROM change WHERE branch = ?1 AND directory = ?2 AND name = ?3 AND at <= ?4 "
+    "ORDER BY at DESC LIMIT 1";
+
+std::optional<Row> latest(Statement& statement, std::int64_t branch, const std::string& directory,
+                          std::string_view name, std::int64_t as_of) {
+  auto run = statement.run(branch, Bytes{directory}, Bytes{name}, as_of);
+  if (!run.next()) return std::nullopt;
+  return Row{run.integer(0), optional_at(run, 1), optional_at(run, 2)};
+}
+
+struct Branch {
+  std::int64_t id = 0;
+  ObjectId seen;
+  std::int64_t newest_ns = 0;
+};
+
+constexpr std::string_view kReadBranch = "SELECT id, seen, newest FROM branch WHERE name = ?1";
+
+std::optional<Branch> find_branch(Statement& statement, const Database& database, const std::string& name) {
+  auto run = statement.run(Bytes{name});
+  if (!run.next()) return std::nullopt;
+  const std::optional<ObjectId> seen = ObjectId::from_hex(run.bytes(1));
+  if (!seen)
+    throw Error(Errc::damaged_repository, "the database " + database.path() + " is damaged: branch '" + name +
+                                              "' has an impossible commit; remove the file, and it is made anew");
+  return Branch{run.integer(0), *seen, run.integer(2)};
+}
+
+}  // namespace
+
+struct SqliteChangeTimes::Reader {
+  explicit Reader(const std::string& path) : database(open_durable(path, times_schema())) {
+    database.forget_checkpoint_on_close();
+  }
+
+  Database database;
+  Statement read_branch{database, kReadBranch};
+  Statement read_latest{database, kReadLatest};
+  Statement read_newer{database,
+                       "SELECT name, at, modified, oldest_below FROM change WHERE branch = ?1 AND directory = ?2 AND "
+                       "name <> x'' AND at > ?3 AND at <= ?4 ORDER BY name, at"};
+};
+
+struct SqliteChangeTimes::Writer {
+  explicit Writer(const std::string& path) : database(open_durable(path, times_schema())) {
+    database.execute(kPatience);
+    database.forget_checkpoint_on_close();  // one now and then will do
+  }
+
+  void put(std::int64_t branch, const std::string& directory, const std::string& name, const Row& row,
+           std::int64_t needed_ns) {
+    put_row.execute(branch, Bytes{directory}, Bytes{name}, row.at, row.modified, row.oldest_below);
+    drop_unneeded.execute(branch, Bytes{directory}, Bytes{name}, needed_ns);
+  }
+
+  Database database;
+  Statement read_branch{database, kReadBranch};
+  Statement read_latest{database, kReadLatest};
+  Statement add_branch{database, "INSERT INTO branch (name, seen, newest) VALUES (?, ?, ?)"};
+  Statement set_branch{database, "UPDATE branch SET seen = ?2, newest = ?3 WHERE id = ?1"};
+  Statement put_row{database,
+                    "REPLACE INTO change (branch, directory, name, at, modified, oldest_below) VALUES (?,?,?,?,?,?)"};
+  // What was so at the given moment is needed, and what came later.
+  Statement drop_unneeded{database,
+                          "DELETE FROM change WHERE branch = ?1 AND directory = ?2 AND name = ?3 AND at < "
+                          "(SELECT max(at) FROM change WHERE branch = ?1 AND directory = ?2 AND name = ?3 AND "
+                          "at <= ?4)"};
+};
+
+namespace {
+
+// The entries that two trees do not have alike.
+class DifferentEntries final : public ChangedEntries {
+ public:
+  void is_new(const std::string& directory, const std::string& name, bool is_directory) override {
+    (is_directory ? directories_ : files_).insert(session::join_path(directory, name));
+  }
+  void differs_below(const std::string&, const std::string&, bool) override {}
+
+  bool has(const std::string& path) const {
+    if (files_.contains(path)) return true;
+    for (std::size_t end = path.size(); end != std::string::npos; end = end == 0 ? end - 1 : path.rfind('/', end - 1))
+      if (directories_.contains(path.substr(0, end))) return true;
+    return false;
+  }
+
+ private:
+  std::set<std::string> files_, directories_;
+};
+
+}  // namespace
+
+// ---- reading ----
+
+class SqliteChangeTimes::AsOf final : public BaseTimes {
+ public:
+  AsOf(SqliteChangeTimes& times, const std::string& branch, Timestamp newest)
+      : times_(times), branch_(branch), newest_(newest) {}
+
+  Directory directory(const std::string& path) const override {
+    auto guard = times_.reader_.lock();
+    Reader& reader = times_.reader(*guard);
+    const std::int64_t branch = id(reader);
+    const auto row_of = [&](const std::string& directory, std::string_view name) {
+      return latest(reader.read_latest, branch, directory, name, to_ns(newest_));
+    };
+    std::optional<Row> row = row_of("", "");
+    if (!row) return {newest_, {newest_, std::nullopt}};
+    std::int64_t oldest = row->oldest_below.value_or(to_ns(newest_));
+    std::string at;
+    const session::RepoPath whole = session::RepoPath::parse(path, "path");
+    for (const std::string_view name : whole.components()) {
+      row = row_of(at, name);
+      at = session::join_path(at, name);
+      if (!row || row->at <= oldest) return {from_ns(oldest), {from_ns(oldest), std::nullopt}};
+      oldest = std::max(oldest, row->oldest_below.value_or(oldest));
+    }
+    TimesBelow below{from_ns(oldest), std::nullopt};
+    if (row->at > oldest) below.path = at;
+    return {from_ns(std::max(oldest, row->modified.value_or(oldest))), std::move(below)};
+  }
+
+  std::vector<Newer> newer(const std::string& path, Timestamp than) const override {
+    auto guard = times_.reader_.lock();
+    Reader& reader = times_.reader(*guard);
+    const std::int64_t than_ns = to_ns(than);
+    std::vector<Newer> found;
+    auto run = reader.read_newer.run(id(reader), Bytes{path}, than_ns, to_ns(newest_));
+    while (run.next()) {
+      const std::int64_t oldest = std::max(than_ns, optional_at(run, 3).value_or(than_ns));
+      const std::int64_t modified = std::max(oldest, optional_at(run, 2).value_or(oldest));
+      Newer entry{run.bytes(0), from_ns(modified), from_ns(oldest), run.integer(1) > oldest};
+      if (!found.empty() && found.back().name == entry.name)
+        found.back() = std::move(entry);
+      else
+        found.push_back(std::move(entry));
+    }
+    return found;
+  }
+
+ private:
+  std::int64_t id(Reader& reader) const {
+    const std::optional<Branch> branch = find_branch(reader.read_branch, reader.database, branch_);
+    return branch ? branch->id : 0;
+  }
+
+  SqliteChangeTimes& times_;
+  const std::string branch_;
+  const Timestamp newest_;
+};
+
+SqliteChangeTimes::SqliteChangeTimes(std::string path, std::string catalog_path, const ObjectReader& objects)
+    : path_(std::move(path)), catalog_path_(std::move(catalog_path)), objects_(objects) {}
+
+SqliteChangeTimes::~SqliteChangeTimes() = default;
+
+SqliteChangeTimes::Reader& SqliteChangeTimes::reader(std::unique_ptr<Reader>& opened) const {
+  if (!opened) opened = std::make_unique<Reader>(path_);
+  return *opened;
+}
+
+std::shared_ptr<const BaseTimes> SqliteChangeTimes::as_of(const std::string& branch, Timestamp newest) {
+  return std::make_shared<AsOf>(*this, branch, newest);
+}
+
+// ---- moving on ----
+
+SqliteChangeTimes::Seen SqliteChangeTimes::see(const std::string& branch, const session::ReferenceStore& references) {
+  std::optional<ObjectId> head = references.head(branch);
+  if (!head) return {};
+  {
+    auto guard = reader_.lock();
+    Reader& opened = reader(*guard);
+    const std::optional<Branch> known = find_branch(opened.read_branch, opened.database, branch);
+    if (known && known->seen == *head) return {head, from_ns(known->newest_ns)};
+  }
+  auto guard = writer_.lock();
+  if (!*guard) *guard = std::make_unique<Writer>(path_);
+  Transaction transaction((*guard)->database);
+  // In here the branch and the index only go on together: else one that was read early would be taken for a rewind.
+  head = references.head(branch);
+  if (!head) return {};
+  const std::int64_t newest_ns = bring_to(**guard, branch, *head);
+  transaction.commit();
+  return {head, from_ns(newest_ns)};
+}
+
+// A session of another commit may have built from what was there before until it ended, and its outputs may be seen by
+// later ones (in a cache, for example).
+std::int64_t SqliteChangeTimes::not_before(const std::string& branch, const std::vector<ObjectId>& commits) const {
+  const std::optional<Timestamp> changed = RecentChanges(catalog_path_).newest(branch, commits);
+  return changed ? to_ns(*changed) + kClockStep_ns : 0;
+}
+
+std::int64_t SqliteChangeTimes::bring_to(Writer& writer, const std::string& branch, const ObjectId& head) {
+  const std::optional<Branch> known = find_branch(writer.read_branch, writer.database, branch);
+  if (known && known->seen == head) return known->newest_ns;
+  const std::int64_t now_ns = to_ns(clock_.now());
+  if (!known) {
+    const std::int64_t committed = end_of_second(objects_.read_commit(head).committer.time_s, now_ns);
+    const std::int64_t at = std::max(committed, not_before(branch, {head}));
+    writer.add_branch.execute(Bytes{branch}, head.hex(), at);
+    const std::int64_t id = sqlite3_last_insert_rowid(writer.database.handle());
+    writer.put(id, "", "", {at, at, at}, at);
+    return at;
+  }
+  std::int64_t newest_ns = known->newest_ns;
+  try {
+    apply_steps(writer, branch, known->id, known->seen, head, newest_ns);
+  } catch (const Error& error) {
+    if (error.code() != Errc::input_output) throw;
+    // What was seen last is gone (the branch was rewritten, and git has collected it): all may be new.
+    newest_ns = std::max({now_ns, newest_ns + 1, not_before(branch, {})});
+    writer.put(known->id, "", "", {newest_ns, newest_ns, newest_ns}, known->newest_ns);
+  }
+  writer.set_branch.execute(known->id, head.hex(), newest_ns);
+  return newest_ns;
+}
+
+void SqliteChangeTimes::apply_steps(Writer& writer, const std::string& branch, std::int64_t id, const ObjectId& seen,
+                                    const ObjectId& head, std::int64_t& newest_ns) {
+  class Rows final : public ChangedEntries {
+   public:
+    Rows(Writer& writer, std::int64_t branch, std::int64_t at, std::int64_t needed)
+        : writer_(writer), branch_(branch), at_(at), needed_(needed) {}
+    void is_new(const std::string& directory, const std::string& name, bool is_directory) override {
+      writer_.put(branch_, directory, name, {at_, at_, is_directory ? std::optional(at_) : std::nullopt}, needed_);
+    }
+    void differs_below(const std::string& directory, const std::string& name, bool has_other_names) override {
+      Row row = latest(writer_.read_latest, branch_, directory, name, at_).value_or(Row{});
+      row.at = at_;
+      if (has_other_names) row.modified = at_;
+      writer_.put(branch_, directory, name, row, needed_);
+    }
+
+   private:
+    Writer& writer_;
+    const std::int64_t branch_, at_, needed_;
+  };
+
+  const TimesSteps way = steps_between(objects_, seen, head);
+  const std::int64_t now_ns = to_ns(clock_.now());
+  const std::int64_t lower_ns = not_before(branch, way.commits);
+  const std::optional<Timestamp> in_use = RecentChanges(catalog_path_).oldest_base_time(branch);
+  const std::int64_t needed_ns = std::min({in_use ? to_ns(*in_use) : newest_ns, newest_ns, now_ns - kKept_ns});
+
+  // Of several commits, what one of them changed and another took back has not changed.
+  std::optional<DifferentEntries> different;
+  std::function<bool(const std::string&)> may_count;
+  if (way.steps.size() > 1) {
+    tell_changes(objects_, way.steps.front().before, way.steps.back().after, different.emplace());
+    may_count = [&different](const std::string& path) { return different->has(path); };
+  }
+  for (const TimesStep& step : way.steps) {
+    newest_ns = std::max({end_of_second(step.at_s, now_ns), newest_ns + 1, lower_ns});
+    Rows rows(writer, id, newest_ns, needed_ns);
+    tell_changes(objects_, step.before, step.after, rows, may_count);
+  }
+}
+
+}  // namespace escrow::storage

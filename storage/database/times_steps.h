@@ -1,0 +1,52 @@
+// What an index of times (change_times.h) learns when a branch is seen at a new commit: which steps led there from
+// where it was last seen, and what each of them changed.
+//
+// Stateless but for the objects read. Throws Error{input_output} for an object that is gone.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "session/interfaces/object_store.h"
+#include "session/trees/tree_walk.h"
+
+namespace escrow::storage {
+
+struct TimesStep {
+  session::TreeRoot before, after;
+  std::int64_t at_s = 0;   // of the commit; see kMostSteps
+};
+
+// A push is followed commit by commit, along first parents; of a longer one the older commits are one step, with the
+// time of the last of them.
+inline constexpr std::size_t kMostSteps = 1000;
+// Where `seen` is no first parent among so many (the branch was rewritten), all is one step with the time of `head`.
+inline constexpr std::size_t kMostCommitsRead = 10'000;
+
+struct TimesSteps {
+  std::vector<TimesStep> steps;            // the oldest first
+  std::vector<session::ObjectId> commits;  // those that they came with, at most kMostSteps
+};
+TimesSteps steps_between(const session::ObjectReader& objects, const session::ObjectId& seen,
+                         const session::ObjectId& head);
+
+// Told of each entry that changed, those of a directory before the directory itself.
+class ChangedEntries {
+ public:
+  virtual ~ChangedEntries() = default;
+  // Of a file: its content is new. Of a directory: it is new, with all below it.
+  virtual void is_new(const std::string& directory, const std::string& name, bool is_directory) = 0;
+  // Something below it is new or gone; `has_other_names`: of its own entries.
+  virtual void differs_below(const std::string& directory, const std::string& name, bool has_other_names) = 0;
+};
+
+// The root is told of with both names empty. With `may_count`, only entries for whose path it is true are told of.
+// A file that only became executable, or ceased to be, has not changed. Equal and new trees are not read.
+void tell_changes(const session::ObjectReader& objects, const session::TreeRoot& before,
+                  const session::TreeRoot& after, ChangedEntries& told,
+                  const std::function<bool(const std::string& path)>& may_count = nullptr);
+
+}  // namespace escrow::storage

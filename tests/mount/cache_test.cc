@@ -1,0 +1,154 @@
+// `--cache` end to end: builds that keep their object files, whatever becomes of a session.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <fstream>
+
+#include "tests/mount/run_fixture.h"
+
+namespace escrow::test {
+namespace {
+
+class CacheOnTheKernel : public EscrowRun {
+ protected:
+  void done(const std::vector<std::string>& options, const std::string& script) {
+    const ProcessResult result = run(options, script);
+    EXPECT_EQ(0, result.status) << script << "\n" << result.err;
+  }
+  // What a session sees of the cache `build` at its path.
+  std::string seen(const std::string& path) {
+    const ProcessResult result = run({"--cache", "build"}, "cat build/" + path + " > $OUT/seen 2> /dev/null; true");
+    EXPECT_EQ(0, result.status) << result.err;
+    return read("seen");
+  }
+  std::string listed() { return escrow({"cache", "list"}).out; }
+  std::string mounted(const std::vector<std::string>& options) {
+    std::vector<std::string> line = {"mount", file("mnt")};
+    line.insert(line.end(), options.begin(), options.end());
+    shell("mkdir -p '" + file("mnt") + "'");
+    const ProcessResult result = escrow(line);
+    EXPECT_EQ(0, result.status) << result.err;
+    return result.out.substr(0, 16);
+  }
+};
+
+TEST_F(CacheOnTheKernel, ASecondBuildCompilesOnlyWhatWasChanged) {
+  done({}, R"(mkdir src
+    printf 'int one(void);\nint main(void) { return one(); }\n' > src/main.c
+    printf 'int one(void) { return 0; }\n' > src/one.c
+    printf 'all: build/program\nbuild/%%.o: src/%%.c\n\tcc -c -o $@ $<\n' > Makefile
+    printf 'build/program: build/main.o build/one.o\n\tcc -o $@ $^\n' >> Makefile)");
+  done({"--cache", "build"}, "make > $OUT/first && build/program");
+  EXPECT_NE(std::string::npos, read("first").find("-o build/main.o"));
+  EXPECT_FALSE(is_in_head("build"));
+  const std::string before = head();
+  done({"--cache", "build"}, "make > $OUT/second && build/program");
+  EXPECT_NE(std::string::npos, read("second").find("Nothing to be done")) << read("second");
+  EXPECT_EQ(before, head());
+  done({"--cache", "build"}, "printf 'int one(void) { return 0 * 2; }\\n' > src/one.c; make > $OUT/third");
+  EXPECT_EQ(std::string::npos, read("third").find("-o build/main.o")) << "one file was changed";
+  EXPECT_NE(std::string::npos, read("third").find("-o build/one.o"));
+}
+
+TEST_F(CacheOnTheKernel, ARollbackAKillAndAConflictDropWhatTheSessionMade) {
+  done({"--cache", "build"}, "echo kept > build/file");
+  EXPECT_EQ(3, run({"--cache", "build"}, "echo failed > build/file; exit 3").status);
+  EXPECT_EQ("kept\n", seen("file"));
+  {
+    BackgroundRun running(
+        run_command_line({"--cache", "build"}, "echo killed > build/file; touch '" + file("ready") + "'; sleep 600"),
+        file("err"));
+    ASSERT_TRUE(eventually([&] { return has("ready"); }));
+    ::kill(running.pid(), SIGKILL);
+    running.wait();
+  }
+  EXPECT_EQ("kept\n", seen("file"));
+  const ProcessResult other =
+      run({"--cache", "build"}, "echo conflict > build/file; echo 1 > a.txt; '" + std::string(ESCROW_BINARY) +
+                                    "' --repo '" + repository_ + "' run -- sh -c 'echo 2 > a.txt'");
+  EXPECT_EQ(122, other.status) << other.err;
+  EXPECT_EQ("kept\n", seen("file"));
+}
+
+TEST_F(CacheOnTheKernel, ASessionByHandKeepsItsChangesUntilItIsCommittedFromAnywhere) {
+  done({"--cache", "build"}, "echo one > build/file");
+  const std::string id = mounted({"--cache", "build"});
+  shell("echo two > '" + file("mnt/build/file") + "'");
+  EXPECT_EQ("one\n", seen("file"));
+  EXPECT_NE(std::string::npos, escrow({"status", id}).out.find("build: cache:build, overlay"));
+  EXPECT_EQ(0, escrow({"unmount", id}).status);
+  ASSERT_EQ(0, escrow({"mount", file("mnt"), "--session", id, "--cache", "build"}).status);
+  EXPECT_EQ("two\n", read("mnt/build/file"));
+  EXPECT_EQ(0, escrow({"unmount", id}).status);
+  EXPECT_EQ(0, escrow({"commit", id}).status);
+  EXPECT_EQ("two\n", seen("file"));
+  const std::string live = mounted({"--cache", "build"});
+  shell("echo three > '" + file("mnt/build/file") + "'");
+  EXPECT_EQ(0, escrow({"commit", live}).status);
+  EXPECT_EQ("three\n", seen("file"));
+}
+
+TEST_F(CacheOnTheKernel, AResultThatWaitsPublishesWhenItIsApproved) {
+  const ProcessResult waits =
+      run({"--cache", "build", "--require-approval"}, "echo new > build/file; echo x > new.txt");
+  ASSERT_EQ(123, waits.status) << waits.err;
+  EXPECT_EQ("", seen("file"));
+  const std::string id = shell("ls '" + repository_ + "/escrow/sessions'");
+  const std::string result = git("rev-parse refs/sessions/" + id);
+  const ProcessResult approved = escrow({"approve", id, "--result", result});
+  EXPECT_EQ(0, approved.status) << approved.err;
+  EXPECT_EQ("new\n", seen("file"));
+}
+
+TEST_F(CacheOnTheKernel, ThePackagesOfAProgramAreKeptAsTheyWereInstalled) {
+  const std::string snapshot =
+      "cd node_modules && find . -printf '%p %y %m %n %l %T@\\n' | sed 's/^\\(.* d [0-9]*\\) [0-9]*/\\1/' | sort";
+  done({"--cache", "node_modules=npm"}, R"(cd node_modules && mkdir -p .bin a/lib b && cd a
+    echo 'module.exports = 1' > lib/index.js && chmod 755 lib/index.js && ln lib/index.js ../b/copy.js
+    ln -s ../a/lib/index.js ../.bin/a && touch -d '2001-02-03 04:05:06.789012345' lib/index.js lib . ../b
+    touch -h -d '2001-02-03 04:05:06.5' ../.bin/a && chmod 555 lib && cd ../.. && )" +
+                                            std::string("(") + snapshot + ") > $OUT/before");
+  done({"--cache", "node_modules=npm"}, snapshot + " > $OUT/after");
+  EXPECT_EQ(read("before"), read("after"));
+  EXPECT_NE(std::string::npos, read("after").find("index.js f 755 2")) << read("after");
+  done({"--cache", "node_modules=npm"}, "echo 2 >> node_modules/b/copy.js");
+  done({"--cache", "other/place=npm"},
+       "cat other/place/a/lib/index.js > $OUT/linked; stat -c %h other/place/b/copy.js "
+       ">> $OUT/linked");
+  EXPECT_EQ("module.exports = 1\n2\n2\n", read("linked"));
+}
+
+TEST_F(CacheOnTheKernel, CachesAreListedDroppedVerifiedAndCollected) {
+  done({"--cache", "build", "--cache", "deep/er=other name"}, "echo 1 > build/f; echo 2 > deep/er/f");
+  EXPECT_NE(std::string::npos, listed().find("other name")) << listed();
+  EXPECT_NE(std::string::npos, escrow({"cache", "list", "--json"}).out.find("\"name\":\"build\""));
+  EXPECT_EQ(0, escrow({"verify"}).status);
+  EXPECT_EQ(0, escrow({"gc"}).status);
+  EXPECT_EQ("1\n", seen("f"));
+  EXPECT_EQ(0, escrow({"cache", "drop", "other name"}).status);
+  EXPECT_NE(0, escrow({"cache", "drop", "other name"}).status);
+  EXPECT_EQ(std::string::npos, listed().find("other name"));
+  shell("rm -rf '" + repository_ + "'/escrow/caches/build/*/tree");
+  EXPECT_NE(0, escrow({"verify"}).status);
+  EXPECT_EQ(0, escrow({"gc"}).status);
+  EXPECT_EQ(0, escrow({"verify"}).status);
+  git("config escrow.cacheLimit 100k");
+  const ProcessResult large = run({"--cache", "build"}, "head -c 300000 /dev/zero > build/large; echo x > new.txt");
+  EXPECT_EQ(0, large.status);
+  EXPECT_NE(std::string::npos, large.err.find("the cache 'build' was not published")) << large.err;
+  EXPECT_TRUE(is_in_head("new.txt")) << "the commit stands";
+  EXPECT_EQ("", seen("large"));
+}
+
+TEST_F(CacheOnTheKernel, WhatCannotBeIsRefusedBeforeAnythingIsOpened) {
+  EXPECT_NE(std::string::npos, run({"--cache", "a=c", "--cache", "b=c"}, "true").err.find("at two paths"));
+  EXPECT_NE(std::string::npos, run({"--cache", "/"}, "true").err.find("has the root for its path"));
+  EXPECT_NE(std::string::npos, run({"--cache", "a="}, "true").err.find("is empty"));
+  EXPECT_NE(std::string::npos,
+            run({"--cache", "a", "--mount", "path=a/b,source=cache:d"}, "true").err.find("inside of"));
+  done({"--mount", "path=b,source=cache:d"}, "echo x > b/f");
+  done({"--mount", "path=b,source=cache:d,mode=read-only"}, "cat b/f && ! echo y > b/f");
+}
+
+}  // namespace
+}  // namespace escrow::test

@@ -1,0 +1,165 @@
+// The index of times, over a real repository: what it costs to move it on, and what it says of any moment.
+#include <functional>
+#include <map>
+#include <thread>
+
+#include "session/trees/listed_times.h"
+#include "storage/database/sqlite_change_times.h"
+#include "storage/database/sqlite_session_catalog.h"
+#include "tests/storage/git_test_repository.h"
+
+namespace escrow::storage {
+namespace {
+
+using session::BaseTimes;
+using session::ChangeTimes;
+using session::ObjectId;
+using session::Timestamp;
+
+// Counts what is read.
+class CountingReader final : public session::ObjectReader {
+ public:
+  explicit CountingReader(const session::ObjectReader& inner) : inner_(inner) {}
+  session::Tree read_tree(const ObjectId& id) const override {
+    ++trees;
+    return inner_.read_tree(id);
+  }
+  session::Commit read_commit(const ObjectId& id) const override {
+    ++commits;
+    return inner_.read_commit(id);
+  }
+  std::uint64_t blob_size(const ObjectId& id) const override { return inner_.blob_size(id); }
+  std::shared_ptr<const session::ByteSource> open_blob(const ObjectId& id) const override {
+    ADD_FAILURE() << "a blob is read";
+    return inner_.open_blob(id);
+  }
+  bool contains(const ObjectId& id) const override { return inner_.contains(id); }
+
+  mutable int trees = 0, commits = 0;
+
+ private:
+  const session::ObjectReader& inner_;
+};
+
+class ChangeTimesTest : public testing::Test {
+ protected:
+  // A commit of git's on main, with what `script` does to its files.
+  void commit(const std::string& script, const std::string& date = "") const {
+    const std::string clone = repository_.scratch("clone");
+    run("[ -d '" + clone + "' ] || git clone -q '" + repository_.path + "' '" + clone + "'; cd '" + clone + "'; " +
+        script + "; git add -A; " + (date.empty() ? "" : "GIT_COMMITTER_DATE='" + date + "' ") +
+        "git commit -q --allow-empty -m c; git push -q origin HEAD:main");
+  }
+  ChangeTimes::Seen see() { return times_.see("main", *repository_.references); }
+  // By path, "" being the root: as a session has them that goes through everything.
+  std::map<std::string, Timestamp> all(const ChangeTimes::Seen& seen) {
+    const auto then = times_.as_of("main", seen.newest);
+    const BaseTimes::Directory root = then->directory("");
+    std::map<std::string, Timestamp> found{{"", root.modified}};
+    walk(repository_.store->read_commit(*seen.head).tree, root.below, "", *then, found);
+    return found;
+  }
+  void walk(const ObjectId& tree, const session::TimesBelow& below, const std::string& path, const BaseTimes& then,
+            std::map<std::string, Timestamp>& found) {
+    const session::Tree entries = repository_.store->read_tree(tree);
+    const session::ListedTimes times(entries, below, &then);
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      const std::string own = path + entries[i].name;
+      found[own] = times.modified(i);
+      if (entries[i].mode == session::GitMode::tree)
+        walk(entries[i].id, times.below(i, entries[i].name), own + "/", then, found);
+    }
+  }
+
+  GitTestRepository repository_;
+  CountingReader reader_{*repository_.store};
+  SqliteSessionCatalog catalog_{repository_.scratch("catalog.db")};
+  SqliteChangeTimes times_{repository_.scratch("times.db"), repository_.scratch("catalog.db"), reader_};
+};
+
+TEST_F(ChangeTimesTest, MovingOnCostsWhatChangedAndNotTheSizeOfTheRepository) {
+  commit("for d in 1 2 3 4 5 6 7 8 9; do mkdir -p $d/a/b; for f in 1 2 3; do echo $d > $d/a/b/$f; done; done");
+  see();
+  EXPECT_EQ(reader_.trees, 0);
+  see();
+  EXPECT_EQ(reader_.commits, 1);
+  commit("echo changed > 5/a/b/2; mkdir -p new/deep/er; echo 1 > new/deep/er/file");
+  reader_.trees = 0;
+  const ChangeTimes::Seen seen = see();
+  // The root and three directories below it, on each side; what is new is not read. And whether a root is empty.
+  EXPECT_LE(reader_.trees, 2 * 4 + 2);
+  std::map<std::string, Timestamp> found = all(seen);
+  const Timestamp first = found.at("1");
+  for (const char* path : {"", "5/a/b/2", "new", "new/deep", "new/deep/er", "new/deep/er/file"}) {
+    EXPECT_EQ(found.at(path), seen.newest) << path;
+    found.erase(path);
+  }
+  for (const auto& [path, time] : found) EXPECT_EQ(time, first) << path;
+}
+
+TEST_F(ChangeTimesTest, EachCommitOfAPushGivesItsTimeAndThoseOfALongOneTheLastOfTheOlder) {
+  commit("echo 0 > a; echo 0 > b; echo 0 > c; echo 0 > d", "1000000000 +0000");
+  see();
+  // As quick as git can make them.
+  run("cd '" + repository_.scratch("clone") + "' && (for i in $(seq 1 1100); do "
+      "printf 'commit refs/heads/main\\ncommitter t <t@x> %d +0000\\ndata 1\\nc' $((1000000000 + i)); "
+      "[ $i != 1 ] || printf '\\nfrom refs/heads/main^0'; "
+      "case $i in 5) f=a;; 50) f=b;; 1050) f=c;; *) f=many;; esac; "
+      "printf '\\nM 644 inline %s\\ndata 4\\n%04d\\n' $f $i; done) "
+      "| git fast-import --quiet && git push -q origin main");
+  const std::map<std::string, Timestamp> found = all(see());
+  const auto at = [](std::int64_t seconds) { return Timestamp{seconds, 999'999'999}; };
+  EXPECT_EQ(found.at("d"), at(1000000000));
+  EXPECT_EQ(found.at("a"), at(1000000101));
+  EXPECT_EQ(found.at("b"), at(1000000101));
+  EXPECT_EQ(found.at("c"), at(1000001050));
+  EXPECT_EQ(found.at("many"), at(1000001100));
+}
+
+TEST_F(ChangeTimesTest, WhatItSaidOfOneMomentStaysWhateverComesLater) {
+  commit("mkdir -p x/y; echo 1 > x/y/one; echo 2 > x/y/two; echo 3 > three");
+  std::vector<std::pair<ChangeTimes::Seen, std::map<std::string, Timestamp>>> moments;
+  for (const char* script : {"true", "echo 11 > x/y/one", "rm -r x; echo file > x",
+                             "rm x; mkdir -p x/y; echo 2 > x/y/two", "git mv x z; chmod +x three",
+                             "echo 1 > z/y/one"}) {
+    commit(script);
+    const ChangeTimes::Seen seen = see();
+    if (!moments.empty()) {
+      EXPECT_GT(seen.newest, moments.back().first.newest);
+    }
+    moments.emplace_back(seen, all(seen));
+    for (const auto& [moment, said] : moments) EXPECT_EQ(all(moment), said) << script;
+  }
+  EXPECT_EQ(moments.front().second.at("three"), moments.back().second.at("three"));
+}
+
+TEST_F(ChangeTimesTest, ThreadsThatLookAtOnceMoveItOnce) {
+  commit("echo 1 > one");
+  see();
+  for (int round = 0; round < 5; ++round) {
+    commit("echo " + std::to_string(round) + " > one");
+    std::vector<ChangeTimes::Seen> seen(4);
+    std::vector<std::thread> threads;
+    for (ChangeTimes::Seen& own : seen) threads.emplace_back([&] { own = see(); });
+    for (std::thread& thread : threads) thread.join();
+    for (const ChangeTimes::Seen& own : seen) {
+      EXPECT_EQ(own.head, seen.front().head);
+      EXPECT_EQ(own.newest, seen.front().newest);
+    }
+  }
+}
+
+TEST_F(ChangeTimesTest, RowsThatNoOpenSessionNeedsGo) {
+  commit("echo 0 > one", "1000000000 +0000");
+  see();
+  for (int day = 1; day <= 20; ++day) {
+    commit("echo " + std::to_string(day) + " > one", std::to_string(1000000000 + day * 86400) + " +0000");
+    see();
+  }
+  Database database(repository_.scratch("times.db"), {});
+  // The root and the file, as they are and as they were before.
+  EXPECT_LE(database.integer("SELECT count(*) FROM change"), 4);
+}
+
+}  // namespace
+}  // namespace escrow::storage
