@@ -190,7 +190,7 @@ TEST_F(Conflicts, ASessionByHandThatMeetsAConflictSettlesItWhereItIs) {
                                         "  a.txt: the session modified it, the branch modified it\n"
                                         "  dir/b.txt: the session modified it, the branch modified it"));
   EXPECT_TRUE(has(done({"status", id, "--json"}),
-                  R"("would_conflict":[{"ours":"modified","path":"a.txt","theirs":"modified"},)"));
+                  R"("would_conflict":[{"path":"a.txt","ours":"modified","theirs":"modified"},)"));
   EXPECT_EQ(read(in_mount("dir/sub/c.txt")), "c\n");
   const ProcessResult conflict = escrow({"commit", id});
   EXPECT_EQ(conflict.status, 122);
