@@ -131,6 +131,7 @@ TEST(Protocol, AStatusAnswerCarriesTheWholeRecord) {
   session::SessionRecord record = support::sample_record(session::SessionId::generate());
   record.state = session::State::commit_failed;
   record.reason = session::Reason::conflict;
+  record.base_time.reset();  // for the mount alone
   SessionView view{.record = record,
                    .attachment = session::Attachment::lost,
                    .head = record.base,

@@ -473,7 +473,7 @@ TEST_F(MountTableOnTheKernel, WhatIsWrongWithAnEntryIsSaidInOneSentence) {
   const std::pair<const char*, std::string> wrong[] = {
       {"has no source", "path=x"},
       {"has no path", "source=scratch"},
-      {"none of host:DIR, inject:DIR and scratch", "path=x,source=/tmp"},
+      {"none of host:DIR, inject:DIR, cache:NAME and scratch", "path=x,source=/tmp"},
       {"the word 'what=1', which is unknown", "path=x,source=scratch,what=1"},
       {"says its path twice", "path=x,target=y,source=scratch"},
       {"has path without a value", "path=,source=scratch"},
