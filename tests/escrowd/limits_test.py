@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from service import expect, expect_equal, main, read, write
 
 LIMITS = ({}, {'staged_bytes': 8_000_000}, {'files': 40}, {'staged_bytes': 8_000_000, 'files': 40})
-POLICY = {'default': 'allow', 'rules': [{'effect': 'deny', 'actions': ['create'], 'paths': ['nothing*']}]}
+# Only the daemon can answer an open for writing of what may be seen.
+POLICY = {'default': 'allow', 'rules': [{'effect': 'deny', 'actions': ['write'], 'paths': ['nothing*']}]}
 QUIET_S = 0.7  # after which contents are stored ahead of the commit
 
 

@@ -182,6 +182,9 @@ def session(service):
     ask(service, 'POST', f'{at}/unmount', {}).expect(200)
     ask(service, 'POST', f'{at}/mount', {'mountpoint_base64': in_base64(mountpoint)}).expect(200)
     others_write(service, prefix + b'/' + STRANGE)
+    foreseen = ask(service, 'GET', f'{at}?with_changes=true').expect(200)['would_conflict']
+    expect_equal('what would conflict', [base64.b64decode(one['path_base64']) for one in foreseen],
+                 [prefix + b'/' + STRANGE])
     conflict = ask(service, 'POST', f'{at}/commit', {}).expect(409, 'conflict')
     expect_equal('the conflict', base64.b64decode(conflict['conflicts'][0]['path_base64']), prefix + b'/' + STRANGE)
     ask(service, 'POST', f'{at}/update', {}).expect(200)

@@ -57,7 +57,13 @@ def in_a_session(service, commands):
     commands.exact('sessions')
     for form in ('--patch', '--stat', '--name-status'):
         commands('diff', session, form, shows=True)
+    if commands.is_there:
+        commands('savepoint', 'list', session, status=2)
+    else:
+        commands('savepoint', 'create', session, 'first')
     commands('discard', session, PREFIX + b'/gone-' + STRANGE)
+    if not commands.is_there:
+        commands('savepoint', 'diff', session, 'first', shows=True)
     expect(not os.path.exists(point + b'/gone-' + STRANGE), 'the discarded file is there')
     commands('discard', session, PREFIX + b'/none-' + STRANGE, status=1, shows=True)
     theirs = service.open()['session']
@@ -92,7 +98,9 @@ def whole(service, commands):
     commands('import', source, '--path-prefix', b'imported/' + STRANGE, shows=True)
     script = b"echo $$ > '" + STRANGE + b"'; mkdir 'empty-" + STRANGE + b"'; touch '" + STRANGE + b".o'"
     result = f'{service.directory}/result-{commands.is_there}'
-    commands('run', *(['--confine'] if commands.is_there else []), '--path-prefix', PREFIX, '--exclude', b'*.o',
+    cached = [] if commands.is_there else ['--cache', b'kept-' + STRANGE + b'=odd']
+    commands('cache', 'list', status=2 if commands.is_there else 0)
+    commands('run', *(['--confine'] if commands.is_there else cached), '--path-prefix', PREFIX, '--exclude', b'*.o',
              '--result', result, '--', 'sh', '-c', script, is_raw=True)
     with open(result, encoding='utf-8') as file:
         left_out = base64.b64encode(STRANGE + b'.o').decode()

@@ -138,6 +138,7 @@ def TermsOfAnOlderServiceAreKept(start):
               ALTER TABLE terms ADD COLUMN data TEXT NOT NULL DEFAULT '';
               UPDATE terms SET opens = 'daemon', data = 'cached' WHERE mount_options <> '';
               ALTER TABLE terms DROP COLUMN mount_options;
+              DROP TABLE upkeep;
               DROP TABLE time_mark;
               DROP INDEX request_by_age;
               DROP INDEX session_by_repository;
