@@ -13,10 +13,12 @@ KILL ends the service before a call that changes something; it is started again,
 """
 import argparse
 import collections
+import contextlib
 import http.client
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 
@@ -38,7 +40,7 @@ class FaultyService(Service):
     """An escrowd below syscall_faults."""
 
     def __init__(self, options):
-        self.tool, self.injected = options.tool, None
+        self.tool, self.injected, self.earlier = options.tool, None, []
         super().__init__(options.escrow, options.escrowd)
         self.repo = self.repository  # as a Bench
         with open(f'{self.directory}/in/big', 'wb') as out:
@@ -71,18 +73,41 @@ class FaultyService(Service):
         # Packs are opened as they are read, and have a bound and a test of their own.
         return sorted(name for name in found if '/objects/pack/' not in name)
 
+    def disarm(self):
+        """The calls that were struck."""
+        try:
+            return self.injected.disarm()['struck']
+        except (OSError, EOFError):
+            return []  # it has ended with all that it ran
+
     def restart(self):
-        self.injected.kill()
-        # What it started was killed with it, and may be a moment longer in its end: escrowd has its state locked then.
-        eventually('the service has ended', self.is_gone)
+        """Hosts live on below the filter of the syscall_faults that began them, without which their calls fail."""
+        self.disarm()
+        for process in self.of_the_service():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        # Until then its state is locked.
+        eventually('the service has ended', lambda: not self.of_the_service())
+        self.earlier.append(self.injected)
         self.start()
 
-    def is_gone(self):
-        try:
-            os.killpg(self.process.pid, 0)
-            return False
-        except ProcessLookupError:
-            return True
+    def of_the_service(self):
+        """escrowd and what it started, but for its hosts, which are sessions of their own."""
+        found = []
+        for name in filter(str.isdigit, os.listdir('/proc')):
+            try:
+                with open(f'/proc/{name}/stat', encoding='utf-8', errors='surrogateescape') as stat:
+                    state, _, group = stat.read().rpartition(')')[2].split()[:3]
+            except OSError:
+                continue
+            if int(group) == self.process.pid != int(name) and state != 'Z':
+                found.append(int(name))
+        return found
+
+    def __exit__(self, kind, value, trace):
+        super().__exit__(kind, value, trace)
+        for injected in self.earlier:
+            injected.kill()
 
 
 class Laboratory:
@@ -129,11 +154,10 @@ class Laboratory:
         return (struck[0] if struck else None), said
 
     def after_kill(self, turn, answer):
-        alive = self.service.process.poll() is None and answer is not None
-        if alive:
-            self.service.injected.disarm()
+        struck = self.service.disarm()
+        if answer is not None and self.service.answers():  # not it was killed, but a host or a helper
             self.conclude(turn, answer)
-            return None, answer.status
+            return (struck[0] if struck else None), answer.status
         self.service.restart()
         self.conclude(turn, None)
         return 'killed', 'killed'

@@ -132,9 +132,9 @@ TEST_F(Times, GitStatusTrustsTheIndexThatTheSessionBeganWith) {
 TEST_F(Times, ATimeIsThatOfTheCommitWhichLastChangedTheFile) {
   run("echo 1 > one; echo 2 > dir/two; mkdir fresh; echo 3 > fresh/three");
   run("true");
-  // Each of several commits that come with one push.
-  push("echo 11 > one; git add -A; GIT_COMMITTER_DATE=\"$(($(date +%s) + 0)) +0000\" git commit -q -m 1; "
-       "echo 22 > dir/two");
+  // Each of several commits that come with one push, in seconds of their own: the second of one second is at its end.
+  push("echo 11 > one; git add -A; git commit -q -m 1; made=$(git log -1 --format=%ct); "
+       "while [ \"$(date +%s)\" -le \"$made\" ]; do :; done; echo 22 > dir/two");
   const std::vector<std::string> first = stat("%Y", "one dir/two fresh/three a.txt");
   EXPECT_EQ(first, (std::vector<std::string>{committed("one"), committed("dir/two"), committed("fresh/three"),
                                              first.at(3)}));

@@ -1,11 +1,15 @@
 #include "daemon/service/sessions/host_pool.h"
 
+#include <poll.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "daemon/process/file_descriptor.h"
 #include "session/base/error.h"
 
 namespace escrow::daemon {
@@ -18,6 +22,7 @@ constexpr std::size_t kReady = 2;   // of the repository that was used last
 constexpr std::size_t kMost = 64;   // that wait at once
 constexpr auto kIdle = 10s;         // how long more than `kReady` of them wait
 constexpr auto kLookEvery = 2s;
+constexpr int kEndPatience_ms = 5'000;  // for one that was killed, whom its mount may keep
 
 }  // namespace
 
@@ -65,9 +70,16 @@ void HostPool::give_back(HostProcess host, const std::string& repository) {
 }
 
 void HostPool::end(HostProcess host) noexcept {
-  const auto shared = shared_.lock();
-  // Ours until it is reaped, so the number is nobody else's.
-  if (shared->children.contains(host.pid)) ::kill(host.pid, SIGKILL);
+  FileDescriptor life;
+  {
+    const auto shared = shared_.lock();
+    if (!shared->children.contains(host.pid)) return;
+    // Ours until it is reaped, so the number is nobody else's.
+    life = FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, host.pid, 0)));
+    ::kill(host.pid, SIGKILL);
+  }
+  pollfd ended{life.get(), POLLIN, 0};
+  if (life.get() >= 0) ::poll(&ended, 1, kEndPatience_ms);
 }
 
 void HostPool::reap() noexcept {

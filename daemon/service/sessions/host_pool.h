@@ -27,7 +27,7 @@ class HostPool {
   HostProcess take(const std::string& repository);
   // It has `repository` open and no session.
   void give_back(HostProcess host, const std::string& repository);
-  // It does not do what it should, or not in time.
+  // It does not do what it should, or not in time: it is killed, and has ended afterwards unless its mount keeps it.
   void end(HostProcess host) noexcept;
   // Takes notice of those that have ended.
   void reap() noexcept;

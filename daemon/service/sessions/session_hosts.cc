@@ -162,15 +162,17 @@ SessionHosts::Traffic SessionHosts::traffic() {
 
 // ---- Mounting.
 
-// One that died while it waited is found out by the order that it does not answer.
-HostProcess SessionHosts::start(const ServiceRepositories::Entry& repository, const std::string& order,
+// One that died while it waited is found out by the order that it does not answer; one that died later leaves a mount.
+HostProcess SessionHosts::start(const ServiceRepositories::Entry& repository, const MountOrder& given,
                                 api::IoView& io) {
+  const std::string order = encode(given);
   for (int attempt = 1;; ++attempt) {
     HostProcess host = pool_.take(repository.path);
     std::optional<Message> answer;
     if (host.channel.send(MessageKind::order, order)) answer = host.channel.receive_within(kMountPatience);
     if (!answer) {
       pool_.end(std::move(host));
+      clear_dead_mount(given.mountpoint, "escrow:" + given.id.text());
       if (attempt < kAttempts) continue;
       throw Error(Errc::unavailable, "the session could not be mounted: its host process has died or does not answer");
     }
@@ -201,7 +203,7 @@ void SessionHosts::mount(const ServiceRepositories::Entry& repository, const Ses
   if (!is_noted) store_.set_mountpoint(id, mountpoint);
   try {
     api::IoView io;
-    hosted->process = start(repository, encode(order), io);
+    hosted->process = start(repository, order, io);
     hosted->io = std::move(io);
     hosted->is_met = true;
   } catch (...) {

@@ -26,6 +26,8 @@
 
 namespace escrow::daemon {
 
+struct MountOrder;
+
 class SessionHosts {
  public:
   // All must outlive this.
@@ -91,7 +93,7 @@ class SessionHosts {
   };
   using Entry = std::pair<session::SessionId, std::shared_ptr<Hosted>>;
 
-  HostProcess start(const ServiceRepositories::Entry& repository, const std::string& order, api::IoView& io);
+  HostProcess start(const ServiceRepositories::Entry& repository, const MountOrder& order, api::IoView& io);
   bool adopt(const ServiceRepositories::Entry& repository, const session::SessionId& id, const std::string& mountpoint);
   void meet(const Entry& entry);
   void take_up(ServiceRepositories& repositories, const storage::ServiceStore::SessionFacts& facts);
