@@ -183,13 +183,15 @@ def NothingIsMissedWhileEitherSideIsAway(start):
             service.post('/v1/tokens', {'principal': 'agent:x'}).expect(201)
             with Follower(service, last_id=before[-1] + 5) as late:
                 eventually('something is told', lambda: late.events)
-                return late.events[0]['type'] == 'gap'
+                # More than the one that the webhook may have in its hand, which it goes on trying to tell.
+                return late.events[0]['type'] == 'gap' and late.events[0]['until'] > before[-1] + 6
         eventually('some are dropped', is_dropped)
         with Endpoint(endpoint.port) as again:
-            eventually('what is left', again.ids)
-            gap = [one for one in dead_letters(service) if one['type'] == 'gap']
-            expect_equal('one gap', len(gap), 1)
-            expect_equal('up to what was told', gap[0]['data']['until'], again.ids()[0] - 1)
+            def gaps():
+                return [one for one in dead_letters(service) if one['type'] == 'gap']
+            eventually('the gap is kept', gaps)
+            expect_equal('one gap', len(gaps()), 1)
+            eventually('what comes after it', lambda: gaps()[0]['data']['until'] + 1 in again.ids())
 
 
 def WhatCannotBeAWebhookIsRefusedByName(start):
