@@ -113,7 +113,8 @@ Answer ControlClient::ask(const Request& request, const std::function<void(const
   }
   if (reader.end() == NoMessage::unread) fail_untaken();
   throw Error(Errc::unavailable,
-              reader.has_begun() ? "the process that hosts the session broke its answer off; its log says why"
+              reader.has_begun() ? "the process that hosts the session broke its answer off; its log says why, and "
+                                   "`escrow status` shows what became of the session"
                                  : "the process that hosts the session went away without an answer; `escrow status` "
                                    "shows what became of it");
 }
