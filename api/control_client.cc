@@ -8,7 +8,9 @@
 #include <chrono>
 #include <cstring>
 
+#include "api/control_messages.h"
 #include "api/control_socket.h"
+#include "api/session_calls.h"
 
 namespace escrow::api {
 
@@ -17,22 +19,26 @@ using session::Error;
 
 namespace {
 
-// Of an answer: far above what any has, so that a host gone mad cannot fill the memory.
-constexpr std::size_t kMaxAnswerBytes = std::size_t{1} << 30;
-constexpr std::chrono::milliseconds kSilence{5'000};        // until the host is pinged
-constexpr std::chrono::milliseconds kPingPatience{20'000};  // on a machine with other work, too
+constexpr std::chrono::milliseconds kSilence{5'000};  // until the host is asked whether it is well
+constexpr std::chrono::milliseconds kHealthPatience{20'000};  // on a machine with other work, too
+
+int content_of(const Request& request) {
+  const auto* const write = std::get_if<WriteFileRequest>(&request);
+  return write != nullptr ? write->content : -1;
+}
 
 // 0 or an errno; EAGAIN: a listener that accepts nobody has its queue full.
 int connect_to(const std::string& directory, const Descriptor& socket) {
   const ControlAddress at(directory);
-  const timeval patience{std::chrono::duration_cast<std::chrono::seconds>(kPingPatience).count(), 0};
+  const timeval patience{std::chrono::duration_cast<std::chrono::seconds>(kHealthPatience).count(), 0};
   ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
   return connect(socket.get(), reinterpret_cast<const sockaddr*>(&at.address), sizeof at.address) == 0 ? 0 : errno;
 }
 
 }  // namespace
 
-ControlClient::ControlClient(const std::string& directory) : directory_(directory) {
+ControlClient::ControlClient(const std::string& directory, const session::SessionId& id)
+    : directory_(directory), id_(id) {
   Descriptor made = make_socket();
   const int error = connect_to(directory, made);
   if (error == EAGAIN) {
@@ -55,12 +61,13 @@ pid_t ControlClient::host() const {
 }
 
 // One that listens no more is on its way out: what it owes, it may still answer.
-bool ControlClient::answers_ping() const {
+bool ControlClient::is_well() const {
   const Descriptor second = make_socket();
   if (const int error = connect_to(directory_, second); error != 0) return error != EAGAIN;
-  LineReader reader(second.get(), kMaxAnswerBytes);
-  if (!send_line(second.get(), kPing, kPingPatience)) return true;
-  return reader.next(kPingPatience) || reader.end() != LineReader::End::too_slow;
+  const SessionRequestLine health{.method = "GET", .target = std::string(kHealthTarget), .json = {}};
+  if (!send_bytes(second.get(), to_bytes(health, {}), kHealthPatience)) return true;
+  ResponseReader reader(second.get());
+  return reader.next(kHealthPatience) || reader.end() != NoMessage::too_slow;
 }
 
 void ControlClient::give_up() {
@@ -73,46 +80,52 @@ void ControlClient::fail_untaken() {
   throw Error(Errc::unavailable, "the process that hosts the session went away before it took the request");
 }
 
+void ControlClient::fail_unintelligible() const {
+  const pid_t process = host();
+  throw Error(Errc::unavailable,
+              "session " + id_.text() + " is hosted by a process" +
+                  (process > 0 ? " (" + std::to_string(process) + ")" : std::string()) +
+                  " of an earlier version of Escrow, which this version cannot ask; let its command end, or unmount it "
+                  "with umount(8), which leaves the session open, and try again");
+}
+
 Answer ControlClient::ask(const Request& request, const std::function<void(const DiffPart&)>& on_part,
                           const std::function<bool(pid_t host)>& can_answer) {
+  const std::string bytes = to_bytes(call_of(id_, request), who_);
   if (is_silent_) give_up();
   // Whatever it does, a host takes what is sent.
-  const auto* const write = std::get_if<WriteFileRequest>(&request);
-  if (!send_line(socket_, encode(request, who_), kPingPatience, write != nullptr ? write->content : -1)) {
-    if (!answers_ping()) give_up();
+  if (!send_bytes(socket_, bytes, kHealthPatience, content_of(request))) {
+    if (!is_well()) give_up();
     fail_untaken();
   }
-  LineReader reader(socket_, kMaxAnswerBytes);
-  for (;;) {
-    std::optional<std::string> line = reader.next(kSilence);
-    if (!line && reader.end() != LineReader::End::too_slow) break;
-    if (!line) {
-      if ((can_answer && !can_answer(host())) || !answers_ping()) give_up();
-      continue;
-    }
-    Answer answer = decode_answer(*line);
-    if (const auto* part = std::get_if<DiffPart>(&answer)) {
-      if (on_part) on_part(*part);
-      continue;
-    }
-    if (const auto* error = std::get_if<ErrorAnswer>(&answer)) throw_answered(*error);
-    return answer;
+  std::function<void(std::string_view)> take;
+  if (std::holds_alternative<DiffRequest>(request)) {
+    take = [&](std::string_view text) {
+      if (on_part) on_part(DiffPart{.text = std::string(text)});
+    };
   }
-  if (reader.end() == LineReader::End::unread) fail_untaken();
+  ResponseReader reader(socket_, std::move(take));
+  for (;;) {
+    if (std::optional<HttpResponse> response = reader.next(kSilence)) return answer_of(request, *std::move(response));
+    if (reader.end() == NoMessage::malformed) fail_unintelligible();
+    if (reader.end() != NoMessage::too_slow) break;
+    if ((can_answer && !can_answer(host())) || !is_well()) give_up();
+  }
+  if (reader.end() == NoMessage::unread) fail_untaken();
   throw Error(Errc::unavailable,
-              "the process that hosts the session went away without an answer; `escrow status` "
-              "shows what became of it");
+              reader.has_begun() ? "the process that hosts the session broke its answer off; its log says why, and "
+                                   "`escrow status` shows what became of the session"
+                                 : "the process that hosts the session went away without an answer; `escrow status` "
+                                   "shows what became of it");
 }
 
 std::optional<Answer> ControlClient::ask_within(const Request& request, std::chrono::milliseconds patience) noexcept {
   try {
-    if (is_silent_ || !send_line(socket_, encode(request, who_), patience)) return std::nullopt;
-    LineReader reader(socket_, kMaxAnswerBytes);
-    const std::optional<std::string> line = reader.next(patience);
-    if (!line) return std::nullopt;
-    Answer answer = decode_answer(*line);
-    if (std::holds_alternative<ErrorAnswer>(answer)) return std::nullopt;
-    return answer;
+    if (is_silent_ || !send_bytes(socket_, to_bytes(call_of(id_, request), who_), patience)) return std::nullopt;
+    ResponseReader reader(socket_);
+    std::optional<HttpResponse> response = reader.next(patience);
+    if (!response) return std::nullopt;
+    return answer_of(request, *std::move(response));
   } catch (const std::exception&) {
     return std::nullopt;
   }

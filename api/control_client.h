@@ -1,6 +1,8 @@
-// Asks the host process of a session, over its control socket. One request at a time; not thread-safe.
+// Asks the host process of a session, over its control socket (control_server.h). One request at a time; not
+// thread-safe.
 //
-// An answer may take as long as it takes, while the host is there: one that has said nothing for a while is pinged.
+// An answer may take as long as it takes, while the host is there: one that has said nothing for a while is asked
+// whether it is well, beside the request.
 #pragma once
 
 #include <sys/types.h>
@@ -12,25 +14,31 @@
 #include <utility>
 
 #include "api/protocol.h"
+#include "session/base/ids.h"
 
 namespace escrow::api {
 
 class ControlClient {
  public:
   // Throws Error{unavailable} when nobody listens there.
-  explicit ControlClient(const std::string& directory);
+  ControlClient(const std::string& directory, const session::SessionId& id);
   ~ControlClient();
   ControlClient(ControlClient&& other) noexcept
-      : directory_(std::move(other.directory_)), who_(std::move(other.who_)), socket_(std::exchange(other.socket_, -1)),
-        is_silent_(other.is_silent_), is_untaken_(other.is_untaken_) {}
+      : directory_(std::move(other.directory_)),
+        id_(other.id_),
+        who_(std::move(other.who_)),
+        socket_(std::exchange(other.socket_, -1)),
+        is_silent_(other.is_silent_),
+        is_untaken_(other.is_untaken_) {}
   ControlClient& operator=(ControlClient&&) = delete;
 
   // Whom the requests are made for; without: this process's user, as the host sees it.
   void speak_for(const std::string& who) { who_ = who; }
 
-  // Parts that precede the answer go to `on_part`. Throws the Error that the host answers, Error{unavailable} when it
-  // goes away without an answer, or does not answer a ping either. `can_answer`, where it is given, saves waiting for
-  // that: it says whether that process is able to answer anything.
+  // The parts of a diff go to `on_part`. Throws the Problem that the host answers, with the code of the Error that it
+  // was there; Error{unavailable} when it goes away without a whole answer, does not even say that it is well, or is of
+  // a version before HTTP. `can_answer`, where it is given, saves waiting for that: it says whether that process is
+  // able to answer anything.
   Answer ask(const Request& request, const std::function<void(const DiffPart&)>& on_part = {},
              const std::function<bool(pid_t host)>& can_answer = {});
 
@@ -47,9 +55,12 @@ class ControlClient {
  private:
   [[noreturn]] void give_up();
   [[noreturn]] void fail_untaken();
-  bool answers_ping() const;
+  [[noreturn]] void fail_unintelligible() const;
+  bool is_well() const;
 
-  std::string directory_, who_;
+  std::string directory_;
+  session::SessionId id_;
+  std::string who_;
   int socket_ = -1;
   bool is_silent_ = false, is_untaken_ = false;
 };

@@ -15,7 +15,10 @@
 #include <thread>
 #include <utility>
 
+#include "api/control_messages.h"
 #include "api/control_socket.h"
+#include "api/problem.h"
+#include "api/session_routes.h"
 #include "session/base/synchronized.h"
 
 namespace escrow::api {
@@ -32,8 +35,8 @@ constexpr std::chrono::milliseconds kIdlePatience = 60s;     // between requests
 constexpr std::chrono::milliseconds kAnswerPatience = 5s;    // for a client to take some of its answer
 constexpr std::size_t kMaxConnections = 128;
 
-ErrorAnswer error_answer(Errc code, const std::string& message) {
-  return {.code = code, .message = message, .denial = {}};
+std::string refusal(ProblemCode code, const std::string& why) {
+  return to_bytes(problem_response(Problem(code, why)), false);
 }
 
 Descriptor listen_on(const std::string& directory) {
@@ -62,9 +65,10 @@ struct ControlServer::Impl {
     bool stopping = false;
   };
 
-  Impl(const std::string& directory_path, Handler request_handler, session::Log& to)
+  Impl(const std::string& directory_path, Handler request_handler, About about_session, session::Log& to)
       : directory(directory_path),
         handler(std::move(request_handler)),
+        about(std::move(about_session)),
         log(to),
         listener(listen_on(directory_path)),
         wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -139,7 +143,7 @@ struct ControlServer::Impl {
     if (held->stopping) return;  // closed unread, the request is made again of who has the session next
     if (held->all.size() >= kMaxConnections) {
       const char* const why = "the session's host has too many clients; try again";
-      send_line(accepted.get(), encode(error_answer(Errc::unavailable, why)), 100ms);
+      send_bytes(accepted.get(), refusal(ProblemCode::unavailable, why), 100ms);
       return;
     }
     Connection& connection = held->all.emplace_back();
@@ -168,55 +172,73 @@ struct ControlServer::Impl {
     socklen_t size = sizeof credentials;
     if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) return;
     if (credentials.uid != geteuid() && credentials.uid != 0) {
-      send_line(socket, encode(error_answer(Errc::not_permitted, "the session belongs to another user")), 1s);
+      send_bytes(socket, refusal(ProblemCode::forbidden, "the session belongs to another user"), 1s);
       return;
     }
-    const Peer peer{.uid = credentials.uid, .gid = credentials.gid, .pid = credentials.pid, .speaks_for = {}};
-    LineReader reader(socket, kMaxRequestBytes);
+    Peer peer{.uid = credentials.uid, .gid = credentials.gid, .pid = credentials.pid, .speaks_for = {}, .session = {}};
+    RequestReader reader(socket, directory);
     bool first = true;
-    while (std::optional<std::string> line = reader.next(first ? kRequestPatience : kIdlePatience)) {
+    while (std::optional<RequestReader::Request> request = reader.next(first ? kRequestPatience : kIdlePatience)) {
       first = false;
-      if (*line == kPing) {
-        if (!send_line(socket, kPong, kAnswerPatience)) return;
-        continue;
-      }
-      const std::optional<Answer> given = answer(*line, peer, socket, reader.take_descriptor());
-      if (!given || !send_line(socket, encode(*given), kAnswerPatience)) return;
+      peer.speaks_for = std::move(request->speaks_for);
+      if (!reply(request->http, peer, socket) || request->is_last) return;
     }
-    if (reader.end() == LineReader::End::too_long) {
-      send_line(socket, encode(error_answer(Errc::bad_request, "the request is longer than 16 MiB")), 1s);
+    if (reader.end() == NoMessage::too_long) {
+      send_bytes(socket, refusal(ProblemCode::body_too_large, "the request is longer than 16 MiB"), 1s);
+    }
+    if (reader.end() == NoMessage::malformed) {
+      send_bytes(socket, refusal(ProblemCode::malformed_request, "this is no request of HTTP/1.1"), 1s);
     }
   }
 
-  // The catch site of the control socket. nullopt: the client took no more of a long answer.
-  std::optional<Answer> answer(const std::string& line, Peer peer, int socket, const Descriptor& beside) {
-    bool gone = false;
-    const SendPart send_part = [&](const Answer& part) {
-      if (gone || !send_line(socket, encode(part), kAnswerPatience)) {
-        gone = true;
-        throw Error(Errc::unavailable, "the client went away in the middle of its answer");
-      }
-    };
+  // An answer on its way: a diff comes in chunks once it has a part.
+  struct Answering {
+    int socket;
+    std::uint64_t omitted = 0;
+    bool is_begun = false, is_gone = false;
+
+    void send(const std::string& bytes) {
+      if (!is_gone && send_bytes(socket, bytes, kAnswerPatience)) return;
+      is_gone = true;
+      throw Error(Errc::unavailable, "the client went away in the middle of its answer");
+    }
+    void send_part(const Answer& part) {
+      if (const auto* begin = std::get_if<DiffBegin>(&part)) omitted = begin->omitted;
+      const auto* const text = std::get_if<DiffPart>(&part);
+      if (text == nullptr || text->text.empty()) return;
+      if (!std::exchange(is_begun, true)) send(to_bytes(diff_head(omitted), true));
+      send(chunk_of(text->text));
+    }
+  };
+
+  // The catch site of the control socket. False: the connection ends, as an answer that cannot be made whole does.
+  bool reply(const HttpRequest& request, Peer peer, int socket) {
+    if (request.method == "GET" && request.target == kHealthTarget) {
+      const HttpResponse health{.status = 200, .content_type = "application/json", .body = "{\"status\":\"ok\"}\n",
+                                .headers = {}};
+      return send_bytes(socket, to_bytes(health, false), kAnswerPatience);
+    }
+    Answering answering{.socket = socket};
+    HttpResponse response;
     try {
-      Asked asked = decode_asked(line);
-      peer.speaks_for = std::move(asked.who);
-      if (auto* const write = std::get_if<WriteFileRequest>(&asked.request)) write->content = beside.get();
-      return handler(asked.request, peer, send_part);
-    } catch (const session::Denied& denied) {
-      if (gone) return std::nullopt;
-      return ErrorAnswer{.code = denied.code(), .message = denied.what(), .denial = denied.denial()};
-    } catch (const Error& error) {
-      if (gone) return std::nullopt;
-      log.write(LogLevel::debug, std::string("control request refused: ") + error.what());
-      return error_answer(error.code(), error.what());
+      SessionCall call = read_session_call(request);
+      peer.session = call.session;
+      const Answer answer = handler(call.request, peer, [&](const Answer& part) { answering.send_part(part); });
+      if (answering.is_begun) return send_bytes(socket, chunk_of({}), kAnswerPatience);
+      response = response_of(call, answer, about);
     } catch (const std::exception& error) {
-      log.write(LogLevel::error, std::string("control request failed: ") + error.what());
-      return error_answer(Errc::input_output, std::string("internal error: ") + error.what());
+      const bool is_refusal = dynamic_cast<const Error*>(&error) != nullptr;
+      log.write(is_refusal ? LogLevel::debug : LogLevel::error,
+                "control request " + request.method + " " + request.target + ": " + error.what());
+      if (answering.is_begun) return false;
+      response = problem_of_current_exception();
     }
+    return send_bytes(socket, to_bytes(response, false), kAnswerPatience);
   }
 
-  const std::string directory;  // constant, as the next four
+  const std::string directory;  // constant, as the next five
   const Handler handler;
+  const About about;
   session::Log& log;
   const Descriptor listener;
   const Descriptor wake;
@@ -224,8 +246,8 @@ struct ControlServer::Impl {
   std::thread acceptor;
 };
 
-ControlServer::ControlServer(const std::string& directory, Handler handler, session::Log& log)
-    : impl_(std::make_unique<Impl>(directory, std::move(handler), log)) {}
+ControlServer::ControlServer(const std::string& directory, Handler handler, About about, session::Log& log)
+    : impl_(std::make_unique<Impl>(directory, std::move(handler), std::move(about), log)) {}
 
 ControlServer::~ControlServer() = default;
 

@@ -21,8 +21,9 @@ using Milliseconds = std::chrono::milliseconds;
 
 namespace {
 
-// Until `deadline` (or for ever) for the socket to be ready; false: it is not.
-bool wait_for(int socket, short events, Milliseconds patience, std::chrono::steady_clock::time_point deadline) {
+// For the socket to be ready; false: it is not in time.
+bool wait_for(int socket, short events, Milliseconds patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
   while (true) {
     int timeout_ms = -1;
     if (patience != Milliseconds::zero()) {
@@ -104,67 +105,40 @@ ssize_t send_some(int socket, std::string_view bytes, int& descriptor) {
 
 }  // namespace
 
-bool send_line(int socket, std::string_view line, Milliseconds patience, int descriptor) {
-  std::string framed(line);
-  framed += '\n';
-  std::string_view left = framed;
-  while (!left.empty()) {
+bool send_bytes(int socket, std::string_view bytes, Milliseconds patience, int descriptor) {
+  while (!bytes.empty()) {
     // The deadline moves with what the peer takes: a long answer may take long, a stalled peer may not.
-    if (!wait_for(socket, POLLOUT, patience, std::chrono::steady_clock::now() + patience)) return false;
-    const ssize_t sent = send_some(socket, left, descriptor);
+    if (!wait_for(socket, POLLOUT, patience)) return false;
+    const ssize_t sent = send_some(socket, bytes, descriptor);
     if (sent < 0 && errno != EINTR && errno != EAGAIN) return false;
-    if (sent > 0) left.remove_prefix(static_cast<std::size_t>(sent));
+    if (sent > 0) bytes.remove_prefix(static_cast<std::size_t>(sent));
   }
   return true;
 }
 
 // At most one descriptor is kept; of a peer that sends more the kernel closes the rest.
-ssize_t LineReader::receive(std::span<char> into) {
-  iovec part{into.data(), into.size()};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  OneDescriptor beside{};
-  message.msg_control = beside.bytes;
-  message.msg_controllen = sizeof beside.bytes;
-  const ssize_t count = recvmsg(socket_, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (count < 0) return count;
-  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
-    int received = -1;
-    std::memcpy(&received, CMSG_DATA(header), sizeof received);
-    descriptor_ = Descriptor(received);
-  }
-  return count;
-}
-
-std::optional<std::string> LineReader::next(Milliseconds patience) {
-  const auto deadline = std::chrono::steady_clock::now() + patience;
-  std::size_t searched = 0;
+Received receive_bytes(int socket, Milliseconds patience, std::string& to, Descriptor& beside) {
   while (true) {
-    const std::size_t newline = pending_.find('\n', searched);
-    if (newline != std::string::npos) {
-      std::string line = pending_.substr(0, newline);
-      pending_.erase(0, newline + 1);
-      return line;
-    }
-    searched = pending_.size();
-    if (pending_.size() > limit_) {
-      end_ = End::too_long;
-      return std::nullopt;
-    }
-    if (!wait_for(socket_, POLLIN, patience, deadline)) {
-      end_ = End::too_slow;
-      return std::nullopt;
-    }
+    if (!wait_for(socket, POLLIN, patience)) return Received::too_slow;
     std::array<char, 65536> buffer;
-    const ssize_t count = receive(buffer);
+    iovec part{buffer.data(), buffer.size()};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    OneDescriptor control{};
+    message.msg_control = control.bytes;
+    message.msg_controllen = sizeof control.bytes;
+    const ssize_t count = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    if (count <= 0) {
-      end_ = count < 0 && errno == ECONNRESET ? End::unread : End::closed;
-      return std::nullopt;
+    if (count <= 0) return count < 0 && errno == ECONNRESET ? Received::unread : Received::closed;
+    const cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
+      int received = -1;
+      std::memcpy(&received, CMSG_DATA(header), sizeof received);
+      beside = Descriptor(received);
     }
-    pending_.append(buffer.data(), static_cast<std::size_t>(count));
+    to.append(buffer.data(), static_cast<std::size_t>(count));
+    return Received::some;
   }
 }
 

@@ -1,4 +1,4 @@
-// The bytes of a control socket: its address below a directory of any length, and lines in and out with a deadline.
+// The bytes of a control socket: its address below a directory of any length, and bytes in and out with a deadline.
 // Only for the .cc files of api/.
 #pragma once
 
@@ -6,12 +6,8 @@
 #include <sys/un.h>
 
 #include <chrono>
-#include <cstddef>
-#include <optional>
-#include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 
 namespace escrow::api {
 
@@ -41,35 +37,17 @@ struct ControlAddress {
 
 Descriptor make_socket();
 
-// A line that a host answers at once, whatever else it is doing: with kPong or, where it does not know it, with an
-// error.
-inline constexpr std::string_view kPing = R"({"request":"ping"})", kPong = R"({"answer":"pong"})";
-
-// Sends `line` and a newline, with a descriptor beside it (-1: none). False when the peer is gone or takes nothing for
+// Sends the bytes, with a descriptor beside them (-1: none). False when the peer is gone or takes nothing for
 // `patience` (zero: for ever).
-bool send_line(int socket, std::string_view line, std::chrono::milliseconds patience, int descriptor = -1);
+bool send_bytes(int socket, std::string_view bytes, std::chrono::milliseconds patience, int descriptor = -1);
 
-// Reads lines of at most `limit` bytes from one socket.
-class LineReader {
- public:
-  // unread: the peer closed it without having read all that was sent (unix_release_sock() in net/unix/af_unix.c).
-  enum class End { closed, unread, too_long, too_slow };
-
-  LineReader(int socket, std::size_t limit) : socket_(socket), limit_(limit) {}
-  // The next line without its newline, or why there is none. A whole line has `patience` to arrive (zero: for ever).
-  std::optional<std::string> next(std::chrono::milliseconds patience);
-  End end() const noexcept { return end_; }
-  // The last descriptor that came since this was asked for; none: what came had none beside it.
-  Descriptor take_descriptor() noexcept { return std::move(descriptor_); }
-
- private:
-  ssize_t receive(std::span<char> into);
-
-  int socket_;
-  std::size_t limit_;
-  std::string pending_;
-  Descriptor descriptor_;
-  End end_ = End::closed;
+enum class Received {
+  some,
+  too_slow,  // nothing came in time
+  closed,
+  unread  // the peer closed it without having read all that was sent (unix_release_sock() in net/unix/af_unix.c)
 };
+// Appends what is there to `to`, within `patience` (zero: for ever). A descriptor beside it replaces `beside`.
+Received receive_bytes(int socket, std::chrono::milliseconds patience, std::string& to, Descriptor& beside);
 
 }  // namespace escrow::api

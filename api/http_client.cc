@@ -253,10 +253,16 @@ struct HttpClient::Impl {
     }
     if (!response.keep_alive()) disconnect();
     const auto type = response[http::field::content_type], software = response[http::field::server];
-    return {.status = response.result_int(),
-            .content_type = std::string(type.data(), type.size()),
-            .body = std::move(response.body()),
-            .software = std::string(software.data(), software.size())};
+    Answer answer;
+    answer.status = response.result_int();
+    answer.content_type = std::string(type.data(), type.size());
+    answer.body = std::move(response.body());
+    for (const auto& field : response) {
+      const auto name = field.name_string(), value = field.value();
+      answer.headers.emplace_back(std::string(name.data(), name.size()), std::string(value.data(), value.size()));
+    }
+    answer.software = std::string(software.data(), software.size());
+    return answer;
   }
 
   const std::string host, token;  // constant, as the next two

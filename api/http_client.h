@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "api/http_message.h"
+
 namespace escrow::api {
 
 class HttpClient {
@@ -30,9 +32,7 @@ class HttpClient {
   HttpClient(const std::string& host, const std::string& token, Server server);
   ~HttpClient();
 
-  struct Answer {
-    unsigned status = 0;
-    std::string content_type, body;
+  struct Answer : HttpResponse {
     std::string software;  // as the server calls itself ("Server"); empty: it does not
   };
   // `json` is the body; empty: none. `target` is percent-encoded.

@@ -1,9 +1,15 @@
 #include "api/problem.h"
 
+#include <algorithm>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "api/json_values.h"
+#include "api/protocol.h"
 #include "api/session_json.h"
+#include "session/base/denial.h"
+#include "session/base/repo_path.h"
 
 namespace escrow::api {
 
@@ -26,6 +32,21 @@ Errc errc_of(ProblemCode code) {
     default:
       return Errc::unavailable;
   }
+}
+
+constexpr std::string_view kExact = "_base64";
+// Of every problem; what else it has is its own. A request's id is of whoever answers it.
+const std::set<std::string, std::less<>> kFixedMembers = {"type",     "title",     "status", "code",   "retryable",
+                                                          "exit_code", "error",     "detail", "request_id"};
+
+ProblemCode code_named(const std::string& name, unsigned status) {
+  std::optional<ProblemCode> of_status;
+  for (int value = 0; value <= static_cast<int>(kLastProblem); ++value) {
+    const auto code = static_cast<ProblemCode>(value);
+    if (name == kind_of(code).name) return code;
+    if (!of_status && status == kind_of(code).status) of_status = code;
+  }
+  return of_status.value_or(ProblemCode::unavailable);
 }
 
 }  // namespace
@@ -136,22 +157,35 @@ ProblemCode problem_code(Errc code) {
   return ProblemCode::internal;
 }
 
+Problem::Problem(ProblemCode code, session::Errc error, const std::string& detail, Members members,
+                 std::vector<session::Conflict> conflicts)
+    : session::Error(error, detail),
+      problem_(code),
+      kind_(kind_of(code)),
+      members_(std::move(members)),
+      conflicts_(std::move(conflicts)) {}
+
 Problem::Problem(ProblemCode code, const std::string& detail, Members members)
-    : session::Error(errc_of(code), detail), problem_(code), members_(std::move(members)) {}
+    : Problem(code, errc_of(code), detail, std::move(members), {}) {}
 
 Problem::Problem(const std::string& detail, std::vector<session::Conflict> conflicts, Members members)
-    : Problem(ProblemCode::conflict, detail, std::move(members)) {
-  conflicts_ = std::move(conflicts);
+    : Problem(ProblemCode::conflict, errc_of(ProblemCode::conflict), detail, std::move(members),
+              std::move(conflicts)) {}
+
+std::string Problem::member(std::string_view name) const {
+  const auto found = std::ranges::find(members_, name, [](const auto& one) { return one.first; });
+  return found == members_.end() ? std::string() : found->second;
 }
 
 HttpResponse problem_response(const Problem& problem) {
-  const ProblemKind& kind = kind_of(problem.problem());
+  const ProblemKind& kind = problem.kind();
   Json json{{"type", std::string("urn:escrow:problem:") + kind.name},
             {"title", kind.title},
             {"status", kind.status},
             {"code", kind.name},
             {"retryable", kind.retryable},
             {"exit_code", kind.exit_code}};
+  if (problem.code() != errc_of(problem.problem())) json["error"] = name_of(problem.code());
   set_bytes(json, "detail", problem.what());
   for (const auto& [name, value] : problem.members()) set_bytes(json, name, value);
   if (!problem.conflicts().empty()) json["conflicts"] = conflicts_json(problem.conflicts());
@@ -162,13 +196,34 @@ HttpResponse problem_response(const Problem& problem) {
   return response;
 }
 
+Problem problem_from_response(const HttpResponse& response) {
+  const Json json = parse_object(response.body);
+  const ProblemCode code = code_named(get_bytes(json, "code"), response.status);
+  Problem::Members members;
+  for (const auto& [name, value] : json.items()) {
+    if (!kFixedMembers.contains(name) && value.is_string() && !name.ends_with(kExact)) {
+      members.emplace_back(name, get_bytes(json, name));
+    }
+  }
+  Problem problem(code, errc_from_name(get_bytes(json, "error")).value_or(errc_of(code)), get_bytes(json, "detail"),
+                  std::move(members), conflicts_from(get_array(json, "conflicts")));
+  if (json.contains("retryable")) problem.kind_.retryable = get_bool(json, "retryable");
+  if (const auto exit_code = get_integer(json, "exit_code")) problem.kind_.exit_code = static_cast<int>(*exit_code);
+  return problem;
+}
+
 HttpResponse problem_of_current_exception() noexcept {
   try {
     throw;
   } catch (const Problem& problem) {
     return problem_response(problem);
+  } catch (const session::Denied& denied) {
+    const auto& [operation, action, path, rule] = denied.denial();
+    return problem_response({ProblemCode::forbidden, denied.code(),
+                             "'" + session::quote_path(path) + "': " + denied.what() + " (" + rule + ")",
+                             {{"path", path}, {"action", action}, {"rule", rule}}, {}});
   } catch (const session::Error& error) {
-    return problem_response(Problem(problem_code(error.code()), error.what()));
+    return problem_response({problem_code(error.code()), error.code(), error.what(), {}, {}});
   } catch (const std::exception& error) {
     return problem_response(Problem(ProblemCode::internal, std::string("internal error: ") + error.what()));
   }

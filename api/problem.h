@@ -1,10 +1,11 @@
 // What a request is refused with: RFC 9457 documents (application/problem+json) with a closed list of codes.
 //
 // A Problem is an Error whose code on the wire, and whose further members, are known where it is thrown; every other
-// Error gets its code from the one mapping here. Plain values.
+// Error gets its code from the one mapping here, and its own code stays in the document as "error". Plain values.
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -73,18 +74,31 @@ class Problem : public session::Error {
   Problem(ProblemCode code, const std::string& detail, Members members = {});
   // Of a commit.
   Problem(const std::string& detail, std::vector<session::Conflict> conflicts, Members members = {});
+  // Of an Error with this code, which is finer.
+  Problem(ProblemCode code, session::Errc error, const std::string& detail, Members members,
+          std::vector<session::Conflict> conflicts);
 
   ProblemCode problem() const noexcept { return problem_; }
+  // That of its code; of one that was answered, what the answer said, which a later version may know better.
+  const ProblemKind& kind() const noexcept { return kind_; }
   const Members& members() const noexcept { return members_; }
+  // Of one of them; "": there is none.
+  std::string member(std::string_view name) const;
   const std::vector<session::Conflict>& conflicts() const noexcept { return conflicts_; }
 
  private:
+  friend Problem problem_from_response(const HttpResponse& response);
+
   ProblemCode problem_;
+  ProblemKind kind_;
   Members members_;  // further string members of the document: "field", "state"
   std::vector<session::Conflict> conflicts_;
 };
 
 HttpResponse problem_response(const Problem& problem);
+// The other way: what it was written of, so that whoever passes it on passes it on unchanged. A code that is not known
+// here is the one of its status. Throws Error{bad_request} for what is no such document.
+Problem problem_from_response(const HttpResponse& response);
 // Of any exception that is being handled. Those that are no Error are bugs or an empty memory: `internal`.
 HttpResponse problem_of_current_exception() noexcept;
 

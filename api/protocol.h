@@ -1,8 +1,8 @@
-// Requests to the process that hosts a session, its answers, and their JSON form (one document, no newline inside).
+// The verbs of a session as values: requests, answers, and what the command line prints of them with --json.
+// session_routes.h and session_calls.h have their form in HTTP.
 //
 // Plain values. Names of files are bytes: in JSON "path" is UTF-8, and where the name is not, "path" is lossy and
-// "path_base64" is exact. decode_* throw Error{bad_request} for anything malformed, of whatever kind; what a document
-// has beyond what is known is ignored, so that a newer client can talk to an older host.
+// "path_base64" is exact.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,6 @@
 #include <variant>
 #include <vector>
 
-#include "session/base/denial.h"
 #include "session/base/error.h"
 #include "session/interfaces/session_record.h"
 #include "session/transaction/session.h"
@@ -20,8 +19,7 @@
 
 namespace escrow::api {
 
-// ---- Requests. Whom the peer asks for goes beside the request (encode()): the server believes it, because only the
-// host's own user and root are served.
+// ---- Requests.
 struct StatusRequest {
   bool with_changes = false;  // count what a commit would do, which builds the session's tree
 };
@@ -66,7 +64,7 @@ struct ReadFileRequest {
 struct WriteFileRequest {
   std::string path;
   std::optional<bool> executable;  // nullopt: as it is
-  // The content: an open file of the caller's, which goes beside the text (unix(7), SCM_RIGHTS).
+  // The content: an open file of the caller's. To a host it goes beside the request (unix(7), SCM_RIGHTS).
   int content = -1;
 };
 struct RemoveFileRequest {
@@ -142,12 +140,16 @@ struct ResolveAnswer {
   std::vector<session::Unresolved> left;  // what a commit would still refuse
   std::uint64_t merged = 0;               // paths taken from the head, where the session came onto it
 };
-// A diff comes as any number of parts, then its end.
+// A diff comes as its beginning, any number of parts, and its end; one that has no part may begin with its end.
+struct DiffBegin {
+  std::uint64_t omitted = 0;  // files that a commit would leave out
+};
 struct DiffPart {
   std::string text;  // bytes, as the files have them
 };
 struct DiffEnd {
   std::vector<session::Omission> omitted;
+  std::uint64_t unnamed = 0;  // more of them, which a status names
 };
 struct UnmountAnswer {
   std::string mountpoint;
@@ -196,27 +198,9 @@ struct SavepointsAnswer {
   std::vector<Savepoint> savepoints;  // that the session has now, oldest first
   std::string undo;                   // the one that a restore made first; empty: it was none
 };
-struct ErrorAnswer {
-  session::Errc code = session::Errc::input_output;
-  std::string message;
-  std::optional<session::Denial> denial;  // what a policy refused
-};
-using Answer = std::variant<SessionView, CommitAnswer, RollbackAnswer, DiscardAnswer, UpdateAnswer, DiffPart, DiffEnd,
-                            UnmountAnswer, ChangesAnswer, FileAnswer, TrafficAnswer, ResolveAnswer, ErrorAnswer,
+using Answer = std::variant<SessionView, CommitAnswer, RollbackAnswer, DiscardAnswer, UpdateAnswer, DiffBegin, DiffPart,
+                            DiffEnd, UnmountAnswer, ChangesAnswer, FileAnswer, TrafficAnswer, ResolveAnswer,
                             ListingAnswer, SavepointsAnswer>;
-
-// `who`: the principal that the request is made for; empty: the user at the other end of the socket.
-std::string encode(const Request& request, const std::string& who = {});
-std::string encode(const Answer& answer);
-Request decode_request(std::string_view text);
-struct Asked {
-  Request request;
-  std::string who;
-};
-Asked decode_asked(std::string_view text);
-// Throws the Error that a host answered.
-[[noreturn]] void throw_answered(const ErrorAnswer& error);
-Answer decode_answer(std::string_view text);
 
 // What a program reads with --json: the same documents without the envelope.
 std::string to_json(const SessionView& view);
@@ -227,8 +211,12 @@ std::string to_json(const UpdateAnswer& answer, const std::string& session);
 std::string to_json(const DiscardAnswer& answer, const std::string& session);
 std::string to_json(const ResolveAnswer& answer, const std::string& session);
 std::string to_json(const SavepointsAnswer& answer, const std::string& session);
+std::string to_json(const TrafficAnswer& answer);
 // "list", "create", "restore", "drop".
 const char* name_of(SavepointVerb verb);
+// "name_status", "stat", "patch".
+const char* name_of(DiffFormat format);
+std::optional<DiffFormat> diff_format_from_name(std::string_view name);
 
 // A stable name for a code, as it appears in answers.
 const char* name_of(session::Errc code);

@@ -1,6 +1,7 @@
 #include "api/received_body.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -20,6 +21,13 @@ std::shared_ptr<ReceivedBody> ReceivedBody::create(const std::string& directory,
   }
   ::unlink(path.c_str());
   return std::shared_ptr<ReceivedBody>(new ReceivedBody(descriptor));
+}
+
+std::shared_ptr<ReceivedBody> ReceivedBody::of_descriptor(int descriptor) {
+  const std::shared_ptr<ReceivedBody> body(new ReceivedBody(descriptor));
+  struct stat about {};
+  if (::fstat(descriptor, &about) == 0) body->size_bytes_ = static_cast<std::uint64_t>(about.st_size);
+  return body;
 }
 
 ReceivedBody::~ReceivedBody() { ::close(descriptor_); }

@@ -17,6 +17,8 @@ class ReceivedBody final : public session::ByteSource {
  public:
   // In this directory. Null: `failed` is the errno.
   static std::shared_ptr<ReceivedBody> create(const std::string& directory, int& failed);
+  // What a peer has opened and sent: it has the descriptor from here on, to read it.
+  static std::shared_ptr<ReceivedBody> of_descriptor(int descriptor);
   ReceivedBody(const ReceivedBody&) = delete;
   ReceivedBody& operator=(const ReceivedBody&) = delete;
   ~ReceivedBody() override;

@@ -156,15 +156,7 @@ std::vector<Finding> findings_from_json(std::string_view text) {
   return findings;
 }
 
-UpdateAnswer update_from_json(std::string_view text) { return update_from(parse_object(text)); }
-
-DiscardAnswer discard_from_json(std::string_view text) {
-  return {.discarded = get_count(parse_object(text), "discarded")};
-}
-
-std::vector<session::Omission> omitted_from_json(std::string_view changes) {
-  return omissions_from(get_array(parse_object(changes), "omitted"));
-}
+TrafficAnswer traffic_from_json(std::string_view text) { return traffic_from(parse_object(text)); }
 
 RemoteOmissions omissions_from_lines(std::string_view lines) {
   RemoteOmissions found;
@@ -199,17 +191,6 @@ std::vector<std::string> at_next_start_from_json(std::string_view text) {
     if (name.is_string()) names.push_back(name.get<std::string>());
   }
   return names;
-}
-
-RemoteProblem problem_from_json(std::string_view text) {
-  const Json json = parse_object(text);
-  return {.code = get_bytes(json, "code"),
-          .detail = get_bytes(json, "detail"),
-          .session = text_or_none(json, "session"),
-          .exit_code = static_cast<int>(get_integer(json, "exit_code").value_or(125)),
-          .is_retryable = get_bool(json, "retryable"),
-          .result = get_id(json, "result"),
-          .conflicts = conflicts_from(get_array(json, "conflicts"))};
 }
 
 }  // namespace escrow::api

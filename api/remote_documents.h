@@ -1,4 +1,4 @@
-// What escrowd answers, read by a client of the command line: the reverse of resources.h and problem.h.
+// What escrowd answers, read by a client of the command line: the reverse of resources.h.
 //
 // Pure functions. Throw Error{bad_request} for what is not such a document; members that are not known are ignored.
 #pragma once
@@ -51,10 +51,8 @@ RemoteAudit audit_from_json(std::string_view text);
 GcResource gc_from_json(std::string_view text);
 std::vector<Finding> findings_from_json(std::string_view text);
 
-UpdateAnswer update_from_json(std::string_view text);
-DiscardAnswer discard_from_json(std::string_view text);
+TrafficAnswer traffic_from_json(std::string_view text);
 
-std::vector<session::Omission> omitted_from_json(std::string_view changes);
 struct RemoteOmissions {
   std::vector<session::Omission> omitted;
   std::uint64_t more = 0;  // that were not kept
@@ -71,15 +69,5 @@ RemoteRepository repository_from_json(std::string_view text);
 std::vector<std::string> repositories_from_json(std::string_view text);
 // Of a reload: the members of the configuration that count from the next start on.
 std::vector<std::string> at_next_start_from_json(std::string_view text);
-
-struct RemoteProblem {
-  std::string code, detail;
-  std::string session;  // of a conflict in an import; empty: none is named
-  int exit_code = 125;
-  bool is_retryable = false;
-  std::optional<session::ObjectId> result;  // of result_moved
-  std::vector<session::Conflict> conflicts;
-};
-RemoteProblem problem_from_json(std::string_view text);
 
 }  // namespace escrow::api

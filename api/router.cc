@@ -19,24 +19,6 @@ int hex_digit(char letter) {
   return -1;
 }
 
-std::string decode(std::string_view text) {
-  std::string out;
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    if (text[at] != '%') {
-      out += text[at];
-      continue;
-    }
-    const int high = at + 2 < text.size() ? hex_digit(text[at + 1]) : -1;
-    const int low = at + 2 < text.size() ? hex_digit(text[at + 2]) : -1;
-    if (high < 0 || low < 0) {
-      throw Problem(ProblemCode::malformed_request, "'" + std::string(text) + "' has a '%' without two digits");
-    }
-    out += static_cast<char>(high * 16 + low);
-    at += 2;
-  }
-  return out;
-}
-
 std::vector<std::string> split(std::string_view path) {
   std::vector<std::string> components;
   while (!path.empty()) {
@@ -60,6 +42,18 @@ bool fits(const std::vector<std::string>& pattern, const std::vector<std::string
   return true;
 }
 
+// Of a path that fits.
+std::vector<std::string> parameters_of(const std::vector<std::string>& pattern, const std::vector<std::string>& path) {
+  std::vector<std::string> parameters;
+  for (std::size_t at = 0; at < pattern.size(); ++at) {
+    if (is_parameter(pattern[at])) parameters.push_back(percent_decoded(path[at]));
+  }
+  for (std::size_t at = pattern.size(); at < path.size(); ++at) {
+    parameters.back() += "/" + percent_decoded(path[at]);
+  }
+  return parameters;
+}
+
 [[noreturn]] void refuse_method(const HttpRequest& request, const std::string& allowed) {
   throw Problem(ProblemCode::method_not_allowed,
                 request.method + " is not possible here; " + allowed + " is", {{"allowed", allowed}});
@@ -67,13 +61,37 @@ bool fits(const std::vector<std::string>& pattern, const std::vector<std::string
 
 }  // namespace
 
+std::string percent_decoded(std::string_view text) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (text[at] != '%') {
+      out += text[at];
+      continue;
+    }
+    const int high = at + 2 < text.size() ? hex_digit(text[at + 1]) : -1;
+    const int low = at + 2 < text.size() ? hex_digit(text[at + 2]) : -1;
+    if (high < 0 || low < 0) {
+      throw Problem(ProblemCode::malformed_request, "'" + std::string(text) + "' has a '%' without two digits");
+    }
+    out += static_cast<char>(high * 16 + low);
+    at += 2;
+  }
+  return out;
+}
+
+std::optional<std::vector<std::string>> match_path(std::string_view pattern, std::string_view path) {
+  const std::vector<std::string> wanted = split(pattern), given = split(path);
+  const bool is_path = path.starts_with('/');
+  return is_path && fits(wanted, given) ? std::optional(parameters_of(wanted, given)) : std::nullopt;
+}
+
 Query::Query(std::string_view encoded) {
   while (!encoded.empty()) {
     const std::size_t end = std::min(encoded.find('&'), encoded.size());
     const std::string_view pair = encoded.substr(0, end);
     const std::size_t equals = std::min(pair.find('='), pair.size());
     const std::string_view value = equals == pair.size() ? std::string_view() : pair.substr(equals + 1);
-    if (!pair.empty()) values_.emplace(decode(pair.substr(0, equals)), decode(value));
+    if (!pair.empty()) values_.emplace(percent_decoded(pair.substr(0, equals)), percent_decoded(value));
     encoded.remove_prefix(std::min(end + 1, encoded.size()));
   }
 }
@@ -138,16 +156,10 @@ HttpReply Router::dispatch(const HttpRequest& request, std::string& route) const
     route = candidate.pattern;
     Call call{.request = request,
               .route = candidate.pattern,
-              .parameters = {},
+              .parameters = parameters_of(candidate.components, components),
               .query = Query(question == target.size() ? std::string_view() : target.substr(question + 1)),
               .on_begin = {},
               .was_left = {}};
-    for (std::size_t at = 0; at < candidate.components.size(); ++at) {
-      if (is_parameter(candidate.components[at])) call.parameters.push_back(decode(components[at]));
-    }
-    for (std::size_t at = candidate.components.size(); at < components.size(); ++at) {
-      call.parameters.back() += "/" + decode(components[at]);
-    }
     return candidate.handler(call);
   }
   if (allowed.empty()) refuse();

@@ -399,4 +399,34 @@ SavepointsAnswer savepoints_from(const Json& json) {
   return answer;
 }
 
+Json traffic_json(const TrafficAnswer& it) {
+  Json json{{"staged_bytes", it.staged_bytes},
+            {"cache_hits", it.cache_hits},
+            {"cache_misses", it.cache_misses},
+            {"operations", Json::array()}};
+  for (const TrafficAnswer::Operation& one : it.operations) {
+    json["operations"].push_back(
+        Json{{"name", one.name}, {"count", one.count}, {"within", one.within}, {"seconds", one.seconds}});
+  }
+  return json;
+}
+
+TrafficAnswer traffic_from(const Json& json) {
+  TrafficAnswer answer{.operations = {},
+                       .staged_bytes = get_count(json, "staged_bytes"),
+                       .cache_hits = get_count(json, "cache_hits"),
+                       .cache_misses = get_count(json, "cache_misses")};
+  for (const Json& entry : get_array(json, "operations")) {
+    TrafficAnswer::Operation one{.name = get_bytes(entry, "name"), .count = get_count(entry, "count"), .within = {}};
+    for (const Json& count : get_array(entry, "within")) {
+      if (!count.is_number_unsigned()) throw Error(Errc::bad_request, "the answer counts in something else");
+      one.within.push_back(count.get<std::uint64_t>());
+    }
+    const Json seconds = entry.value("seconds", Json());
+    if (seconds.is_number()) one.seconds = seconds.get<double>();
+    answer.operations.push_back(std::move(one));
+  }
+  return answer;
+}
+
 }  // namespace escrow::api

@@ -25,6 +25,9 @@ ResolveAnswer resolve_from(const Json& json);
 Json savepoints_json(const SavepointsAnswer& answer);
 SavepointsAnswer savepoints_from(const Json& json);
 
+Json traffic_json(const TrafficAnswer& answer);
+TrafficAnswer traffic_from(const Json& json);
+
 // Objects with a path each.
 Json strings_json(const std::vector<std::string>& values, const std::string& name);
 std::vector<std::string> strings_from(const Json& array, const std::string& name);

@@ -139,7 +139,7 @@ int run_guarded(int argc, char** argv) {
   } catch (const session::Error& error) {
     std::fflush(stdout);
     complain(error.what());
-    return is_run ? kExitEscrowFailed : exit_status_of(error.code());
+    return is_run ? kExitEscrowFailed : exit_status_of(error);
   }
 }
 

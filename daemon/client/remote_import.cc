@@ -77,11 +77,11 @@ Imported import_remotely(ServiceClient& client, const std::string& directory, co
   const HttpClient::Answer answer = client.upload(target, std::string(api::kTarType), produce);
   std::vector<session::Conflict> conflicts;
   std::string document = answer.body;
-  if (ServiceClient::is_refused(answer)) {
-    api::RemoteProblem problem = ServiceClient::problem_of(answer);
-    if (problem.conflicts.empty()) ServiceClient::refuse(problem);
-    conflicts = std::move(problem.conflicts);
-    document = client.get("/v1/sessions/" + problem.session);
+  if (api::is_refused(answer)) {
+    const api::Problem problem = api::problem_of(answer);
+    if (problem.conflicts().empty()) throw api::Problem(problem);
+    conflicts = problem.conflicts();
+    document = client.get("/v1/sessions/" + problem.member("session"));
   }
   api::RemoteSession session = api::session_from_json(document);
   Imported made{.answer = {}, .record = session.view.record, .walked = std::move(walked)};

@@ -96,7 +96,7 @@ class RunClient {
         if (error.code() != session::Errc::unavailable) throw;
         why = error.what();
       }
-      if (answer && !ServiceClient::is_refused(*answer)) return std::move(answer->body);
+      if (answer && !api::is_refused(*answer)) return std::move(answer->body);
       if (answer) why = why_not_now(*answer);
       if (std::chrono::steady_clock::now() > deadline) give_up(why);
       std::this_thread::sleep_for(kPause);
@@ -105,15 +105,16 @@ class RunClient {
 
   // Throws unless it is answered so while the service stops or starts.
   std::string why_not_now(const Answer& answer) const {
-    const api::RemoteProblem problem = problem_of(answer);
-    if (answer.status == kUnavailable && problem.is_retryable) return problem.detail;
-    if (answer.status >= kFirstFailure) give_up(problem.detail);
-    ServiceClient::refuse(problem);
+    const api::Problem problem = problem_of(answer);
+    const bool may_come_back = answer.status == kUnavailable && problem.kind().retryable;
+    if (may_come_back) return problem.what();
+    if (answer.status >= kFirstFailure) give_up(problem.what());
+    throw api::Problem(problem);
   }
 
-  api::RemoteProblem problem_of(const Answer& answer) const {
+  api::Problem problem_of(const Answer& answer) const {
     try {
-      return ServiceClient::problem_of(answer);
+      return api::problem_of(answer);
     } catch (const session::Error& error) {
       give_up(error.what());
     }

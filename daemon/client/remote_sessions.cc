@@ -23,18 +23,6 @@ namespace {
 constexpr std::size_t kPage = 1000;
 constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
 
-const char* name_of(api::DiffFormat format) {
-  switch (format) {
-    case api::DiffFormat::name_status:
-      return "name_status";
-    case api::DiffFormat::stat:
-      return "stat";
-    case api::DiffFormat::patch:
-      return "patch";
-  }
-  return "patch";
-}
-
 class RemoteSessions final : public SessionSource {
  public:
   RemoteSessions(const std::string& host, const GlobalOptions& options) : client_(host, options) {}
@@ -60,20 +48,15 @@ class RemoteSessions final : public SessionSource {
   }
 
   api::SessionView status(const Id& id) override {
-    return api::session_from_json(client_.get(path_of(id) + "?with_changes=true")).view;
+    return ask<api::SessionView>(id, api::StatusRequest{.with_changes = true});
   }
 
   api::CommitAnswer commit(const Id& id, const api::CommitRequest& request) override {
-    api::JsonObject body;
-    if (!request.message.empty()) body.text("message", request.message);
-    if (request.include_ignored) body.flag("include_ignored", true);
-    const HttpClient::Answer answer = client_.ask("POST", path_of(id) + "/commit", body.text());
-    if (ServiceClient::is_refused(answer)) return refused_commit(answer, session::State::open);
-    return committed(answer.body);
+    return ask<api::CommitAnswer>(id, request);
   }
 
   api::RollbackAnswer rollback(const Id& id, bool keep_result) override {
-    return rolled_back(client_.post(path_of(id) + "/rollback", api::JsonObject().flag("keep_result", keep_result)));
+    return ask<api::RollbackAnswer>(id, api::RollbackRequest{.keep_result = keep_result});
   }
 
   api::CommitAnswer approve(const Id& id, const session::Approval& approval) override {
@@ -82,37 +65,41 @@ class RemoteSessions final : public SessionSource {
     if (!approval.review.comment.empty()) body.text("comment", approval.review.comment);
     if (!approval.message.empty()) body.text("message", approval.message);
     const HttpClient::Answer answer = client_.ask("POST", path_of(id) + "/approve", body.text());
-    if (ServiceClient::is_refused(answer)) return refused_commit(answer, session::State::awaiting_approval);
-    return committed(answer.body);
+    if (api::is_refused(answer)) return refused_approval(api::problem_of(answer));
+    return api::commit_answer(api::session_from_json(answer.body));
   }
 
   api::RollbackAnswer reject(const Id& id, const std::string& comment) override {
     api::JsonObject body;
     if (!comment.empty()) body.text("comment", comment);
-    return rolled_back(client_.post(path_of(id) + "/reject", body));
+    api::RemoteSession session = api::session_from_json(client_.post(path_of(id) + "/reject", body));
+    return {.state = session.view.record.state,
+            .reason = session.view.record.reason,
+            .warning = std::move(session.warning)};
   }
 
-  api::UpdateAnswer update(const Id& id) override {
-    return api::update_from_json(client_.post(path_of(id) + "/update", api::JsonObject()));
-  }
+  api::UpdateAnswer update(const Id& id) override { return ask<api::UpdateAnswer>(id, api::UpdateRequest{}); }
 
   api::DiscardAnswer discard(const Id& id, const std::vector<std::string>& paths) override {
-    return api::discard_from_json(client_.post(path_of(id) + "/discard", api::JsonObject().texts("paths", paths)));
+    return ask<api::DiscardAnswer>(id, api::DiscardRequest{.paths = paths});
   }
 
   std::vector<session::Omission> diff(const Id& id, const api::DiffRequest& request,
                                       const std::function<void(std::string_view)>& out) override {
     if (!request.since.empty()) refuse_elsewhere("savepoint");
-    out(client_.get(path_of(id) + "/diff?format=" + name_of(request.format)));
-    return api::omitted_from_json(client_.get(path_of(id) + "/changes"));
+    const api::SessionRequestLine line = api::call_of(id, request);
+    const HttpClient::Answer answer = client_.ask(line.method, line.target);
+    const auto end = std::get<api::DiffEnd>(api::answer_of(request, answer));
+    out(answer.body);
+    return end.unnamed == 0 ? std::vector<session::Omission>() : status(id).omitted;
   }
 
   std::string unmount(const Id& id) override {
-    const api::SessionView before = api::session_from_json(client_.get(path_of(id))).view;
+    const auto before = ask<api::SessionView>(id, api::StatusRequest{});
     if (before.attachment == session::Attachment::none) {
       throw Error(Errc::wrong_state, "session " + id.text() + " is not mounted");
     }
-    client_.post(path_of(id) + "/unmount", api::JsonObject());
+    client_.ask(id, api::UnmountRequest{});
     return before.record.mountpoint;
   }
 
@@ -196,23 +183,18 @@ class RemoteSessions final : public SessionSource {
   std::string repository_path() { return "/v1/repositories/" + api::percent_encoded(client_.repository()); }
   static std::string path_of(const Id& id) { return "/v1/sessions/" + id.text(); }
 
-  static api::CommitAnswer committed(const std::string& body) {
-    return api::commit_answer(api::session_from_json(body));
-  }
-  static api::RollbackAnswer rolled_back(const std::string& body) {
-    api::RemoteSession session = api::session_from_json(body);
-    return {.state = session.view.record.state,
-            .reason = session.view.record.reason,
-            .warning = std::move(session.warning)};
+  template <typename Answer>
+  Answer ask(const Id& id, const api::Request& request) {
+    return std::get<Answer>(client_.ask(id, request));
   }
   // A conflict, or a result that has another id now, is an answer; everything else is thrown.
-  static api::CommitAnswer refused_commit(const HttpClient::Answer& refused, session::State state) {
-    api::RemoteProblem problem = ServiceClient::problem_of(refused);
-    if (problem.conflicts.empty() && !problem.result) ServiceClient::refuse(problem);
+  static api::CommitAnswer refused_approval(const api::Problem& problem) {
+    const std::optional<session::ObjectId> result = session::ObjectId::from_hex(problem.member("result"));
+    if (problem.conflicts().empty() && !result) throw api::Problem(problem);
     api::CommitAnswer answer;
-    answer.state = state;
-    answer.result = problem.result;
-    answer.conflicts = std::move(problem.conflicts);
+    answer.state = session::State::awaiting_approval;
+    answer.result = result;
+    answer.conflicts = problem.conflicts();
     return answer;
   }
 
@@ -223,7 +205,7 @@ class RemoteSessions final : public SessionSource {
                                          id.text() + "` shows it");
     }
     if (session::ObjectId::from_hex(named)) return named;
-    const std::optional<session::ObjectId> result = api::session_from_json(client_.get(path_of(id))).view.record.result;
+    const std::optional<session::ObjectId> result = ask<api::SessionView>(id, api::StatusRequest{}).record.result;
     if (named.size() >= session::kShortestResultId && result && result->hex().starts_with(named)) return result->hex();
     throw Error(Errc::wrong_state, "cannot approve " + named + ": the result of session " + id.text() + " is " +
                                        (result ? result->hex() : "none"));

@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/process/exit_status.h"
 #include "session/base/error.h"
 
 namespace escrow::daemon {
@@ -15,24 +14,9 @@ using session::Error;
 
 namespace {
 
-constexpr unsigned kFirstRefusal = 300;
-
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
-}
-
-Errc errc_of(const api::RemoteProblem& problem) {
-  switch (problem.exit_code) {
-    case kExitRefused:
-      return Errc::wrong_state;
-    case kExitUsage:
-      return Errc::bad_request;
-    case kExitConflict:
-      return Errc::conflict;
-    default:
-      return Errc::unavailable;
-  }
 }
 
 }  // namespace
@@ -51,24 +35,20 @@ HttpClient::Answer ServiceClient::ask(const std::string& method, const std::stri
   return client_.ask(method, target, json);
 }
 
-bool ServiceClient::is_refused(const HttpClient::Answer& answer) { return answer.status >= kFirstRefusal; }
-
-api::RemoteProblem ServiceClient::problem_of(const HttpClient::Answer& answer) {
-  if (answer.content_type == "application/problem+json") return api::problem_from_json(answer.body);
-  throw Error(Errc::unavailable, "what answers there is no escrowd: it said " + std::to_string(answer.status));
+api::Answer ServiceClient::ask(const session::SessionId& id, const api::Request& request) {
+  const api::SessionRequestLine line = api::call_of(id, request);
+  return api::answer_of(request, client_.ask(line.method, line.target, line.json));
 }
-
-void ServiceClient::refuse(const api::RemoteProblem& problem) { throw Error(errc_of(problem), problem.detail); }
 
 std::string ServiceClient::get(const std::string& target) {
   HttpClient::Answer answer = client_.ask("GET", target);
-  if (is_refused(answer)) refuse(problem_of(answer));
+  if (api::is_refused(answer)) throw api::Problem(api::problem_of(answer));
   return std::move(answer.body);
 }
 
 std::string ServiceClient::post(const std::string& target, const api::JsonObject& body) {
   HttpClient::Answer answer = client_.ask("POST", target, body.text());
-  if (is_refused(answer)) refuse(problem_of(answer));
+  if (api::is_refused(answer)) throw api::Problem(api::problem_of(answer));
   return std::move(answer.body);
 }
 

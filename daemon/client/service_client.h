@@ -1,7 +1,7 @@
-// What the commands with --host share: one connection to an escrowd, with its refusals as Error.
+// What the commands with --host share: one connection to an escrowd.
 //
-// One per command; not thread-safe. Everything throws what HttpClient throws; what the service refuses comes as an
-// Error whose exit status is the one that the service says (problem.h).
+// One per command; not thread-safe. Everything throws what HttpClient throws; what the service refuses comes as the
+// Problem that it says.
 #pragma once
 
 #include <string>
@@ -9,6 +9,7 @@
 #include "api/http_client.h"
 #include "api/json_document.h"
 #include "api/remote_documents.h"
+#include "api/session_calls.h"
 #include "daemon/host/global_options.h"
 
 namespace escrow::daemon {
@@ -27,9 +28,8 @@ class ServiceClient {
                                  const std::function<void(const api::HttpClient::Send& send)>& produce);
   // With what is refused, too.
   api::HttpClient::Answer ask(const std::string& method, const std::string& target, const std::string& json = {});
-  static bool is_refused(const api::HttpClient::Answer& answer);
-  static api::RemoteProblem problem_of(const api::HttpClient::Answer& answer);
-  [[noreturn]] static void refuse(const api::RemoteProblem& problem);
+  // A verb of a session (session_calls.h).
+  api::Answer ask(const session::SessionId& id, const api::Request& request);
 
   const std::string& host() const { return host_; }
   // As it was named; may be empty.

@@ -72,7 +72,8 @@ class LocalSessions final : public SessionSource {
   }
   std::vector<session::Omission> diff(const Id& id, const api::DiffRequest& request,
                                       const std::function<void(std::string_view)>& out) override {
-    return access(id).diff(request, out);
+    SessionAccess session = access(id);
+    return session.omitted(session.diff(request, out));
   }
   std::string unmount(const Id& id) override { return access(id).unmount(); }
 

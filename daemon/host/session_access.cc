@@ -32,10 +32,10 @@ constexpr auto kPatience = 10s;
 constexpr auto kPause = 20ms;
 
 // The host listens from mounting to its end; nullopt while nobody does.
-std::optional<api::ControlClient> connect(const std::string& directory) {
+std::optional<api::ControlClient> connect(RepositoryContext& context, const session::SessionId& id) {
   std::optional<api::ControlClient> client;
   try {
-    client.emplace(directory);
+    client.emplace(context.repository().directories().path_of(id), id);
   } catch (const Error& error) {
     if (error.code() != Errc::unavailable) throw;
   }
@@ -43,7 +43,7 @@ std::optional<api::ControlClient> connect(const std::string& directory) {
 }
 
 bool has_live_host(RepositoryContext& context, const session::SessionId& id) {
-  std::optional<api::ControlClient> client = connect(context.repository().directories().path_of(id));
+  std::optional<api::ControlClient> client = connect(context, id);
   return client && client->ask_within(api::StatusRequest{}, kPatience);
 }
 
@@ -128,13 +128,12 @@ SessionAccess::SessionAccess(RepositoryContext& context, const std::string& text
     : context_(context), id_(context.sessions().resolve(text)), who_(std::move(who)) {}
 
 api::Answer SessionAccess::ask(const api::Request& request, const std::function<void(const api::DiffPart&)>& on_part) {
-  const std::string directory = context_.repository().directories().path_of(id_);
   auto deadline = std::chrono::steady_clock::now() + kPatience;
   while (true) {
     const session::SessionManager::Listed listed = context_.sessions().status(id_);
     if (is_over(listed.record)) return answer_ended(listed, request, on_part);
     if (context_.repository().directories().is_held(id_)) {
-      if (std::optional<api::ControlClient> client = connect(directory)) {
+      if (std::optional<api::ControlClient> client = connect(context_, id_)) {
         client->speak_for(who_);
         if (std::optional<api::Answer> answer = ask_host(*client, request, on_part)) return *std::move(answer);
         if (client->is_silent()) deadline = std::chrono::steady_clock::now() + kPatience;
@@ -368,10 +367,12 @@ api::RollbackAnswer SessionAccess::reject(const session::Review& review, session
   });
 }
 
-std::vector<session::Omission> SessionAccess::diff(const api::DiffRequest& request,
-                                                   const std::function<void(std::string_view)>& out) {
-  const api::Answer answer = ask(request, [&](const api::DiffPart& part) { out(part.text); });
-  return std::get<api::DiffEnd>(answer).omitted;
+api::DiffEnd SessionAccess::diff(const api::DiffRequest& request, const std::function<void(std::string_view)>& out) {
+  return std::get<api::DiffEnd>(ask(request, [&](const api::DiffPart& part) { out(part.text); }));
+}
+
+std::vector<session::Omission> SessionAccess::omitted(api::DiffEnd end) {
+  return end.unnamed == 0 ? std::move(end.omitted) : status(true).omitted;
 }
 
 std::string SessionAccess::unmount() {

@@ -49,9 +49,9 @@ class SessionAccess {
   // Of a session that awaits approval. Waits, as everything here, for another process to let go of it.
   api::CommitAnswer approve(const session::Approval& approval);
   api::RollbackAnswer reject(const session::Review& review, session::Reason reason);
-  // Returns what the commit would leave out.
-  std::vector<session::Omission> diff(const api::DiffRequest& request,
-                                      const std::function<void(std::string_view)>& out);
+  api::DiffEnd diff(const api::DiffRequest& request, const std::function<void(std::string_view)>& out);
+  // What a commit would leave out, which a host only counts in its answer to a diff.
+  std::vector<session::Omission> omitted(api::DiffEnd end);
   api::ChangesAnswer changes();
   // To read, write or remove one.
   api::FileAnswer file(const api::Request& request);

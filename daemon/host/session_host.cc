@@ -75,9 +75,12 @@ struct SessionHost::Impl {
     server = std::make_unique<api::ControlServer>(
         session->directory(),
         [this](const api::Request& request, const api::Peer& peer, const SendPart& send_part) {
+          if (peer.session != session->id().text()) {
+            throw Error(Errc::no_session, "this socket is session " + session->id().text() + "'s");
+          }
           return handle(request, peer.speaks_for.empty() ? principal_of(peer.uid) : peer.speaks_for, send_part);
         },
-        log);
+        [this] { return view(false); }, log);
     note_mounts(session->directory(), stack.mounts());
     session->set_mountpoint(options.mount.mountpoint);
   }
@@ -485,8 +488,11 @@ struct SessionHost::Impl {
     return {.opens = fuse::name_of(mode.opens), .data = fuse::name_of(mode.data), .reason = options.io_reason};
   }
 
-  api::Answer status(const api::StatusRequest& request) {
-    api::SessionView view = view_of(*session, session::Attachment::mounted, request.with_changes);
+  api::SessionView view(bool with_changes) {
+    const bool is_mounted = mount->is_mounted();
+    api::SessionView view =
+        view_of(*session, is_mounted ? session::Attachment::mounted : session::Attachment::none, with_changes);
+    if (!view.counts) view.counts = view.record.counts;
     view.io = io();
     stack.denials().flush();
     view.denials = denials_of(repository.catalog(), session->id());
@@ -496,7 +502,7 @@ struct SessionHost::Impl {
   api::Answer handle(const api::Request& request, const std::string& who, const SendPart& send_part) {
     return std::visit(
         Overloaded{
-            [&](const api::StatusRequest& it) { return status(it); },
+            [&](const api::StatusRequest& it) -> api::Answer { return view(it.with_changes); },
             [&](const api::CommitRequest& it) { return commit(it, who); },
             [&](const api::RollbackRequest& it) { return rollback(it, who); },
             [&](const api::DiscardRequest& it) { return discard(it, who); },
@@ -577,10 +583,6 @@ std::string SessionHost::leave() {
   }
   const std::string warning = impl_->take_mount_away();
   return lost.empty() || warning.empty() ? lost + warning : lost + "; " + warning;
-}
-
-api::Answer SessionHost::handle(const api::Request& request, const std::string& who, const SendPart& send_part) {
-  return impl_->handle(request, who, send_part);
 }
 
 }  // namespace escrow::daemon

@@ -68,10 +68,6 @@ class SessionHost {
   // Takes the mount away and leaves the session open and detached. Returns a sentence naming holders, or nothing.
   std::string leave();
 
-  // A request from the control socket, or from this process: throws Error where the socket answers ErrorAnswer.
-  api::Answer handle(const api::Request& request, const std::string& who,
-                     const std::function<void(const api::Answer&)>& send_part);
-
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;

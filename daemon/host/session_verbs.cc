@@ -186,6 +186,7 @@ api::Answer late_finish_answer(const session::SessionRecord& record, const api::
 api::DiffEnd send_diff(session::Session& session, const storage::Repository& repository,
                        const api::DiffRequest& request, const SendPart& send_part) {
   session::Preview preview = request.since.empty() ? session.preview() : session.preview_since(request.since);
+  send_part(api::DiffBegin{.omitted = preview.omitted.size()});
   send_trees(preview.before, preview.after, &session.quarantine(), repository, request, send_part);
   return {.omitted = std::move(preview.omitted)};
 }

@@ -1,5 +1,7 @@
 #include "daemon/process/exit_status.h"
 
+#include "api/problem.h"
+
 namespace escrow::daemon {
 
 using session::Errc;
@@ -46,6 +48,11 @@ int exit_status_of(Errc code) {
       return kExitEscrowFailed;
   }
   return kExitEscrowFailed;
+}
+
+int exit_status_of(const session::Error& error) {
+  const auto* const problem = dynamic_cast<const api::Problem*>(&error);
+  return problem != nullptr ? problem->kind().exit_code : exit_status_of(error.code());
 }
 
 }  // namespace escrow::daemon

@@ -17,5 +17,7 @@ inline constexpr int kExitCannotRun = 126;     // run: the command could not be 
 inline constexpr int kExitNotFound = 127;      // run: the command was not found
 
 int exit_status_of(session::Errc code);
+// Of a problem: the one that its document has.
+int exit_status_of(const session::Error& error);
 
 }  // namespace escrow::daemon

@@ -260,7 +260,7 @@ int run_escrowd(int argc, char** argv) {
     return kExitSuccess;
   } catch (const Error& error) {
     std::fprintf(stderr, "escrowd: %s\n", error.what());
-    return exit_status_of(error.code());
+    return exit_status_of(error);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "escrowd: internal error: %s\n", error.what());
     return kExitEscrowFailed;

@@ -5,6 +5,7 @@
 
 #include "api/http_client.h"
 #include "api/remote_documents.h"
+#include "api/session_calls.h"
 #include "daemon/console/text_output.h"
 #include "daemon/process/exit_status.h"
 #include "session/base/error.h"
@@ -14,10 +15,10 @@ namespace escrow::daemon {
 int reload_running_service(const EscrowdConfig& config) {
   api::HttpClient client("unix://" + config.socket, "");
   const api::HttpClient::Answer answer = client.ask("POST", "/v1/reload", "{}");
-  if (answer.content_type == "application/problem+json") {
-    const api::RemoteProblem problem = api::problem_from_json(answer.body);
-    std::fprintf(stderr, "escrowd: the configuration stays as it was: %s\n", problem.detail.c_str());
-    return problem.exit_code;
+  if (api::is_refused(answer)) {
+    const api::Problem problem = api::problem_of(answer);
+    std::fprintf(stderr, "escrowd: the configuration stays as it was: %s\n", problem.what());
+    return exit_status_of(problem);
   }
   const std::vector<std::string> later = api::at_next_start_from_json(answer.body);
   print_line("The configuration was read again.");

@@ -312,14 +312,14 @@ class Committer {
       next.reason = Reason::none;
       if (!waits) next.exit_code.reset();
       transition(services_, record_, std::move(next), who_,
-                 waits ? "conflict: the session goes on waiting" : "conflict: the session stays open");
+                 std::string(kMetConflicts) + (waits ? ": the session goes on waiting" : ": the session stays open"));
       return conflicts;
     }
     next.counts = keep_result(services_, record_, quarantine_, result_);
     next.state = State::commit_failed;
     next.reason = Reason::conflict;
     for (const Conflict& one : conflicts.paths) next.conflicts.push_back(one.path);
-    transition(services_, record_, std::move(next), who_, "conflict");
+    transition(services_, record_, std::move(next), who_, std::string(kMetConflicts));
     tell(services_, CommitStep::outcome_recorded);
     clean_up_or_log(services_, record_, directory_);
     return conflicts;

@@ -7,6 +7,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 
 #include "session/transaction/session.h"
@@ -15,6 +16,9 @@ namespace escrow::session {
 
 // How often a commit is made anew because others moved the branch first.
 inline constexpr int kMaxSwapAttempts = 1000;
+
+// The first word of a transition's `why` where a commit has met conflicts, which no other has: history is read by it.
+inline constexpr std::string_view kMetConflicts = "conflict";
 
 // What a session changed: `tree` against `base_tree`, the tree of the commit `base`. Whole-repository trees; nullopt
 // is empty (and no commit, for `base`).

@@ -15,7 +15,9 @@
 
 #include "api/control_client.h"
 #include "api/control_server.h"
+#include "api/problem.h"
 #include "tests/api/raw_client.h"
+#include "tests/support/sample_record.h"
 #include "tests/support/temporary_directory.h"
 
 namespace escrow::api {
@@ -26,11 +28,24 @@ using session::Error;
 using test::RawClient;
 using namespace std::chrono_literals;
 
+const session::SessionId kId = *session::SessionId::parse("0123456789abcdef");
+
 // An update takes until it may end, so that a test knows what happens beside it.
 struct Update {
   std::atomic<bool> has_begun = false, may_end = false;
 };
-Update update;  // anew for each test
+Update update;        // anew for each test
+std::string written;  // the last content, for whom, in which session
+
+SessionView about() { return {.record = support::sample_record(kId)}; }
+
+// What another client of HTTP sends.
+std::string raw(const std::string& method, const std::string& verb, const std::string& body = {}) {
+  return method + " /v1/sessions/" + kId.text() + verb + " HTTP/1.1\r\nHost: escrow\r\nContent-Length: " +
+         std::to_string(body.size()) + (body.empty() ? "" : "\r\nContent-Type: application/json") + "\r\n\r\n" + body;
+}
+const std::string kHealth = "GET /v1/health HTTP/1.1\r\nHost: escrow\r\n\r\n";
+constexpr const char* kOk = "HTTP/1.1 200 OK\r";
 
 // Answers like a host would, without a session.
 Answer answer(const Request& request, const Peer& peer, const ControlServer::SendPart& send_part) {
@@ -42,6 +57,8 @@ Answer answer(const Request& request, const Peer& peer, const ControlServer::Sen
   }
   if (std::holds_alternative<DiffRequest>(request)) {
     for (int part = 0; part < 100; ++part) send_part(DiffPart{.text = std::string(100'000, 'x') + "\xff\n"});
+    const bool is_damaged = std::get<DiffRequest>(request).format == DiffFormat::stat;
+    if (is_damaged) throw Error(Errc::damaged_repository, "in the middle");
     return DiffEnd{};
   }
   if (std::holds_alternative<UpdateRequest>(request)) {
@@ -58,12 +75,16 @@ Answer answer(const Request& request, const Peer& peer, const ControlServer::Sen
     std::string bytes(100, '\0');
     const ssize_t count = pread(write->content, bytes.data(), bytes.size(), 0);
     bytes.resize(count < 0 ? 0 : static_cast<std::size_t>(count));
-    return FileAnswer{.bytes = bytes, .version = peer.speaks_for, .is_new = write->content < 0};
+    written = bytes + " by " + peer.speaks_for + " in " + peer.session;
+    return FileAnswer{};
   }
   if (std::holds_alternative<RemoveFileRequest>(request)) {
     throw session::Denied({"unlink", "delete", "dir/\xff", "rule 3"}, "the policy does not allow to delete it");
   }
-  return UnmountAnswer{.mountpoint = std::to_string(peer.uid)};
+  if (std::holds_alternative<TrafficRequest>(request)) {
+    return TrafficAnswer{.operations = {}, .staged_bytes = peer.uid};
+  }
+  return UnmountAnswer{};
 }
 
 class ControlSocket : public ::testing::Test {
@@ -90,7 +111,7 @@ class ControlSocket : public ::testing::Test {
 
   support::TemporaryDirectory directory_;
   session::NullLog log_;
-  std::unique_ptr<ControlServer> server_ = std::make_unique<ControlServer>(directory_.path(), answer, log_);
+  std::unique_ptr<ControlServer> server_ = std::make_unique<ControlServer>(directory_.path(), answer, about, log_);
 };
 
 void expect_code(Errc code, const std::function<void()>& work) {
@@ -109,51 +130,101 @@ TEST_F(ControlSocket, OnlyItsOwnerMayConnect) {
 }
 
 TEST_F(ControlSocket, ThePeerIsTakenFromTheSocket) {
-  ControlClient client(directory_.path());
-  EXPECT_EQ(std::get<UnmountAnswer>(client.ask(UnmountRequest{})).mountpoint, std::to_string(getuid()));
+  ControlClient client(directory_.path(), kId);
+  EXPECT_EQ(std::get<TrafficAnswer>(client.ask(TrafficRequest{})).staged_bytes, getuid());
 }
 
 TEST_F(ControlSocket, WhomAPeerAsksForGoesBesideTheRequest) {
-  ControlClient client(directory_.path());
-  EXPECT_EQ(std::get<FileAnswer>(client.ask(WriteFileRequest{.path = "a", .executable = {}})).version, "");
-  client.speak_for("user:ann");
-  EXPECT_EQ(std::get<FileAnswer>(client.ask(WriteFileRequest{.path = "a", .executable = {}})).version, "user:ann");
+  ControlClient client(directory_.path(), kId);
+  client.ask(WriteFileRequest{.path = "a", .executable = {}});
+  EXPECT_EQ(written, " by  in " + kId.text());
+  for (const std::string who : {"user:ann", "user:a\r\nb \xff%"}) {
+    client.speak_for(who);
+    client.ask(WriteFileRequest{.path = "a", .executable = {}});
+    EXPECT_EQ(written, " by " + who + " in " + kId.text());
+  }
 }
 
 TEST_F(ControlSocket, AnOpenFileGoesWithTheRequestItBelongsTo) {
-  ControlClient client(directory_.path());
+  ControlClient client(directory_.path(), kId);
   const std::string path = directory_.path() + "/content";
   std::ofstream(path) << "the content";
   for (int turn = 0; turn < 3; ++turn) {
     const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    const Answer with = client.ask(WriteFileRequest{.path = "a", .executable = {}, .content = file});
+    client.ask(WriteFileRequest{.path = "a", .executable = {}, .content = file});
     close(file);
-    EXPECT_EQ(std::get<FileAnswer>(with).bytes, "the content");
-    EXPECT_TRUE(std::get<FileAnswer>(client.ask(WriteFileRequest{.path = "a", .executable = {}})).is_new)
-        << "a file of an earlier request";
+    EXPECT_TRUE(written.starts_with("the content by")) << written;
+    client.ask(WriteFileRequest{.path = "a", .executable = {}});
+    EXPECT_TRUE(written.starts_with(" by")) << "a file of an earlier request: " << written;
   }
+}
+
+// As other clients of HTTP send it; longer than any other body may be.
+TEST_F(ControlSocket, AContentMayBeTheBody) {
+  RawClient client(directory_.path());
+  const std::string content = "the beginning" + std::string(17u << 20, 'x');
+  client.send("PUT /v1/sessions/" + kId.text() + "/files/a HTTP/1.1\r\nContent-Length: " +
+              std::to_string(content.size()) + "\r\n\r\n");
+  client.send(content);
+  EXPECT_EQ(client.read_line(), kOk);
+  EXPECT_TRUE(written.starts_with("the beginningxxxx")) << written;
 }
 
 TEST_F(ControlSocket, WhatAPolicyRefusesArrivesWithItsRule) {
-  ControlClient client(directory_.path());
+  ControlClient client(directory_.path(), kId);
   try {
     client.ask(RemoveFileRequest{.path = "a"});
     ADD_FAILURE() << "nothing was thrown";
-  } catch (const session::Denied& denied) {
-    EXPECT_EQ(denied.denial().path, "dir/\xff");
-    EXPECT_EQ(denied.denial().rule, "rule 3");
+  } catch (const Problem& problem) {
+    EXPECT_EQ(problem.code(), Errc::access_denied);
+    const Problem::Members members = {{"path", "dir/\xff"}, {"action", "delete"}, {"rule", "rule 3"}};
+    EXPECT_EQ(problem.members(), members);
   }
 }
 
+// A host of before HTTP takes each line of a request for one, and refuses it in a line of JSON.
+TEST_F(ControlSocket, AHostOfAnEarlierVersionIsNamed) {
+  server_.reset();
+  const int listener = listen_there();
+  std::thread host([listener] {
+    const int client = accept(listener, nullptr, nullptr);
+    char bytes[4096];
+    EXPECT_GT(read(client, bytes, sizeof bytes), 0);
+    const std::string_view refusal = "{\"answer\":\"error\",\"code\":\"bad_request\",\"message\":\"not JSON\"}\n";
+    EXPECT_EQ(write(client, refusal.data(), refusal.size()), static_cast<ssize_t>(refusal.size()));
+    close(client);
+  });
+  ControlClient client(directory_.path(), kId);
+  try {
+    client.ask(CommitRequest{});
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::unavailable);
+    const std::string sentence = error.what();
+    EXPECT_NE(sentence.find("earlier version"), std::string::npos) << sentence;
+    EXPECT_NE(sentence.find(kId.text()), std::string::npos) << sentence;
+    EXPECT_NE(sentence.find(std::to_string(getpid())), std::string::npos) << sentence;
+  }
+  EXPECT_FALSE(client.is_untaken()) << "it is not asked again and again";
+  host.join();
+  close(listener);
+}
+
+// What takes an answer for whole must be able to tell.
+TEST_F(ControlSocket, ADiffThatFailsAfterItsBeginningIsBrokenOff) {
+  ControlClient client(directory_.path(), kId);
+  expect_code(Errc::unavailable, [&] { client.ask(DiffRequest{.format = DiffFormat::stat}); });
+}
+
 TEST_F(ControlSocket, AHostThatDoesNotAnswerIsNotWaitedForByWhoOnlyLooks) {
-  ControlClient client(directory_.path());
+  ControlClient client(directory_.path(), kId);
   EXPECT_FALSE(client.ask_within(UpdateRequest{}, 50ms));
-  ControlClient other(directory_.path());
+  ControlClient other(directory_.path(), kId);
   EXPECT_TRUE(other.ask_within(UnmountRequest{}, 60s));
 }
 
 TEST_F(ControlSocket, OneConnectionServesManyRequests) {
-  ControlClient client(directory_.path());
+  ControlClient client(directory_.path(), kId);
   for (std::size_t count = 1; count < 50; ++count) {
     const Answer got = client.ask(DiscardRequest{.paths = std::vector<std::string>(count, "a\xff")});
     EXPECT_EQ(std::get<DiscardAnswer>(got).discarded, count);
@@ -161,7 +232,7 @@ TEST_F(ControlSocket, OneConnectionServesManyRequests) {
 }
 
 TEST_F(ControlSocket, AnErrorKeepsItsCodeAndItsSentence) {
-  ControlClient client(directory_.path());
+  ControlClient client(directory_.path(), kId);
   try {
     client.ask(CommitRequest{.message = "because\nof \xff"});
     FAIL();
@@ -172,45 +243,45 @@ TEST_F(ControlSocket, AnErrorKeepsItsCodeAndItsSentence) {
 }
 
 TEST_F(ControlSocket, ALongDiffArrivesWhole) {
-  ControlClient client(directory_.path());
+  ControlClient client(directory_.path(), kId);
   std::size_t bytes = 0;
   client.ask(DiffRequest{}, [&](const DiffPart& part) { bytes += part.text.size(); });
   EXPECT_EQ(bytes, 100u * 100'002u);
 }
 
 TEST_F(ControlSocket, AnAnswerMayTakeAsLongAsItTakes) {
-  ControlClient client(directory_.path());
+  ControlClient client(directory_.path(), kId);
   EXPECT_TRUE(std::holds_alternative<RollbackAnswer>(client.ask(RollbackRequest{})));
 }
 
-TEST_F(ControlSocket, APingIsAnsweredBesideAVerb) {
+TEST_F(ControlSocket, AHostSaysThatItIsWellBesideAVerb) {
   RawClient busy(directory_.path());
-  busy.send("{\"request\":\"update\"}\n");
+  busy.send(raw("POST", "/update"));
   RawClient first(directory_.path());
-  first.send("{\"request\":\"ping\"}\n");
-  EXPECT_EQ(first.read_line(), "{\"answer\":\"pong\"}");
+  first.send(kHealth);
+  EXPECT_EQ(first.read_line(), kOk);
   let_updates_end();
-  EXPECT_NE(busy.read_line().find("\"merged\":9"), std::string::npos);
+  EXPECT_NE(busy.read_body().find("\"merged\":9"), std::string::npos);
 }
 
 // A request that comes too late is closed unread, so that it can be made again of who has the session next; one that
 // was taken before is answered.
 TEST_F(ControlSocket, AServerThatEndsAnswersWhatItHasTakenAndTakesNothingMore) {
   RawClient busy(directory_.path());
-  busy.send("{\"request\":\"update\"}\n");
+  busy.send(raw("POST", "/update"));
   update.has_begun.wait(false);
   std::thread end([&] { server_.reset(); });
-  for (std::string said = "{\"answer\":\"pong\"}"; !said.empty();) {
+  for (std::string said = kOk; !said.empty();) {
     RawClient second(directory_.path());
-    second.send("{\"request\":\"ping\"}\n");
+    second.send(kHealth);
     said = second.read_line();
   }
-  ControlClient late(directory_.path());
+  ControlClient late(directory_.path(), kId);
   expect_code(Errc::unavailable, [&] { late.ask(UnmountRequest{}); });
   EXPECT_TRUE(late.is_untaken());
   EXPECT_FALSE(late.is_silent());
   let_updates_end();
-  EXPECT_NE(busy.read_line().find("\"merged\":9"), std::string::npos);
+  EXPECT_NE(busy.read_body().find("\"merged\":9"), std::string::npos);
   end.join();
 }
 
@@ -219,7 +290,7 @@ TEST_F(ControlSocket, ARequestInTheQueueOfAServerThatEndsIsNotTaken) {
   server_.reset();
   for (const bool is_sent_before : {true, false}) {
     const int listener = listen_there();
-    ControlClient client(directory_.path());
+    ControlClient client(directory_.path(), kId);
     std::thread close_it([&] {
       if (is_sent_before) std::this_thread::sleep_for(100ms);
       close(listener);
@@ -236,7 +307,7 @@ TEST_F(ControlSocket, ARequestInTheQueueOfAServerThatEndsIsNotTaken) {
 TEST_F(ControlSocket, AHostThatAnswersNothingIsNamedAndNotWaitedFor) {
   server_.reset();
   const int listener = listen_there();
-  ControlClient client(directory_.path());
+  ControlClient client(directory_.path(), kId);
   EXPECT_EQ(client.host(), getpid());
   pid_t asked = 0;
   expect_code(Errc::unavailable, [&] {
@@ -248,42 +319,53 @@ TEST_F(ControlSocket, AHostThatAnswersNothingIsNamedAndNotWaitedFor) {
   EXPECT_TRUE(client.is_silent());
   EXPECT_EQ(asked, getpid());
   // Where nobody knows better, it is pinged.
-  ControlClient patient(directory_.path());
+  ControlClient patient(directory_.path(), kId);
   expect_code(Errc::unavailable, [&] { patient.ask(UnmountRequest{}); });
   EXPECT_TRUE(patient.is_silent());
   close(listener);
 }
 
-TEST_F(ControlSocket, NonsenseIsAnsweredAndTheConnectionGoesOn) {
+TEST_F(ControlSocket, NonsenseIsRefusedAndTheConnectionGoesOn) {
   RawClient client(directory_.path());
-  client.send("certainly not JSON\n");
-  EXPECT_NE(client.read_line().find("bad_request"), std::string::npos);
+  client.send(raw("POST", "/discard", "certainly not JSON"));
+  EXPECT_NE(client.read_body().find("malformed_json"), std::string::npos);
+  client.send(raw("GET", "/nothing"));
+  EXPECT_NE(client.read_body().find("not_found"), std::string::npos);
+  client.send(raw("POST", "/discard", R"({"paths":["a"]})"));
+  EXPECT_NE(client.read_body().find("\"discarded\":1"), std::string::npos);
+}
+
+TEST_F(ControlSocket, WhatIsNotHttpIsToldSo) {
+  RawClient client(directory_.path());
   client.send("{\"request\":\"unmount\"}\n");
-  EXPECT_NE(client.read_line().find("\"answer\":\"unmount\""), std::string::npos);
+  EXPECT_NE(client.read_body().find("malformed_request"), std::string::npos);
 }
 
 TEST_F(ControlSocket, ARequestWithoutEndIsRefusedBeforeItFillsTheMemory) {
-  RawClient client(directory_.path());
   const std::string megabyte(1 << 20, 'a');
-  for (int sent = 0; sent < 18; ++sent) client.send(megabyte);
-  EXPECT_NE(client.read_line().find("longer than"), std::string::npos);
+  for (const char* length : {"Content-Length: 18000000\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n1200000\r\n"}) {
+    RawClient client(directory_.path());
+    client.send("POST /v1/sessions/" + kId.text() + "/commit HTTP/1.1\r\n" + length);
+    for (int sent = 0; sent < 18; ++sent) client.send(megabyte);
+    EXPECT_NE(client.read_body().find("longer than"), std::string::npos) << length;
+  }
 }
 
 TEST_F(ControlSocket, AHalfOpenClientStillGetsItsAnswer) {
   RawClient client(directory_.path());
-  client.send("{\"request\":\"update\"}\n");
+  client.send(raw("POST", "/update"));
   client.stop_sending();
   let_updates_end();
-  EXPECT_NE(client.read_line().find("\"merged\":9"), std::string::npos);
+  EXPECT_NE(client.read_body().find("\"merged\":9"), std::string::npos);
 }
 
 TEST_F(ControlSocket, SilentClientsKeepNobodyWaiting) {
   std::vector<std::unique_ptr<RawClient>> silent;
   for (int count = 0; count < 20; ++count) {
     silent.push_back(std::make_unique<RawClient>(directory_.path()));
-    silent.back()->send("{\"request\":");
+    silent.back()->send("POST /v1/sess");
   }
-  ControlClient client(directory_.path());
+  ControlClient client(directory_.path(), kId);
   EXPECT_EQ(std::get<DiscardAnswer>(client.ask(DiscardRequest{.paths = {"a"}})).discarded, 1u);
 }
 
@@ -291,12 +373,12 @@ TEST_F(ControlSocket, ClientsBeyondTheLimitAreToldSo) {
   std::vector<std::unique_ptr<RawClient>> silent;
   for (int count = 0; count < 128; ++count) silent.push_back(std::make_unique<RawClient>(directory_.path()));
   RawClient last(directory_.path());
-  EXPECT_NE(last.read_line().find("too many clients"), std::string::npos);
+  EXPECT_NE(last.read_body().find("too many clients"), std::string::npos);
 }
 
 TEST_F(ControlSocket, AClientThatReadsNothingDoesNotStopTheServersEnd) {
   RawClient client(directory_.path());
-  client.send("{\"request\":\"diff\",\"format\":\"patch\"}\n");
+  client.send(raw("GET", "/diff"));
   std::this_thread::sleep_for(100ms);
   const auto begun = std::chrono::steady_clock::now();
   server_.reset();
@@ -305,28 +387,28 @@ TEST_F(ControlSocket, AClientThatReadsNothingDoesNotStopTheServersEnd) {
 
 TEST_F(ControlSocket, ARequestUnderWayIsAnsweredBeforeTheServerEnds) {
   RawClient client(directory_.path());
-  client.send("{\"request\":\"update\"}\n");
+  client.send(raw("POST", "/update"));
   update.has_begun.wait(false);
   std::thread end([&] { server_.reset(); });
   std::this_thread::sleep_for(50ms);  // most likely it waits by now
   let_updates_end();
   end.join();
-  EXPECT_NE(client.read_line().find("\"merged\":9"), std::string::npos);
+  EXPECT_NE(client.read_body().find("\"merged\":9"), std::string::npos);
   EXPECT_FALSE(std::filesystem::exists(directory_.path() + "/control.sock"));
 }
 
 TEST_F(ControlSocket, AServerThatIsGoneIsUnavailable) {
   server_.reset();
-  expect_code(Errc::unavailable, [&] { ControlClient client(directory_.path()); });
+  expect_code(Errc::unavailable, [&] { ControlClient client(directory_.path(), kId); });
 }
 
 TEST_F(ControlSocket, TheSocketOfADeadHostIsReplaced) {
   ASSERT_EQ(link((directory_.path() + "/control.sock").c_str(), (directory_.path() + "/left").c_str()), 0);
   server_.reset();
   std::filesystem::rename(directory_.path() + "/left", directory_.path() + "/control.sock");
-  expect_code(Errc::unavailable, [&] { ControlClient client(directory_.path()); });
-  server_ = std::make_unique<ControlServer>(directory_.path(), answer, log_);
-  ControlClient client(directory_.path());
+  expect_code(Errc::unavailable, [&] { ControlClient client(directory_.path(), kId); });
+  server_ = std::make_unique<ControlServer>(directory_.path(), answer, about, log_);
+  ControlClient client(directory_.path(), kId);
   client.ask(UnmountRequest{});
 }
 
@@ -334,8 +416,8 @@ TEST_F(ControlSocket, ADirectoryOfAnyLengthWillDo) {
   std::string deep = directory_.path();
   for (int level = 0; level < 10; ++level) deep += "/" + std::string(100, 'd');
   std::filesystem::create_directories(deep);
-  const ControlServer server(deep, answer, log_);
-  ControlClient client(deep);
+  const ControlServer server(deep, answer, about, log_);
+  ControlClient client(deep, kId);
   client.ask(UnmountRequest{});
 }
 
@@ -348,8 +430,8 @@ TEST_F(ControlSocket, AnotherUserIsRefused) {
   if (child == 0) {
     if (setresuid(65534, 65534, 65534) != 0) _exit(2);
     RawClient client(directory_.path());
-    client.send("{\"request\":\"unmount\"}\n");
-    _exit(client.read_line().find("another user") == std::string::npos ? 1 : 0);
+    client.send(raw("POST", "/unmount"));
+    _exit(client.read_body().find("another user") == std::string::npos ? 1 : 0);
   }
   int status = 0;
   waitpid(child, &status, 0);

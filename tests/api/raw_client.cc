@@ -36,4 +36,16 @@ std::string RawClient::read_line() {
   return line;
 }
 
+std::string RawClient::read_body() {
+  static const std::string kLength = "Content-Length: ";
+  std::size_t size = 0;
+  for (std::string line = read_line(); line.size() > 1; line = read_line()) {
+    if (line.starts_with(kLength)) size = std::stoul(line.substr(kLength.size()));
+  }
+  std::string body(size, '\0');
+  const ssize_t count = size == 0 ? 0 : recv(socket_, body.data(), size, MSG_WAITALL);
+  body.resize(count < 0 ? 0 : static_cast<std::size_t>(count));
+  return body;
+}
+
 }  // namespace escrow::test

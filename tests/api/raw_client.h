@@ -17,6 +17,8 @@ class RawClient {
   void stop_sending();
   // Up to the next newline; what came so far when the server closes.
   std::string read_line();
+  // The body of an answer that says how long it is.
+  std::string read_body();
 
  private:
   int socket_;

@@ -8,7 +8,9 @@
 #include <variant>
 
 #include "api/http_message.h"
+#include "api/problem.h"
 #include "api/router.h"
+#include "api/session_routes.h"
 #include "daemon/service/http/service_requests.h"
 
 namespace {
@@ -62,9 +64,9 @@ escrow::api::Router make_router() {
   post("/v1/sessions/{session}/approve", [](const HttpRequest& request) { daemon::read_approving(request); });
   post("/v1/sessions/{session}/reject", [](const HttpRequest& request) { daemon::read_rejecting(request); });
   post("/v1/sessions/{session}/mount", [](const HttpRequest& request) { daemon::read_mounting(request); });
-  post("/v1/sessions/{session}/unmount", [](const HttpRequest& request) { daemon::read_nothing(request); });
+  post("/v1/sessions/{session}/unmount", [](const HttpRequest& request) { escrow::api::read_nothing(request); });
   post("/v1/sessions/{session}/commit", [](const HttpRequest& request) { daemon::read_commit_request(request); });
-  post("/v1/sessions/{session}/rollback", [](const HttpRequest& request) { daemon::read_keep_result(request); });
+  post("/v1/sessions/{session}/rollback", [](const HttpRequest& request) { escrow::api::read_rollback(request); });
   return router;
 }
 
@@ -78,6 +80,12 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   request.target = take_line(text, '\n');
   request.content_type = take_line(text, '\n');
   request.body = text;
+  // As the host of a session reads it.
+  try {
+    escrow::api::read_session_call(request);
+  } catch (const escrow::api::Problem& problem) {
+    expect(escrow::api::kind_of(problem.problem()).status < 500);
+  }
   const HttpReply reply = router.answer(request);
   const auto* response = std::get_if<HttpResponse>(&reply);
   expect(response != nullptr && response->status < 500);

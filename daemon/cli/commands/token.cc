@@ -89,7 +89,7 @@ int list(const GlobalOptions& options, const TokenArguments& arguments) {
 int revoke(const GlobalOptions& options, const TokenArguments& arguments) {
   ServiceClient service = service_of(options);
   const auto answer = service.ask("DELETE", "/v1/tokens/" + api::percent_encoded(arguments.id));
-  if (ServiceClient::is_refused(answer)) ServiceClient::refuse(ServiceClient::problem_of(answer));
+  if (api::is_refused(answer)) throw api::Problem(api::problem_of(answer));
   const api::RemoteToken ended = api::token_from_json(answer.body);
   print_line("Token " + ended.id + " of " + ended.principal + " is " + ended.state + ".");
   return kExitSuccess;

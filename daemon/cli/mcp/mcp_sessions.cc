@@ -163,12 +163,12 @@ McpAnswer mcp_diff(const McpSettings& settings, RequestFields& fields) {
                            .path = path.empty() ? "" : path_in_repository(record, path)};
   std::string part;
   std::uint64_t size = 0;
-  const std::vector<session::Omission> omitted =
-      sessions.access(record).diff(request, [&](std::string_view text) {
-        const std::uint64_t from = std::max(offset, size), until = std::min(offset + limit, size + text.size());
-        if (from < until) part += text.substr(from - size, until - from);
-        size += text.size();
-      });
+  SessionAccess access = sessions.access(record);
+  const std::vector<session::Omission> omitted = access.omitted(access.diff(request, [&](std::string_view text) {
+    const std::uint64_t from = std::max(offset, size), until = std::min(offset + limit, size + text.size());
+    if (from < until) part += text.substr(from - size, until - from);
+    size += text.size();
+  }));
   JsonObject document;
   document.text("session", record.id.text()).text("format", format).number("size_bytes", size).number("offset", offset);
   if (offset + part.size() < size) document.number("next_offset", offset + part.size());

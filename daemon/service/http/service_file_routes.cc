@@ -1,13 +1,12 @@
 #include "daemon/service/http/service_file_routes.h"
 
-#include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <memory>
 #include <utility>
 
 #include "api/problem.h"
 #include "api/resources.h"
+#include "api/session_routes.h"
 
 namespace escrow::daemon {
 
@@ -20,7 +19,6 @@ using api::ProblemCode;
 namespace {
 
 constexpr std::size_t kPartBytes = 256 * 1024;
-constexpr std::uint64_t kMostNames = 1000;
 // How long another request may have the session while a content is on its way.
 constexpr auto kPatience = std::chrono::seconds(30);
 
@@ -81,27 +79,17 @@ HttpReply get_file(const ServiceParts& parts, Call& call) {
   const auto content = std::make_shared<Content>(
       parts.sessions, caller(parts, call), call,
       side == "base" ? ServiceSessions::Side::base : ServiceSessions::Side::session);
-  char mode[16];
-  std::snprintf(mode, sizeof mode, "%06o", static_cast<unsigned>(content->first().mode));
-  HttpResponse response{.status = 200,
-                        .content_type = "application/octet-stream",
-                        .body = content->take_first(),
-                        .headers = {{"Escrow-Mode", mode},
-                                    {"Escrow-Size", std::to_string(content->first().size_bytes)}}};
+  HttpResponse response = api::file_head(content->first());
+  response.body = content->take_first();
   if (content->is_whole()) return response;
   return api::Stream{.head = std::move(response), .next = [content](bool is_last) { return content->next(is_last); }};
 }
 
 HttpReply put_file(const ServiceParts& parts, Call& call) {
-  const std::optional<std::string> mode = call.query.take("mode");
-  call.query.refuse_others();
-  if (mode && *mode != "100644" && *mode != "100755") {
-    throw Problem(ProblemCode::invalid_value, "\"mode\" is 100644 or 100755", {{"field", "mode"}});
-  }
+  const std::optional<bool> executable = api::read_file_mode(call.query);
   const ServiceSessions::Written written =
       parts.sessions.write_file(caller(parts, call), call.parameters[0], call.parameters[1],
-                                call.request.content->descriptor(),
-                                mode ? std::optional(*mode == "100755") : std::nullopt);
+                                call.request.content->descriptor(), executable);
   return HttpResponse{.status = written.is_new ? 201u : 200u, .content_type = "application/json",
                       .body = api::to_json(written.file), .headers = {}};
 }
@@ -113,16 +101,8 @@ HttpReply delete_file(const ServiceParts& parts, Call& call) {
   return HttpResponse{.status = 200, .content_type = "application/json", .body = api::to_json(file), .headers = {}};
 }
 
-// The names of a directory, a page at a time: the cursor is the last name of the page before.
 HttpReply list_files(const ServiceParts& parts, Call& call) {
-  api::ListFilesRequest request{.path = call.query.take("path").value_or(""), .after = {}, .most_entries = kMostNames};
-  if (const auto cursor = call.query.take("cursor")) {
-    std::optional<std::string> after = api::decode_cursor(*cursor);
-    if (!after) throw Problem(ProblemCode::invalid_value, "this is no cursor of this API", {{"field", "cursor"}});
-    request.after = *std::move(after);
-  }
-  request.most_entries = std::max<std::uint64_t>(1, call.query.take_number("limit", kMostNames).value_or(kMostNames));
-  call.query.refuse_others();
+  const api::ListFilesRequest request = api::read_listing(call.query);
   const api::ListingAnswer listing = parts.sessions.list_files(caller(parts, call), call.parameters[0], request);
   const bool is_last = listing.is_whole || listing.entries.empty();
   return HttpResponse{.status = 200, .content_type = "application/json",

@@ -7,6 +7,7 @@
 #include "api/bearer_token.h"
 #include "api/problem.h"
 #include "api/request_fields.h"
+#include "api/session_routes.h"
 #include "daemon/process/confinement.h"
 #include "daemon/service/http/request_options.h"
 
@@ -31,14 +32,6 @@ constexpr std::uint64_t kMaxTokenTerm_s = 3660ull * 24 * 60 * 60;
 constexpr std::uint64_t kMinMemory = std::uint64_t{1} << 20;
 constexpr std::uint64_t kMaxMemory = std::uint64_t{1} << 60;
 constexpr std::uint64_t kMaxSince_ms = 1000ull * 366 * 24 * 60 * 60 * 1000;
-
-RequestFields fields_of(const api::HttpRequest& request) {
-  if (request.content || (!request.body.empty() && api::media_type(request.content_type) != "application/json")) {
-    throw Problem(ProblemCode::unsupported_media_type, "the body is '" + request.content_type +
-                                                           "'; send Content-Type: application/json");
-  }
-  return RequestFields(request.body, "the request");
-}
 
 // Text without a NUL and of a bounded size.
 std::string short_text(RequestFields& fields, const std::string& name, std::size_t most) {
@@ -274,14 +267,6 @@ Registering read_registering(const api::HttpRequest& request) {
   return registering;
 }
 
-std::vector<std::string> read_discarding(const api::HttpRequest& request) {
-  RequestFields fields = fields_of(request);
-  std::vector<std::string> paths = fields.texts("paths").value_or(std::vector<std::string>());
-  if (paths.empty()) fields.refuse("paths", "is missing: what is to be taken back");
-  fields.refuse_others();
-  return paths;
-}
-
 std::set<session::State> read_states(const std::string& text) {
   std::set<session::State> states;
   for (std::size_t at = 0; at <= text.size();) {
@@ -325,18 +310,11 @@ ServiceSessions::Mounting read_mounting(const api::HttpRequest& request) {
 }
 
 api::CommitRequest read_commit_request(const api::HttpRequest& request) {
-  RequestFields fields = fields_of(request);
-  api::CommitRequest wanted{.message = short_text(fields, "message", kMaxMessage),
-                            .include_ignored = fields.flag("include_ignored").value_or(false)};
-  fields.refuse_others();
-  return wanted;
-}
-
-bool read_keep_result(const api::HttpRequest& request) {
-  RequestFields fields = fields_of(request);
-  const bool keep = fields.flag("keep_result").value_or(false);
-  fields.refuse_others();
-  return keep;
+  api::CommitRequest wanted = api::read_commit(request);
+  if (wanted.message.size() <= kMaxMessage) return wanted;
+  throw Problem(ProblemCode::invalid_value,
+                "the request: \"message\" is longer than " + std::to_string(kMaxMessage) + " bytes",
+                {{"field", "message"}});
 }
 
 std::uint64_t read_lease(const api::HttpRequest& request) {
@@ -380,7 +358,5 @@ ServiceTokens::Filter read_token_filter(api::Query& query) {
   query.refuse_others();
   return filter;
 }
-
-void read_nothing(const api::HttpRequest& request) { fields_of(request).refuse_others(); }
 
 }  // namespace escrow::daemon

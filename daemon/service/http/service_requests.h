@@ -1,4 +1,5 @@
-// The bodies and queries of escrowd's API, read strictly. Pure functions; each throws api::Problem naming the field.
+// The bodies and queries of escrowd's API that are not every session's (session_routes.h), read strictly. Pure
+// functions; each throws api::Problem naming the field.
 #pragma once
 
 #include <set>
@@ -42,19 +43,16 @@ struct Registering {
 Registering read_registering(const api::HttpRequest& request);
 
 ServiceSessions::Mounting read_mounting(const api::HttpRequest& request);
-// The paths.
-std::vector<std::string> read_discarding(const api::HttpRequest& request);
 ServiceSessions::AuditWanted read_audit_wanted(api::Query& query);
 // "committed,rolled_back". Throws Problem naming the one that is none.
 std::set<session::State> read_states(const std::string& text);
 
+// As api::read_commit(), with a message of a bounded size.
 api::CommitRequest read_commit_request(const api::HttpRequest& request);
-bool read_keep_result(const api::HttpRequest& request);
 // 0: as long as before.
 std::uint64_t read_lease(const api::HttpRequest& request);
 // With a key it names the hash: an answer that has a token in it is not kept.
 ServiceTokens::Wanted read_token_request(const api::HttpRequest& request);
 ServiceTokens::Filter read_token_filter(api::Query& query);
-void read_nothing(const api::HttpRequest& request);
 
 }  // namespace escrow::daemon

@@ -8,6 +8,7 @@
 #include "api/json_document.h"
 #include "api/problem.h"
 #include "api/resources.h"
+#include "api/session_routes.h"
 #include "daemon/service/grants.h"
 #include "daemon/service/http/service_file_routes.h"
 #include "daemon/service/http/service_import_routes.h"
@@ -102,7 +103,7 @@ HttpReply follow_events(const ServiceParts& parts, Call& call) {
 
 HttpReply reload(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
-  read_nothing(call.request);
+  api::read_nothing(call.request);
   const Caller who = caller(parts, call);
   // Who could send it a signal may ask, too.
   if (!who.has_our_rights) check_operator(parts.config, who, "reload the configuration of the service and of its");
@@ -230,14 +231,10 @@ HttpReply list_sessions(const ServiceParts& parts, Call& call) {
 }
 
 HttpReply get_session(const ServiceParts& parts, Call& call) {
-  const std::string with_changes = call.query.take("with_changes").value_or("false");
-  call.query.refuse_others();
-  if (with_changes != "true" && with_changes != "false") {
-    throw Problem(ProblemCode::invalid_value, "\"with_changes\" is true or false", {{"field", "with_changes"}});
-  }
+  const bool with_changes = api::read_status(call.query).with_changes;
   const Caller who = caller(parts, call);
   const std::string& id = call.parameters[0];
-  return ok(api::to_json(with_changes == "true" ? parts.sessions.status(who, id) : parts.sessions.get(who, id)));
+  return ok(api::to_json(with_changes ? parts.sessions.status(who, id) : parts.sessions.get(who, id)));
 }
 
 // Answers when the session is in one of the states, or with the state it is in when the time is over.
@@ -270,22 +267,11 @@ HttpReply session_changes(const ServiceParts& parts, Call& call) {
 }
 
 HttpReply session_diff(const ServiceParts& parts, Call& call) {
-  const std::string name = call.query.take("format").value_or("patch");
-  const std::string path = call.query.take("path").value_or("");
-  call.query.refuse_others();
-  api::DiffFormat format = api::DiffFormat::patch;
-  if (name == "stat") {
-    format = api::DiffFormat::stat;
-  } else if (name == "name_status") {
-    format = api::DiffFormat::name_status;
-  } else if (name != "patch") {
-    throw Problem(ProblemCode::invalid_value, "\"format\" is patch, stat or name_status", {{"field", "format"}});
-  }
-  return HttpResponse{.status = 200,
-                      .content_type = "text/x-diff",
-                      .body = parts.sessions.diff(caller(parts, call), call.parameters[0],
-                                                  {.format = format, .path = path}),
-                      .headers = {}};
+  const api::DiffRequest wanted = api::read_diff(call.query);
+  ServiceSessions::Diff diff = parts.sessions.diff(caller(parts, call), call.parameters[0], wanted);
+  HttpResponse response = api::diff_head(diff.omitted);
+  response.body = std::move(diff.text);
+  return response;
 }
 
 HttpReply mount_session(const ServiceParts& parts, Call& call) {
@@ -296,13 +282,13 @@ HttpReply mount_session(const ServiceParts& parts, Call& call) {
 
 HttpReply unmount_session(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
-  read_nothing(call.request);
+  api::read_nothing(call.request);
   return ok(api::to_json(parts.sessions.unmount(caller(parts, call), call.parameters[0])));
 }
 
 HttpReply update_session(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
-  read_nothing(call.request);
+  api::read_nothing(call.request);
   const std::string& id = call.parameters[0];
   return ok(api::to_json(parts.sessions.update(caller(parts, call), id), id) + "\n");
 }
@@ -310,7 +296,7 @@ HttpReply update_session(const ServiceParts& parts, Call& call) {
 HttpReply discard_in_session(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
   const std::string& id = call.parameters[0];
-  const std::vector<std::string> paths = read_discarding(call.request);
+  const std::vector<std::string> paths = api::read_discard(call.request).paths;
   return ok(api::to_json(parts.sessions.discard(caller(parts, call), id, paths), id) + "\n");
 }
 
@@ -334,7 +320,7 @@ HttpReply commit_session(const ServiceParts& parts, Call& call) {
 
 HttpReply roll_back_session(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
-  const bool keep = read_keep_result(call.request);
+  const bool keep = api::read_rollback(call.request).keep_result;
   return ok(api::to_json(parts.sessions.rollback(caller(parts, call), call.parameters[0], keep)));
 }
 

@@ -6,6 +6,7 @@
 
 #include "api/problem.h"
 #include "api/resources.h"
+#include "api/session_routes.h"
 #include "daemon/host/run_conclusion.h"
 #include "daemon/process/output_capture.h"
 #include "daemon/service/http/service_requests.h"
@@ -139,7 +140,7 @@ HttpReply wait_for_runs(const RunParts& parts, Call& call) {
 
 HttpReply cancel_run(const RunParts& parts, Call& call) {
   call.query.refuse_others();
-  read_nothing(call.request);
+  api::read_nothing(call.request);
   const ServiceRuns::Cancelled cancelled = parts.runs.cancel(caller(parts, call), call.parameters[0]);
   // Not by the state that it has meanwhile: the mark may have ended it already.
   return answer(cancelled.had_ended ? 200 : 202, api::to_json(cancelled.run));
@@ -147,7 +148,7 @@ HttpReply cancel_run(const RunParts& parts, Call& call) {
 
 HttpReply free_run(const RunParts& parts, Call& call) {
   call.query.refuse_others();
-  read_nothing(call.request);
+  api::read_nothing(call.request);
   return answer(200, api::to_json(parts.runs.free(caller(parts, call), call.parameters[0])));
 }
 

@@ -4,6 +4,7 @@
 
 #include "api/problem.h"
 #include "api/resources.h"
+#include "api/session_routes.h"
 #include "daemon/service/http/service_requests.h"
 #include "daemon/service/idempotency.h"
 #include "daemon/service/upkeep_process.h"
@@ -34,7 +35,7 @@ HttpReply audit(const ServiceParts& parts, Call& call) {
 api::Router::Handler for_operators(const ServiceParts& parts, const std::string& verb, api::Router::Handler handler) {
   return [parts, verb, handler = std::move(handler)](Call& call) -> HttpReply {
     call.query.refuse_others();
-    read_nothing(call.request);
+    api::read_nothing(call.request);
     check_operator(parts.config, caller_of(parts.config, call.request), verb);
     return handler(call);
   };

@@ -178,7 +178,8 @@ api::ChangesAnswer ServiceSessions::changes(const Caller& caller, const std::str
   return SessionAccess(*found.repository.context, id, caller.principal).changes();
 }
 
-std::string ServiceSessions::diff(const Caller& caller, const std::string& id, const api::DiffRequest& request) {
+ServiceSessions::Diff ServiceSessions::diff(const Caller& caller, const std::string& id,
+                                            const api::DiffRequest& request) {
   const Found found = see(caller, id);
   const SessionRecord record = settled(found);
   if (session::is_final(record.state)) refuse_finished(record, "look into");
@@ -191,8 +192,8 @@ std::string ServiceSessions::diff(const Caller& caller, const std::string& id, c
     }
     text += part;
   };
-  SessionAccess(*found.repository.context, id, caller.principal).diff(request, add);
-  return text;
+  const api::DiffEnd end = SessionAccess(*found.repository.context, id, caller.principal).diff(request, add);
+  return {.text = std::move(text), .omitted = end.omitted.size() + end.unnamed};
 }
 
 api::HttpResponse ServiceSessions::metrics() {

@@ -7,6 +7,7 @@
 #include "api/json_document.h"
 #include "api/problem.h"
 #include "api/resources.h"
+#include "api/session_routes.h"
 #include "daemon/service/http/service_requests.h"
 #include "daemon/service/idempotency.h"
 
@@ -78,7 +79,7 @@ HttpReply dead(const ServiceParts& parts, Call& call) {
 
 HttpReply send_again(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
-  read_nothing(call.request);
+  api::read_nothing(call.request);
   check(parts, call);
   parts.webhooks.send_again(call.parameters[0], number_of(call.parameters[1]));
   return ok(JsonObject().flag("taken", true));

@@ -108,9 +108,9 @@ class MountHost {
     channel_.send(MessageKind::ready, encode(host->io()));
     serve_mount(*host, signals_);
     if (!host->has_ended()) warn(host->leave());
-    const api::Answer served = host->traffic();
+    const api::TrafficAnswer served = host->traffic();
     host.reset();
-    channel_.send(MessageKind::released, api::encode(served));
+    channel_.send(MessageKind::released, api::to_json(served));
   }
 
   void warn(const std::string& warning) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "api/json_document.h"
+#include "session/transaction/commit.h"
 #include "session/trees/tree_changes.h"
 #include "session/trees/tree_walk.h"
 
@@ -204,7 +205,7 @@ void ServiceEvents::read_transitions(const Entry& repository, Followed& next, Ro
     const std::optional<SessionRecord> record = stored.catalog().find(id);
     if (!record) continue;  // it was forgotten meanwhile
     const auto object = [&] { return session_object(repository.name, *record, transition.time); };
-    if (transition.why.starts_with("conflict")) {
+    if (transition.why.starts_with(session::kMetConflicts)) {
       bool are_all = true;
       JsonObject document = object();
       document.text("state", session::name_of(transition.to)).text("who", transition.who);

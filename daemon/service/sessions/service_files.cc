@@ -27,13 +27,6 @@ constexpr std::size_t kMaxWriters = 10'000;
 
 std::string quoted(const RepoPath& path) { return "'" + session::quote_path(path.text()) + "'"; }
 
-[[noreturn]] void refuse_denied(const session::Denied& denied) {
-  const session::Denial& denial = denied.denial();
-  throw Problem(ProblemCode::forbidden,
-                std::string("'") + session::quote_path(denial.path) + "': " + denied.what() + " (" + denial.rule + ")",
-                {{"path", denial.path}, {"action", denial.action}, {"rule", denial.rule}});
-}
-
 // Of what is in a tree the session's policies say the same as of what is in its overlay.
 void check_may(session::Action action, const SessionRecord& record, const RepoPath& path,
                session::SessionCatalog& catalog, const session::Timestamp& now) {
@@ -69,8 +62,6 @@ auto ServiceSessions::ask_for_file(const Found& found, const Caller& caller, Ask
     if (!hosts_.find(found.record.id)) turn.emplace(*this, found.record.id);
     SessionAccess access(*found.repository.context, found.record.id.text(), caller.principal);
     return ask(access);
-  } catch (const session::Denied& denied) {
-    refuse_denied(denied);
   } catch (const Error& error) {
     const bool is_late = error.code() == Errc::wrong_state;
     if (!is_late && (error.code() != Errc::read_only || found.record.options.read_only)) throw;
@@ -118,11 +109,7 @@ ServiceSessions::FilePart ServiceSessions::read_file(const Caller& caller, const
   const SessionRecord record = settled(found);
   if (session::is_final(record.state)) refuse_finished(record, "look into");
   if (side == Side::base || record.state == State::awaiting_approval) {
-    try {
-      return read_committed(found, path, side, offset, most_bytes);
-    } catch (const session::Denied& denied) {
-      refuse_denied(denied);
-    }
+    return read_committed(found, path, side, offset, most_bytes);
   }
   return ask_for_file(found, caller, [&](SessionAccess& access) {
     return access.file(api::ReadFileRequest{.path = path.text(), .offset = offset, .most_bytes = most_bytes});
@@ -171,13 +158,7 @@ api::ListingAnswer ServiceSessions::list_files(const Caller& caller, const std::
   if (!request.path.empty()) inside(found, request.path);
   const SessionRecord record = settled(found);
   if (session::is_final(record.state)) refuse_finished(record, "look into");
-  if (record.state == State::awaiting_approval) {
-    try {
-      return list_committed(found, request);
-    } catch (const session::Denied& denied) {
-      refuse_denied(denied);
-    }
-  }
+  if (record.state == State::awaiting_approval) return list_committed(found, request);
   return ask_for_file(found, caller, [&](SessionAccess& access) { return access.files(request); });
 }
 

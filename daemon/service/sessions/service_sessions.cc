@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "api/problem.h"
+#include "api/session_routes.h"
 #include "daemon/host/session_access.h"
 #include "daemon/host/session_verbs.h"
 #include "daemon/service/commit_timer.h"
@@ -407,11 +408,7 @@ SessionResource ServiceSessions::commit_now(const Found& found, const Caller& ca
   CommitTimer timer(metrics_);
   api::CommitAnswer answer = SessionAccess(*found.repository.context, id, caller.principal).commit(wanted);
   timer.end(answer.conflicts.empty() ? name_of(answer.state) : "conflict");
-  if (!answer.conflicts.empty()) {
-    throw Problem("session " + id + " was not committed: others changed " + std::to_string(answer.conflicts.size()) +
-                      " of its paths differently; it stays open, and nothing is lost",
-                  std::move(answer.conflicts));
-  }
+  if (!answer.conflicts.empty()) throw Problem(api::conflict_problem(id, std::move(answer.conflicts)));
   SessionResource made = resource(found, std::move(answer.warning));
   made.view.omitted = std::move(answer.omitted);
   return made;

@@ -85,8 +85,12 @@ class ServiceSessions {
   AuditPage audit(const Caller& caller, const std::string& repository, const AuditWanted& wanted);
 
   api::ChangesAnswer changes(const Caller& caller, const std::string& id);
+  struct Diff {
+    std::string text;
+    std::uint64_t omitted = 0;  // files that a commit would leave out
+  };
   // Of one file, or of all. At most 64 MiB; Error{result_too_large}.
-  std::string diff(const Caller& caller, const std::string& id, const api::DiffRequest& request);
+  Diff diff(const Caller& caller, const std::string& id, const api::DiffRequest& request);
 
   // ---- Files, by paths from the repository's root (service_files.cc).
   enum class Side { base, session };

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "api/control_client.h"
+#include "api/remote_documents.h"
 #include "daemon/host/mountpoint.h"
 #include "daemon/service/sessions/mount_host.h"
 #include "session/base/error.h"
@@ -47,9 +48,9 @@ bool is_held(const ServiceRepositories::Entry& repository, const SessionId& id) 
 }
 
 // Null while nobody listens.
-std::unique_ptr<api::ControlClient> connect(const std::string& directory) {
+std::unique_ptr<api::ControlClient> connect(const ServiceRepositories::Entry& repository, const SessionId& id) {
   try {
-    return std::make_unique<api::ControlClient>(directory);
+    return std::make_unique<api::ControlClient>(directory_of(repository, id), id);
   } catch (const Error&) {
     return nullptr;
   }
@@ -143,7 +144,7 @@ std::optional<SessionHosts::Mounted> SessionHosts::find(const SessionId& id) {
 
 SessionHosts::Traffic SessionHosts::traffic() {
   for (const auto& [id, hosted] : all()) {
-    const auto client = connect(directory_of(hosted->repository, id));
+    const auto client = connect(hosted->repository, id);
     if (!client) continue;
     const std::optional<api::Answer> answer = client->ask_within(api::TrafficRequest{}, kAnswerPatience);
     if (!answer || !std::holds_alternative<api::TrafficAnswer>(*answer)) continue;
@@ -243,7 +244,7 @@ bool SessionHosts::adopt(const ServiceRepositories::Entry& repository, const Ses
 // One that is about to listen, or is ending, is looked for again.
 void SessionHosts::meet(const Entry& entry) {
   const auto& [id, hosted] = entry;
-  const auto client = connect(directory_of(hosted->repository, id));
+  const auto client = connect(hosted->repository, id);
   if (!client) return;
   const pid_t host = client->host();
   FileDescriptor life(host > 0 ? static_cast<int>(::syscall(SYS_pidfd_open, host, 0)) : -1);
@@ -319,7 +320,7 @@ void SessionHosts::look_after(const Entry& entry) {
   if (hosted->process) message = hosted->process->channel.receive();
   std::optional<api::TrafficAnswer> served;
   if (message && message->kind == MessageKind::released) {
-    served = std::get<api::TrafficAnswer>(api::decode_answer(message->body));
+    served = api::traffic_from_json(message->body);
   }
   gone(entry, served.value_or(hosted->seen));
   if (served) pool_.give_back(*std::exchange(hosted->process, std::nullopt), hosted->repository.path);
