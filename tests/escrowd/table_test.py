@@ -232,10 +232,15 @@ class Held:
 
 
 def ask_apart(service, session):
+    """A thread that commits, and its answer. Who asks meanwhile whether it has begun may have the session's turn; the
+    commit is then asked for again.
+    """
     answers = []
     def commit():
         try:
-            answers.append(ask(service, session, 'commit', {}))
+            while (answer := ask(service, session, 'commit', {})).json.get('code') == 'busy':
+                pass
+            answers.append(answer)
         except OSError:
             pass  # the service is killed
     thread = threading.Thread(target=commit, daemon=True)
