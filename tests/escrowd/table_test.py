@@ -238,7 +238,7 @@ def ask_apart(service, session):
     answers = []
     def commit():
         try:
-            while (answer := ask(service, session, 'commit', {})).json.get('code') == 'busy':
+            while b'another request on session' in (answer := ask(service, session, 'commit', {})).body:
                 pass
             answers.append(answer)
         except OSError:
