@@ -127,7 +127,7 @@ Received receive_bytes(int socket, Milliseconds patience, std::string& to, Descr
     message.msg_iovlen = 1;
     OneDescriptor control{};
     message.msg_control = control.bytes;
-    message.msg_controllen = sizeof control.bytes;
+    message.msg_controllen = CMSG_LEN(sizeof(int));  // the padding of CMSG_SPACE() would be room for a second
     const ssize_t count = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (count <= 0) return count < 0 && errno == ECONNRESET ? Received::unread : Received::closed;

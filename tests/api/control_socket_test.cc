@@ -6,8 +6,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -15,6 +18,7 @@
 
 #include "api/control_client.h"
 #include "api/control_server.h"
+#include "api/control_socket.h"
 #include "api/problem.h"
 #include "tests/api/raw_client.h"
 #include "tests/support/sample_record.h"
@@ -157,6 +161,42 @@ TEST_F(ControlSocket, AnOpenFileGoesWithTheRequestItBelongsTo) {
     client.ask(WriteFileRequest{.path = "a", .executable = {}});
     EXPECT_TRUE(written.starts_with(" by")) << "a file of an earlier request: " << written;
   }
+}
+
+// A second one would stay open for as long as the host lives, one for each request of a peer that means ill.
+TEST_F(ControlSocket, OfSeveralOpenFilesNoneStaysOpen) {
+  int pair[2], first[2], second[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+  ASSERT_EQ(pipe2(first, O_CLOEXEC), 0);
+  ASSERT_EQ(pipe2(second, O_CLOEXEC), 0);
+  const std::array<int, 2> files = {first[1], second[1]};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof files)> control{};
+  iovec bytes{const_cast<char*>("x"), 1};
+  msghdr message{};
+  message.msg_iov = &bytes;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof files);
+  std::memcpy(CMSG_DATA(header), files.data(), sizeof files);
+  ASSERT_EQ(sendmsg(pair[0], &message, 0), 1);
+  for (const int file : files) close(file);
+  std::string received;
+  {
+    Descriptor beside;
+    ASSERT_EQ(receive_bytes(pair[1], 5s, received, beside), Received::some);
+    EXPECT_GE(beside.get(), 0);
+  }
+  for (const int pipe : {first[0], second[0]}) {
+    char byte = 0;
+    ASSERT_EQ(fcntl(pipe, F_SETFL, O_NONBLOCK), 0);
+    EXPECT_EQ(read(pipe, &byte, 1), 0) << "somebody has the other end open: " << std::strerror(errno);
+    close(pipe);
+  }
+  for (const int socket : pair) close(socket);
 }
 
 // As other clients of HTTP send it; longer than any other body may be.
