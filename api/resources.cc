@@ -49,6 +49,7 @@ Json run_json(const RunResource& run) {
             {"gid", run.gid},
             {"timeout_ms", number_or_null(run.timeout_ms)},
             {"memory_bytes", number_or_null(run.memory_bytes)},
+            {"millicpus", number_or_null(run.millicpus)},
             {"max_processes", number_or_null(run.max_processes)},
             {"confined", run.confined},
             {"network", run.network ? "host" : "none"},

@@ -42,7 +42,7 @@ struct RunResource {
   std::string user;
   std::uint32_t uid = 0, gid = 0;
   std::string mountpoint;  // as the command sees it
-  std::optional<std::uint64_t> timeout_ms, memory_bytes, max_processes;
+  std::optional<std::uint64_t> timeout_ms, memory_bytes, millicpus, max_processes;
   bool confined = true;
   bool network = false;
   session::Timestamp created;

@@ -221,7 +221,7 @@ void SessionRun::put_into_container(CommandSpec& spec) {
                           .directory = host_->session().directory(),
                           .read_only = host_->session().record().options.read_only,
                           .objects = borrowed_objects(),
-                          .processes = settings_.limits.processes,
+                          .limits = settings_.limits,
                           .environment = environment});
 }
 

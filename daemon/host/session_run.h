@@ -46,7 +46,7 @@ class SessionRun {
     mode_t umask = 022;
     std::optional<std::chrono::milliseconds> timeout;
     std::chrono::milliseconds grace = kDefaultGrace;
-    Containment::Limits limits{.memory_bytes = {}, .processes = kDefaultProcesses};
+    Containment::Limits limits{.memory_bytes = {}, .processes = kDefaultProcesses, .millicpus = {}};
     CommandSpec::Output output;
     std::string message;  // of the commit
     std::string who;      // for the history

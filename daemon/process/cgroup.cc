@@ -23,6 +23,7 @@ using std::chrono::steady_clock;
 
 constexpr std::string_view kPrefix = "escrow-run-";
 constexpr int kAttempts = 100;
+constexpr std::uint64_t kCpuPeriod_us = 100'000;  // the kernel's own default
 
 std::string read_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -228,8 +229,8 @@ std::unique_ptr<Cgroup> Cgroup::create_below(const std::string& parent) {
   return nullptr;
 }
 
-bool Cgroup::limit(const std::string& file, std::uint64_t value) {
-  if (!write_text(path_ + "/" + file, std::to_string(value))) return false;
+bool Cgroup::limit(const std::string& file, const std::string& value) {
+  if (!write_text(path_ + "/" + file, value)) return false;
   is_limited_ = true;
   return true;
 }
@@ -239,14 +240,23 @@ std::vector<std::unique_ptr<Cgroup>> Cgroup::make(Limits& limits) {
   std::set<std::string> wanted;
   if (limits.memory_bytes) wanted.insert("memory");
   if (limits.processes) wanted.insert("pids");
+  if (limits.millicpus) wanted.insert("cpu");
+  const auto number = [](const std::optional<std::uint64_t>& value) { return std::to_string(*value); };
+  std::optional<std::uint64_t> quota_us;  // of each period
+  if (limits.millicpus) quota_us = *limits.millicpus * (kCpuPeriod_us / 1000);
   const std::optional<Parent> parent = parent_with(wanted);
   if (std::unique_ptr<Cgroup> group = parent ? create_below(parent->directory) : nullptr) {
-    if (parent->controllers.contains("memory") && group->limit("memory.max", *limits.memory_bytes)) {
+    if (parent->controllers.contains("memory") && group->limit("memory.max", number(limits.memory_bytes))) {
       write_text(group->path_ + "/memory.swap.max", "0");
       write_text(group->path_ + "/memory.oom.group", "1");
       limits.memory_bytes.reset();
     }
-    if (parent->controllers.contains("pids") && group->limit("pids.max", *limits.processes)) limits.processes.reset();
+    if (parent->controllers.contains("pids") && group->limit("pids.max", number(limits.processes)))
+      limits.processes.reset();
+    if (parent->controllers.contains("cpu") &&
+        group->limit("cpu.max", number(quota_us) + " " + std::to_string(kCpuPeriod_us))) {
+      quota_us.reset();
+    }
     made.push_back(std::move(group));
   }
   // What version 2 does not have, version 1 may.
@@ -254,13 +264,15 @@ std::vector<std::unique_ptr<Cgroup>> Cgroup::make(Limits& limits) {
     const std::optional<Place> place = value ? own_place(controller) : std::nullopt;
     if (!place || !is_writable(place->directory)) return;
     std::unique_ptr<Cgroup> group = create_below(place->directory);
-    if (!group || !group->limit(file, *value)) return;
+    if (!group || !group->limit(file, number(value))) return;
     write_text(group->path_ + "/memory.memsw.limit_in_bytes", std::to_string(*value));
     value.reset();
     made.push_back(std::move(group));
   };
   make_old("memory", "memory.limit_in_bytes", limits.memory_bytes);
   make_old("pids", "pids.max", limits.processes);
+  make_old("cpu", "cpu.cfs_quota_us", quota_us);
+  if (!quota_us) limits.millicpus.reset();
   return made;
 }
 

@@ -1,11 +1,11 @@
 // Private cgroups that hold a command and everything it starts, so that all of it can be killed at once, and so that
-// all of it together gets a limited amount of memory and a limited number of processes.
+// all of it together gets a limited amount of memory, of processor time and of processes.
 //
 // For killing: of version 2, below the cgroup of the calling process; no controller is needed. For a limit: of version
 // 2 where the controller is on for the children of that cgroup or of one above it, else of version 1. No setting of a
 // cgroup that somebody else made is changed. The directory is locked (flock(2)) while its owner lives: leftovers of
 // owners that were killed are found by their free lock and removed by the next one. Not thread-safe. Sources: the
-// kernel's admin-guide/cgroup-v2, admin-guide/cgroup-v1/memory and admin-guide/cgroup-v1/pids.
+// kernel's admin-guide/cgroup-v2, admin-guide/cgroup-v1/memory, admin-guide/cgroup-v1/pids and scheduler/sched-bwc.
 #pragma once
 
 #include <sys/types.h>
@@ -26,6 +26,7 @@ class Cgroup {
   struct Limits {
     std::optional<std::uint64_t> memory_bytes;  // swap included where the kernel counts it
     std::optional<std::uint64_t> processes;     // at once; threads count
+    std::optional<std::uint64_t> millicpus;     // thousandths of a processor's time
   };
   // As many as it takes: each hierarchy has its own. `limits` are those that are wanted, and afterwards those of them
   // that this machine does not let this user keep. Without any limit, one for killing where there can be one.
@@ -53,7 +54,7 @@ class Cgroup {
   Cgroup(std::string path, FileDescriptor directory, FileDescriptor entrance);
   // nullptr where the machine does not allow it.
   static std::unique_ptr<Cgroup> create_below(const std::string& parent);
-  bool limit(const std::string& file, std::uint64_t value);
+  bool limit(const std::string& file, const std::string& value);
 
   std::string path_;          // constant
   FileDescriptor directory_;  // constant; carries the lock

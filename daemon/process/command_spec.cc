@@ -27,6 +27,7 @@ std::string encode(const CommandSpec& spec) {
   out.number(static_cast<int>(spec.containment));
   out.optional(spec.limits.memory_bytes);
   out.number(static_cast<std::int64_t>(spec.limits.processes));
+  out.optional(spec.limits.millicpus);
   out.number(spec.limits.needs_processes);
   out.text(spec.output.directory);
   out.number(static_cast<std::int64_t>(spec.output.most_bytes));
@@ -60,6 +61,7 @@ CommandSpec decode_command_spec(std::string_view bytes) {
   spec.containment = static_cast<Containment::Method>(in.number());
   spec.limits.memory_bytes = in.optional<std::uint64_t>();
   spec.limits.processes = static_cast<std::uint64_t>(in.number());
+  spec.limits.millicpus = in.optional<std::uint64_t>();
   spec.limits.needs_processes = in.flag();
   spec.output.directory = in.text();
   spec.output.most_bytes = static_cast<std::uint64_t>(in.number());

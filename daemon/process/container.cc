@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
+#include <cstdio>
 #include <sstream>
 
 #include "daemon/process/confinement.h"
@@ -98,6 +100,21 @@ std::vector<std::string> line_of(const std::string& table, const std::string& na
   return {};
 }
 
+void add_limits(std::vector<std::string>& run, const Containment::Limits& limits) {
+  const auto add = [&](std::initializer_list<std::string> more) { run.insert(run.end(), more); };
+  add({"--pids-limit", std::to_string(limits.processes)});
+  if (limits.memory_bytes) {
+    const std::string bytes = std::to_string(*limits.memory_bytes);
+    add({"--memory", bytes, "--memory-swap", bytes});  // the latter is both together
+  }
+  if (limits.millicpus) {
+    std::array<char, 32> cpus;
+    std::snprintf(cpus.data(), cpus.size(), "%llu.%03u", static_cast<unsigned long long>(*limits.millicpus / 1000),
+                  static_cast<unsigned>(*limits.millicpus % 1000));
+    add({"--cpus", cpus.data()});
+  }
+}
+
 void become(CommandEnd& end, EndCause cause, const std::string& message) {
   end.cause = cause;
   end.message = message;
@@ -156,8 +173,8 @@ void Container::wrap(CommandSpec& spec, const View& view) {
     add({"--pidfile", pid_file});
     memory_ = std::make_unique<MemoryWatch>(pid_file);
   }
-  add({"--pids-limit", std::to_string(view.processes)});
-  spec.limits.processes = 0;  // the runtime's program is not the container
+  add_limits(run, view.limits);
+  spec.limits = {};  // the runtime's program is not the container
   if (!options_.network.empty()) add({"--network", options_.network});
   run.insert(run.end(), options_.runtime_arguments.begin(), options_.runtime_arguments.end());
   run.push_back(image_.id);

@@ -48,7 +48,7 @@ class Container {
     std::string directory;  // of the session
     bool read_only = false;
     std::string objects;  // of a repository, for git inside: read-only; empty: none
-    std::uint64_t processes = 0;           // of the container, at once
+    Containment::Limits limits;            // of the container; the runtime keeps them
     std::vector<std::string> environment;  // of the command
   };
   // Makes of a command (which may be empty: the image's own) one in a container; also how it is taken away should

@@ -13,6 +13,9 @@ namespace {
 constexpr const char* kNoMemoryLimit =
     "its memory cannot be limited: that takes a cgroup with the controller memory, of version 2 (on for the children "
     "of this process's cgroup, or of one above it) or of version 1, in which this user may make cgroups";
+constexpr const char* kNoCpuLimit =
+    "its processor time cannot be limited: that takes a cgroup with the controller cpu, of version 2 (on for the "
+    "children of this process's cgroup, or of one above it) or of version 1, in which this user may make cgroups";
 constexpr const char* kNoProcessLimit =
     "its processes cannot be limited: for a command of root that takes a cgroup with the controller pids, of version 2 "
     "(on for the children of this process's cgroup, or of one above it) or of version 1, in which this user may make "
@@ -22,10 +25,12 @@ constexpr const char* kNoProcessLimit =
 
 Containment::Containment(Method method, const Limits& limits, uid_t user) {
   become_subreaper();
-  Cgroup::Limits missing{.memory_bytes = limits.memory_bytes, .processes = {}};
+  Cgroup::Limits missing{.memory_bytes = limits.memory_bytes, .processes = {}, .millicpus = limits.millicpus};
   if (limits.processes != 0) missing.processes = limits.processes;
-  if (method == Method::cgroup_if_possible || limits.memory_bytes) cgroups_ = Cgroup::make(missing);
+  const bool needs_cgroup = limits.memory_bytes || limits.millicpus;
+  if (method == Method::cgroup_if_possible || needs_cgroup) cgroups_ = Cgroup::make(missing);
   if (missing.memory_bytes) failure_ = kNoMemoryLimit;
+  if (missing.millicpus) failure_ = kNoCpuLimit;
   if (!missing.processes) return;
   if (user == 0 && limits.needs_processes) failure_ = kNoProcessLimit;
   users_processes_ = limits.processes + tasks_of(user);

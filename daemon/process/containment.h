@@ -1,7 +1,7 @@
 // Everything a command starts, held together so that nothing of it survives the command: private cgroups where the
 // machine has them to give, and always the process tree below this process, which becomes a subreaper. With a limit of
-// memory there is a cgroup that counts it; without one that counts processes, the limit of the command's user stands in
-// (RLIMIT_NPROC in setrlimit(2)), which root does not have.
+// memory or of processor time there is a cgroup that counts it; without one that counts processes, the limit of the
+// command's user stands in (RLIMIT_NPROC in setrlimit(2)), which root does not have.
 //
 // Owned by the supervisor of a run, which is single-threaded and has no other children. Throws nothing.
 #pragma once
@@ -21,6 +21,8 @@ namespace escrow::daemon {
 
 inline constexpr std::uint64_t kDefaultProcesses = 4096;
 inline constexpr std::uint64_t kMostProcesses = 4'194'304;  // that a kernel can have
+inline constexpr std::uint64_t kLeastMemory_bytes = std::uint64_t{1} << 20, kMostMemory_bytes = std::uint64_t{1} << 60;
+inline constexpr std::uint64_t kLeastMillicpus = 10, kMostMillicpus = 8'192'000;  // of as many as a kernel can have
 
 class Containment {
  public:
@@ -29,6 +31,7 @@ class Containment {
   struct Limits {
     std::optional<std::uint64_t> memory_bytes;
     std::uint64_t processes = 0;    // at once, threads included; 0: as many as the machine lets its user have
+    std::optional<std::uint64_t> millicpus;  // thousandths of a processor's time, all its threads together
     bool needs_processes = false;   // they were asked for: without a way to limit them the command is not run
   };
   // `user` is the command's.

@@ -217,6 +217,8 @@ EscrowdConfig read_config(const std::string& path) {
   config.host_network = fields.texts("host_network").value_or(config.host_network);
   config.max_runs = fields.number("max_runs", 0, 100'000).value_or(config.max_runs);
   config.max_processes = fields.number("max_processes", 1, kMostProcesses).value_or(config.max_processes);
+  config.max_memory_bytes = fields.number("max_memory_bytes", kLeastMemory_bytes, kMostMemory_bytes);
+  config.max_millicpus = fields.number("max_millicpus", kLeastMillicpus, kMostMillicpus);
   config.keep_runs = fields.number("keep_runs", 0, 1'000'000).value_or(config.keep_runs);
   config.max_output_bytes = fields.number("max_output_bytes", 0, 1ull << 40).value_or(config.max_output_bytes);
   config.four_eyes = fields.flag("four_eyes").value_or(false);

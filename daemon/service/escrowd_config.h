@@ -100,7 +100,9 @@ struct EscrowdConfig {
   std::map<std::string, Quota> quotas;         // by principal; "*": of everybody who has no own
   std::vector<std::string> host_network;       // principals whose runs may use the machine's network; operators' may
   std::size_t max_runs = 32;                   // of a principal, at once
-  std::uint64_t max_processes = kDefaultProcesses;  // of a run, at once, threads included
+  // Of a run: what it has that asks for nothing, and the most that it may ask for; but operators'. nullopt: any.
+  std::uint64_t max_processes = kDefaultProcesses;  // at once, threads included
+  std::optional<std::uint64_t> max_memory_bytes, max_millicpus;
   std::map<std::string, Webhook> webhooks;  // by name
   Retention retention;
   std::map<std::string, std::uint64_t> gc_every_s;  // by repository; "*": of those without an own; 0: never

@@ -16,7 +16,7 @@ using session::SessionId;
 namespace {
 
 // A command is its words, a NUL after each.
-constexpr std::array<const char*, 4> kMigrations = {R"(
+constexpr std::array<const char*, 5> kMigrations = {R"(
   CREATE TABLE run (
     id TEXT PRIMARY KEY NOT NULL,
     repository TEXT NOT NULL, owner TEXT NOT NULL,
@@ -40,12 +40,15 @@ constexpr std::array<const char*, 4> kMigrations = {R"(
 )",
                                                       R"(
   CREATE INDEX run_unended ON run (created_s, created_ns, id) WHERE ended = 0;
+)",
+                                                      R"(
+  ALTER TABLE run ADD COLUMN millicpus INTEGER;
 )"};
 
 constexpr std::int32_t kRunStoreId = 0x65736372;  // "escr"
 constexpr std::string_view kRun =
     "SELECT id, repository, owner, user, uid, gid, command, mountpoint, timeout_ms, memory_bytes, output_bytes, "
-    "confined, network, created_s, created_ns, max_processes, ended FROM run ";
+    "confined, network, created_s, created_ns, max_processes, ended, millicpus FROM run ";
 constexpr std::string_view kOldestFirst = "ORDER BY created_s, created_ns, id";
 
 Database open_database(const std::string& path) {
@@ -74,6 +77,7 @@ RunStore::Run run_of(const Database& database, const Statement::Run& row) {
           .mountpoint = row.bytes(7),
           .timeout_ms = number_or_none(row, 8),
           .memory_bytes = number_or_none(row, 9),
+          .millicpus = number_or_none(row, 17),
           .max_processes = number_or_none(row, 15),
           .output_bytes = static_cast<std::uint64_t>(row.integer(10)),
           .confined = row.integer(11) != 0,
@@ -100,8 +104,8 @@ struct RunStore::Connection {
   Database database;
   Statement add{database,
                 "INSERT INTO run (id, repository, owner, user, uid, gid, command, mountpoint, timeout_ms, "
-                "memory_bytes, output_bytes, confined, network, created_s, created_ns, max_processes) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"};
+                "memory_bytes, output_bytes, confined, network, created_s, created_ns, max_processes, millicpus) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"};
   Statement find{database, std::string(kRun) + "WHERE id = ?"};
   Statement unended{database, std::string(kRun) + "INDEXED BY run_unended WHERE ended = 0 " +
                                   std::string(kOldestFirst)};
@@ -125,7 +129,7 @@ void RunStore::add(const Run& run) {
       ->add.execute(run.id.text(), run.repository, run.owner, run.user, run.uid, run.gid,
                     Bytes{join_texts(run.command)},
                     Bytes{run.mountpoint}, run.timeout_ms, run.memory_bytes, run.output_bytes, run.confined,
-                    run.network, run.created.seconds, run.created.nanoseconds, run.max_processes);
+                    run.network, run.created.seconds, run.created.nanoseconds, run.max_processes, run.millicpus);
 }
 
 std::optional<RunStore::Run> RunStore::find(const SessionId& id) const {

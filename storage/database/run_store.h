@@ -32,7 +32,7 @@ class RunStore {
     std::uint32_t uid = 0, gid = 0;
     std::vector<std::string> command;
     std::string mountpoint;  // as the command sees it; empty: a fresh one
-    std::optional<std::uint64_t> timeout_ms, memory_bytes, max_processes;
+    std::optional<std::uint64_t> timeout_ms, memory_bytes, millicpus, max_processes;
     std::uint64_t output_bytes = 0;  // kept of each stream, at most
     bool confined = true;
     bool network = false;

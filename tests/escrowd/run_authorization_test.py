@@ -178,6 +178,7 @@ def RunsOverTheLimitAndMalformedOnesAreRefused(start):
                               ({'env': ['A=b']}, 'env'), ({'timeout_ms': 0}, 'timeout_ms'),
                               ({'timeout_ms': '5'}, 'timeout_ms'), ({'grace_ms': 60001}, 'grace_ms'),
                               ({'memory_bytes': 0}, 'memory_bytes'), ({'memory_bytes': -1}, 'memory_bytes'),
+                              ({'millicpus': 9}, 'millicpus'), ({'millicpus': 1 << 30}, 'millicpus'),
                               ({'max_processes': 0}, 'max_processes'), ({'max_processes': '9'}, 'max_processes'),
                               ({'max_processes': 1 << 23}, 'max_processes'), ({'confined': 'no'}, 'confined'),
                               ({'network': 'some'}, 'network'),

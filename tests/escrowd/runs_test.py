@@ -211,6 +211,25 @@ def ARunHasNoMoreProcessesThanItMay(start):
         expect_equal("an operator's", view['max_processes'], 101)
 
 
+def WhatARunMayAskForIsTheOperatorsToSay(start):
+    quota = ("cat /sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)/cpu.max "
+             "/sys/fs/cgroup/cpu$(sed -n 's/^[0-9]*:cpu\\(,cpuacct\\)*://p' /proc/self/cgroup)/cpu.cfs_quota_us "
+             "2> /dev/null; true")
+    with start(max_memory_bytes=1 << 30, max_millicpus=1500) as service:
+        for fields, memory, millicpus in (({}, 1 << 30, 1500),
+                                          ({'memory_bytes': 1 << 28, 'millicpus': 250}, 1 << 28, 250)):
+            _, view = asked(service, 'POST', '/v1/runs', shell('true', **fields))
+            expect_equal('the limits', (view['memory_bytes'], view['millicpus']), (memory, millicpus))
+            expect_equal('the outcome', outcome(awaited(service, view['run'])), ('committed', 'no_changes', 0))
+        for fields in ({'memory_bytes': (1 << 30) + 1}, {'millicpus': 1501}):
+            status, problem = asked(service, 'POST', '/v1/runs', shell('true', **fields))
+            expect_equal('the refusal', (status, problem['code'], problem['field']),
+                         (403, 'forbidden', list(fields)[0]))
+        view = awaited(service, run(service, shell(quota, confined=False, memory_bytes=2 << 30, millicpus=1750)))
+        expect_equal("an operator's", (view['memory_bytes'], view['millicpus']), (2 << 30, 1750))
+        expect_equal('what the kernel keeps', output(service, view['run']).split()[0], '175000')
+
+
 def AMemoryLimitThatCannotBeHadIsRefused(start):
     service = start()
     wrapper = f'{service.directory}/without-cgroups'

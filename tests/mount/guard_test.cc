@@ -201,6 +201,37 @@ TEST_F(Guard, AForkBombMeetsTheLimitOfItsRunAndNobodyElseDoes) {
   }
 }
 
+// What the kernel was told, as the command itself finds it: the quota of each period of 100 ms (cgroup v2, and v1).
+constexpr const char* kCpuQuota =
+    "cat /sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)/cpu.max "
+    "/sys/fs/cgroup/cpu$(sed -n 's/^[0-9]*:cpu\\(,cpuacct\\)*://p' /proc/self/cgroup)/cpu.cfs_quota_us 2> /dev/null; "
+    "true";
+
+TEST_F(Guard, ACommandHasAsMuchOfTheProcessorsAsItMay) {
+  const ProcessResult half = run({"--cpus", "0.5"}, kCpuQuota);
+  EXPECT_TRUE(half.out == "50000 100000\n" || half.out == "50000\n") << half.out << half.err;
+  const ProcessResult more = run({"--cpus", "2.25"}, kCpuQuota);
+  EXPECT_TRUE(more.out == "225000 100000\n" || more.out == "225000\n") << more.out << more.err;
+  for (const char* bad : {"0", "-1", "many", "9000"}) {
+    const ProcessResult refused = escrow({"run", "--cpus", bad, "--", "true"});
+    EXPECT_EQ(refused.status, 125) << bad;
+    EXPECT_NE(refused.err.find("--cpus"), std::string::npos) << refused.err;
+  }
+}
+
+TEST_F(Guard, ACommandThatUsesItsMemoryUpIsRolledBackWhateverItMakesOfIt) {
+  constexpr const char* kUses = "python3 -c 'b\"x\" * (200 << 20)'; echo x > new; exit 0";
+  const ProcessResult result = run({"--memory", "64m"}, kUses);
+  EXPECT_NE(result.status, 0);
+  EXPECT_NE(result.err.find("memory"), std::string::npos) << result.err;
+  EXPECT_EQ(run({"--memory", "1g"}, kUses).status, 0);
+  for (const char* bad : {"0", "-1", "many", "1k"}) {
+    const ProcessResult refused = escrow({"run", "--memory", bad, "--", "true"});
+    EXPECT_EQ(refused.status, 125) << bad;
+    EXPECT_NE(refused.err.find("--memory"), std::string::npos) << refused.err;
+  }
+}
+
 TEST_F(Guard, AConfinedCommandInheritsNoDescriptor) {
   const ProcessResult result = run_process(
       {"sh", "-c", "exec 7< /etc/passwd; exec \"$@\"", "sh", ESCROW_BINARY, "--repo", repository_, "run",

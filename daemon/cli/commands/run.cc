@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 
@@ -56,7 +57,8 @@ struct RunArguments {
   bool keep_on_failure = false, git = false;
   std::uint64_t retries = 0;
   std::string retry_backoff;
-  std::optional<std::uint64_t> max_processes;
+  std::optional<std::uint64_t> max_processes, memory_bytes;
+  std::optional<double> cpus;
   bool confined = false;
   std::string network;  // "none", "host"; empty: host, but none for a confined command, and the runtime's default
   ContainerOptions container;
@@ -71,6 +73,11 @@ void say(const std::string& sentence) {
 
 std::uint64_t milliseconds(const std::string& text, const std::string& option) {
   return static_cast<std::uint64_t>(parse_duration(text, option).count());
+}
+
+std::optional<std::uint64_t> millicpus(const std::optional<double>& cpus) {
+  if (!cpus) return std::nullopt;
+  return static_cast<std::uint64_t>(std::llround(*cpus * 1000));
 }
 
 mode_t current_umask() {
@@ -129,6 +136,8 @@ SessionRun::Settings Run::settings() const {
     settings.limits.processes = *arguments_.max_processes;
     settings.limits.needs_processes = true;
   }
+  settings.limits.memory_bytes = arguments_.memory_bytes;
+  settings.limits.millicpus = millicpus(arguments_.cpus);
   settings.message = session.message;
   settings.who = current_principal();
   settings.keep_on_failure = session.keep_on_failure;
@@ -162,6 +171,8 @@ api::JsonObject Run::order(const std::string& repository) const {
   if (!arguments_.mountpoint.empty()) body.text("mountpoint", arguments_.mountpoint);
   if (!arguments_.timeout.empty()) body.number("timeout_ms", milliseconds(arguments_.timeout, "--timeout"));
   if (!arguments_.grace.empty()) body.number("grace_ms", milliseconds(arguments_.grace, "--grace"));
+  if (arguments_.memory_bytes) body.number("memory_bytes", *arguments_.memory_bytes);
+  if (const auto limit = millicpus(arguments_.cpus)) body.number("millicpus", *limit);
   if (arguments_.max_processes) body.number("max_processes", *arguments_.max_processes);
   body.flag("confined", arguments_.confined);
   const bool has_network = arguments_.network.empty() ? !arguments_.confined : arguments_.network == "host";
@@ -302,6 +313,16 @@ void register_run(CLI::App& app, const GlobalOptions& options, Action& chosen) {
       ->add_option("--max-processes", arguments->max_processes,
                    "Processes of the command at once, threads included (default: 4096)")
       ->check(CLI::Range(std::uint64_t{1}, kMostProcesses))
+      ->type_name("N");
+  command
+      ->add_option("--memory", arguments->memory_bytes,
+                   "Memory of the command and all it starts, swap included: 512m, 2g; when it is used up, the kernel "
+                   "kills, and the session is rolled back")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(kLeastMemory_bytes, kMostMemory_bytes))
+      ->type_name("SIZE");
+  command->add_option("--cpus", arguments->cpus, "Processors that the command may keep busy: 0.5, 2")
+      ->check(CLI::Range(kLeastMillicpus / 1000.0, kMostMillicpus / 1000.0))
       ->type_name("N");
   command->add_option("--env", arguments->environment, "Set a variable for the command (may be repeated)")
       ->type_name("NAME=VALUE")

@@ -29,8 +29,6 @@ constexpr std::uint64_t kMaxTime_ms = 30ull * 24 * 60 * 60 * 1000;
 constexpr std::uint64_t kMaxGrace_ms = 60'000;
 constexpr std::uint64_t kTokenTerm_s = 90ull * 24 * 60 * 60;
 constexpr std::uint64_t kMaxTokenTerm_s = 3660ull * 24 * 60 * 60;
-constexpr std::uint64_t kMinMemory = std::uint64_t{1} << 20;
-constexpr std::uint64_t kMaxMemory = std::uint64_t{1} << 60;
 constexpr std::uint64_t kMaxSince_ms = 1000ull * 366 * 24 * 60 * 60 * 1000;
 
 // Text without a NUL and of a bounded size.
@@ -164,7 +162,8 @@ ServiceRuns::RunRequest read_run_request(const api::HttpRequest& request) {
   ordering.environment = environment_of(fields);
   ordering.timeout_ms = fields.number("timeout_ms", 1, kMaxTime_ms);
   ordering.grace_ms = fields.number("grace_ms", 0, kMaxGrace_ms);
-  ordering.memory_bytes = fields.number("memory_bytes", kMinMemory, kMaxMemory);
+  ordering.memory_bytes = fields.number("memory_bytes", kLeastMemory_bytes, kMostMemory_bytes);
+  ordering.millicpus = fields.number("millicpus", kLeastMillicpus, kMostMillicpus);
   ordering.max_processes = fields.number("max_processes", 1, kMostProcesses);
   ordering.confined = fields.flag("confined").value_or(true);
   const std::string network = fields.text("network").value_or("none");

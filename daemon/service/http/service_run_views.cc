@@ -70,6 +70,7 @@ api::RunResource ServiceRuns::resource(const Caller& caller, const Found& found)
           .mountpoint = run.mountpoint,
           .timeout_ms = run.timeout_ms,
           .memory_bytes = run.memory_bytes,
+          .millicpus = run.millicpus,
           .max_processes = run.max_processes,
           .confined = run.confined,
           .network = run.network,

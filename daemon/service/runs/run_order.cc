@@ -39,6 +39,7 @@ std::string encode(const RunOrder& order) {
       .flag("confined", order.confined)
       .flag("network", order.network);
   if (order.timeout_ms) body.number("timeout_ms", static_cast<std::uint64_t>(*order.timeout_ms));
+  if (order.limits.millicpus) body.number("millicpus", *order.limits.millicpus);
   if (order.limits.memory_bytes) body.number("memory_bytes", *order.limits.memory_bytes);
   if (order.groups) {
     std::vector<std::string> groups;
@@ -69,6 +70,7 @@ RunOrder decode_run_order(std::string_view bytes) {
   order.grace_ms = static_cast<std::int64_t>(number("grace_ms").value_or(0));
   order.limits = {.memory_bytes = number("memory_bytes"),
                   .processes = number("processes").value_or(0),
+                  .millicpus = number("millicpus"),
                   .needs_processes = fields.flag("needs_processes").value_or(false)};
   order.output_bytes = number("output_bytes").value_or(0);
   order.confined = fields.flag("confined").value_or(true);

@@ -181,9 +181,19 @@ void ServiceRuns::check_grants(const Caller& caller, const RunRequest& ordering)
   if (ordering.network && !may_use_network) {
     forbid("network", caller.principal + " has no grant to the machine's network (host_network)");
   }
-  if (ordering.max_processes > config_->max_processes && !caller.is_operator) {
-    forbid("max_processes", "only operators' runs may have more than " + std::to_string(config_->max_processes) +
+  if (caller.is_operator) return;
+  const std::shared_ptr<const EscrowdConfig> config = config_.now();
+  if (ordering.max_processes > config->max_processes) {
+    forbid("max_processes", "only operators' runs may have more than " + std::to_string(config->max_processes) +
                                 " processes at once (max_processes)");
+  }
+  if (config->max_memory_bytes && ordering.memory_bytes > config->max_memory_bytes) {
+    forbid("memory_bytes", "only operators' runs may have more than " + std::to_string(*config->max_memory_bytes) +
+                               " bytes of memory (max_memory_bytes)");
+  }
+  if (config->max_millicpus && ordering.millicpus > config->max_millicpus) {
+    forbid("millicpus", "only operators' runs may have more than " + std::to_string(*config->max_millicpus) +
+                            " thousandths of a processor (max_millicpus)");
   }
 }
 
@@ -203,6 +213,7 @@ RunOrder ServiceRuns::order_of(const RunRequest& ordering, const Run& run, const
   order.grace_ms = ordering.grace_ms ? static_cast<std::int64_t>(*ordering.grace_ms) : kDefaultGrace.count();
   order.limits = {.memory_bytes = run.memory_bytes,
                   .processes = run.max_processes.value_or(0),
+                  .millicpus = run.millicpus,
                   .needs_processes = ordering.max_processes.has_value()};
   order.output_bytes = run.output_bytes;
   order.confined = run.confined;
@@ -297,7 +308,8 @@ api::RunResource ServiceRuns::start(const Caller& caller, const RunRequest& orde
                 .command = ordering.command,
                 .mountpoint = ordering.mountpoint,
                 .timeout_ms = ordering.timeout_ms,
-                .memory_bytes = ordering.memory_bytes,
+                .memory_bytes = ordering.memory_bytes ? ordering.memory_bytes : config_->max_memory_bytes,
+                .millicpus = ordering.millicpus ? ordering.millicpus : config_->max_millicpus,
                 .max_processes = ordering.max_processes.value_or(config_->max_processes),
                 .output_bytes = config_->max_output_bytes,
                 .confined = ordering.confined,

@@ -31,7 +31,7 @@ class ServiceRuns {
     std::vector<std::string> command;
     std::vector<std::string> environment;  // "NAME=value"
     std::string mountpoint;                // as the command sees it; empty: the default
-    std::optional<std::uint64_t> timeout_ms, grace_ms, memory_bytes, max_processes;
+    std::optional<std::uint64_t> timeout_ms, grace_ms, memory_bytes, millicpus, max_processes;
     bool confined = true;
     bool network = false;
   };

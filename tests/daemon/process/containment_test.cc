@@ -138,7 +138,7 @@ TEST(ContainmentOfRoot, ALimitThatCannotBeKeptIsSaidBeforeTheCommandIsStarted) {
   const ScratchDirectory scratch;
   CommandSpec spec = shell("echo > started", scratch.path());
   spec.containment = Containment::Method::process_tree;
-  spec.limits = {.memory_bytes = {}, .processes = 20, .needs_processes = true};
+  spec.limits = {.memory_bytes = {}, .processes = 20, .millicpus = {}, .needs_processes = true};
   Runner runner;
   const CommandEnd end = runner.run(spec);
   EXPECT_EQ(end.cause, EndCause::failed);
@@ -150,7 +150,7 @@ TEST(ContainmentOfRoot, ALimitThatCannotBeKeptIsSaidBeforeTheCommandIsStarted) {
 TEST(Cgroup, ManyThatAreMadeAtOnceAllComeToBeAndStay) {
   if (!for_killing()) GTEST_SKIP() << "no writable cgroup v2 hierarchy here";
   constexpr int kOwners = 6, kTurns = 150;
-  Cgroup::Limits alone{.memory_bytes = {}, .processes = 100};
+  Cgroup::Limits alone{.memory_bytes = {}, .processes = 100, .millicpus = {}};
   const std::size_t wanted = Cgroup::make(alone).size();
   std::vector<pid_t> owners;
   for (int owner = 0; owner < kOwners; ++owner) {
@@ -158,7 +158,7 @@ TEST(Cgroup, ManyThatAreMadeAtOnceAllComeToBeAndStay) {
     if (owners.back() != 0) continue;
     int missing = 0;
     for (int turn = 0; turn < kTurns; ++turn) {
-      Cgroup::Limits limits{.memory_bytes = {}, .processes = 100};
+      Cgroup::Limits limits{.memory_bytes = {}, .processes = 100, .millicpus = {}};
       const std::vector<std::unique_ptr<Cgroup>> made = Cgroup::make(limits);
       const bool all_are_there = std::all_of(made.begin(), made.end(), [](const auto& group) {
         return tests::exists(group->path() + "/cgroup.procs") && !group->is_populated();
