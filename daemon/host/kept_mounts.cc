@@ -186,6 +186,15 @@ void keep_mounts(const std::string& session_directory, KeptMounts mounts, const 
   for (const std::string& name : unnamed) remove_copy(session_directory, name);
 }
 
+std::function<void(const std::string& directory)> preparation_of(const SessionRequest& request,
+                                                                 const session::SessionOptions& options,
+                                                                 storage::Repository& repository) {
+  if (request.mounts.specs.empty()) return {};
+  return [&](const std::string& directory) {
+    keep_mounts(directory, {request.mounts.specs, rights_of_text(request.mount_rights)}, options, repository);
+  };
+}
+
 KeptMounts kept_mounts(const std::string& session_directory) try {
   KeptMounts mounts;
   const std::optional<std::string> text = storage::read_if_there(session_directory + kTableName);

@@ -7,11 +7,13 @@
 // copy_tree.h throws.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "daemon/host/mount_entry_spec.h"
+#include "daemon/host/session_request.h"
 #include "daemon/process/command_spec.h"
 #include "session/interfaces/session_record.h"
 #include "storage/repository/repository.h"
@@ -37,5 +39,11 @@ void keep_mounts(const std::string& session_directory, KeptMounts mounts, const 
                  storage::Repository& repository);
 // No file: no entries.
 KeptMounts kept_mounts(const std::string& session_directory);
+
+// For SessionManager::open(): keeps the request's mount table with the session; empty where it has none. The references
+// must outlive it.
+std::function<void(const std::string& directory)> preparation_of(const SessionRequest& request,
+                                                                 const session::SessionOptions& options,
+                                                                 storage::Repository& repository);
 
 }  // namespace escrow::daemon

@@ -7,7 +7,6 @@
 
 #include "api/problem.h"
 #include "daemon/host/config.h"
-#include "daemon/host/kept_mounts.h"
 #include "daemon/host/policy_files.h"
 #include "session/base/duration.h"
 #include "session/base/error.h"
@@ -466,15 +465,6 @@ session::SessionOptions session_options(const SessionRequest& request, const ses
   options.approval_expires_s = request.approval_expires.count();
   options.limits = {.staged_bytes = request.limit_staged_bytes, .files = request.limit_files};
   return options;
-}
-
-std::function<void(const std::string& directory)> preparation_of(const SessionRequest& request,
-                                                                 const session::SessionOptions& options,
-                                                                 storage::Repository& repository) {
-  if (request.mounts.specs.empty()) return {};
-  return [&](const std::string& directory) {
-    keep_mounts(directory, {request.mounts.specs, rights_of_text(request.mount_rights)}, options, repository);
-  };
 }
 
 }  // namespace escrow::daemon

@@ -118,12 +118,6 @@ std::string mount_options_of(const SessionRequest& request);
 session::SessionOptions session_options(const SessionRequest& request, const session::ReferenceStore& references,
                                         const std::string& source);
 
-// For SessionManager::open(): keeps the request's mount table with the session; empty where it has none. The references
-// must outlive it.
-std::function<void(const std::string& directory)> preparation_of(const SessionRequest& request,
-                                                                 const session::SessionOptions& options,
-                                                                 storage::Repository& repository);
-
 // "022" and the like; throws Error{bad_request} naming `what`.
 std::uint32_t parse_umask(const std::string& text, std::string_view what);
 

@@ -1,3 +1,4 @@
+#include "daemon/host/kept_mounts.h"
 #include "daemon/host/session_run.h"
 
 #include <grp.h>

@@ -13,6 +13,7 @@
 #include "daemon/client/service_client.h"
 #include "daemon/client/session_source.h"
 #include "daemon/console/text_output.h"
+#include "daemon/host/kept_mounts.h"
 #include "daemon/host/config.h"
 #include "daemon/host/denial_trace.h"
 #include "daemon/host/io_choice.h"

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "api/json_document.h"
+#include "daemon/host/kept_mounts.h"
 #include "daemon/host/config.h"
 #include "session/base/error.h"
 #include "session/base/repo_path.h"

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "daemon/host/kept_mounts.h"
 #include "daemon/host/cancel_mark.h"
 #include "daemon/host/io_choice.h"
 #include "daemon/host/mount_service.h"

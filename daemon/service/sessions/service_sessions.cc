@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "api/problem.h"
+#include "daemon/host/kept_mounts.h"
 #include "daemon/host/session_access.h"
 #include "daemon/host/session_verbs.h"
 #include "daemon/service/commit_timer.h"
