@@ -21,6 +21,13 @@ JsonObject& JsonObject::text(const std::string& name, std::string_view bytes) {
   return *this;
 }
 
+JsonObject& JsonObject::bytes_map(const std::string& name, const std::map<std::string, std::string>& values) {
+  Json object = Json::object();
+  for (const auto& [key, bytes] : values) object[key] = to_base64(bytes);
+  impl_->json[name] = std::move(object);
+  return *this;
+}
+
 JsonObject& JsonObject::texts(const std::string& name, const std::vector<std::string>& values) {
   set_texts(impl_->json, name, values);
   return *this;

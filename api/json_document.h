@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,6 +29,8 @@ class JsonObject {
 
   JsonObject& text(const std::string& name, std::string_view bytes);
   JsonObject& texts(const std::string& name, const std::vector<std::string>& values);
+  // An object whose values are base64. The keys are UTF-8.
+  JsonObject& bytes_map(const std::string& name, const std::map<std::string, std::string>& values);
   // What each of them is, an object; a single one stands alone. Throws Error{bad_request} for what is none.
   JsonObject& documents(const std::string& name, const std::vector<std::string>& values);
   JsonObject& number(const std::string& name, std::uint64_t value);

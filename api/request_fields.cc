@@ -145,6 +145,16 @@ std::map<std::string, std::string> RequestFields::text_map(const std::string& na
   return found;
 }
 
+std::map<std::string, std::string> RequestFields::bytes_map(const std::string& name) {
+  std::map<std::string, std::string> decoded;
+  for (const auto& [key, base64] : text_map(name)) {
+    std::optional<std::string> bytes = from_base64(base64);
+    if (!bytes) refuse(name, "has '" + key + "', whose value is not base64");
+    decoded[key] = *std::move(bytes);
+  }
+  return decoded;
+}
+
 std::map<std::string, std::vector<std::string>> RequestFields::texts_map(const std::string& name) {
   std::map<std::string, std::vector<std::string>> found;
   std::optional<RequestFields> members = object(name);

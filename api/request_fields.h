@@ -29,6 +29,8 @@ class RequestFields {
   // The same of an array: of NAME, or NAME_base64.
   std::optional<std::vector<std::string>> texts(const std::string& name);
   std::map<std::string, std::string> text_map(const std::string& name);
+  // An object whose values are base64, decoded.
+  std::map<std::string, std::string> bytes_map(const std::string& name);
   std::map<std::string, std::vector<std::string>> texts_map(const std::string& name);
   std::optional<RequestFields> object(const std::string& name);
   // The names of all members there are.

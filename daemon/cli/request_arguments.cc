@@ -31,7 +31,8 @@ void RequestArguments::add_to(CLI::App& command, std::initializer_list<RequestPa
     if (!field.variable.empty()) option->envname(std::string(field.variable));
     if (const std::string usual = usual_text(field); !usual.empty()) option->default_str(usual);
     const bool is_list = std::holds_alternative<std::vector<std::string> SessionRequest::*>(field.member) ||
-                         std::holds_alternative<PolicyDocuments SessionRequest::*>(field.member);
+                         std::holds_alternative<PolicyDocuments SessionRequest::*>(field.member) ||
+                         std::holds_alternative<MountEntries SessionRequest::*>(field.member);
     if (!is_list) option->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::Throw);
   }
 }
@@ -50,27 +51,6 @@ SessionRequest RequestArguments::request() const {
 bool RequestArguments::has(std::string_view name) const {
   const auto given = given_.find(name);
   return given != given_.end() && (given->second.flag || !given->second.texts.empty());
-}
-
-void add_mount_entries_options(CLI::App& command, MountEntryTexts& entries) {
-  command
-      .add_option("--mount", entries.mounts,
-                  "Show something beside the repository (may be repeated):\n"
-                  "path=P,source=host:DIR[,mode=read-write|overlay] or path=P,source=scratch")
-      ->type_name("ENTRY")
-      ->allow_extra_args(false);
-  command
-      .add_option("--inject", entries.injections,
-                  "Show a copy of a directory or file as it is now (may be repeated); with ,mode=overlay it can\n"
-                  "be written to, for this session")
-      ->type_name("PATH=FROM")
-      ->allow_extra_args(false);
-  command
-      .add_option("--cache", entries.caches,
-                  "Show at PATH what the last committed session left there, and keep what this one makes of it\n"
-                  "when it is committed (may be repeated): object files, node_modules, compiler caches")
-      ->type_name("PATH[=NAME]")
-      ->allow_extra_args(false);
 }
 
 void add_trace_option(CLI::App& command, std::string& file) {

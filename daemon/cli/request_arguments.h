@@ -7,7 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon/host/mount_entries.h"
 #include "daemon/host/session_request.h"
 
 namespace CLI {
@@ -31,9 +30,6 @@ class RequestArguments {
   };
   std::map<std::string_view, Given> given_;  // by the field's name
 };
-
-// --mount and --inject
-void add_mount_entries_options(CLI::App& command, MountEntryTexts& entries);
 
 // --trace
 void add_trace_option(CLI::App& command, std::string& file);

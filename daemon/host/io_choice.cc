@@ -31,9 +31,10 @@ PolicyNeeds needs_of_policies(const std::vector<std::string>& texts, const std::
 
 IoChoice choose_io(const SessionRequest& request, const PolicyNeeds& policy, const session::SessionLimits& limits,
                    const std::vector<MountEntrySpec>& entries) {
-  bool has_volatile = false, needs_opens = false;
+  bool has_volatile = false, needs_opens = false, has_limit = false;
   for (const MountEntrySpec& entry : entries) {
     has_volatile = has_volatile || entry.is_volatile();
+    has_limit = has_limit || entry.limits.write_bytes != 0;
     needs_opens = needs_opens || entry.is_volatile() || entry.read_only;
   }
   if (needs_opens && request.opens == "none") {
@@ -57,6 +58,7 @@ IoChoice choose_io(const SessionRequest& request, const PolicyNeeds& policy, con
   if (request.io == "writeback") {
     if (limits.staged_bytes != 0) refuse_writeback("a limit of staged bytes", "a program would be told too late");
     if (policy.is_there) refuse_writeback("a policy", "the kernel writes back in nobody's name");
+    if (has_limit) refuse_writeback("a write_bytes_limit of --mount", "a program would be told too late");
     if (has_volatile)
       refuse_writeback("--mount of a host directory", "the kernel would not see what others write there");
     return {{reaches_all || needs_opens ? Opens::daemon : Opens::none, Data::writeback, listings},

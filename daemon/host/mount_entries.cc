@@ -1,7 +1,9 @@
 #include "daemon/host/mount_entries.h"
 
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
@@ -10,15 +12,13 @@
 #include <cstring>
 #include <functional>
 #include <optional>
-#include <set>
 #include <utility>
 
-#include "daemon/host/config.h"
+#include "daemon/host/entry_rights.h"
+#include "daemon/process/user_rights.h"
 #include "session/base/error.h"
 #include "session/decorators/single_file.h"
-#include "storage/disk/copy_tree.h"
 #include "storage/disk/durable_file.h"
-#include "storage/disk/remove_tree.h"
 #include "storage/host_files/host_directory.h"
 
 namespace escrow::daemon {
@@ -28,128 +28,10 @@ using session::Error;
 
 namespace {
 
-constexpr char kForm[] =
-    "an entry is path=P,source=host:DIR[,mode=read-write|overlay], path=P,source=inject:DIR, path=P,source=scratch or "
-    "path=P,source=cache:NAME";
-constexpr std::string_view kHost = "host:", kInject = "inject:", kCache = "cache:";
-constexpr char kNotTheRoot[] = "has the root for its path, where the repository is; name a path below it";
-constexpr char kNotedName[] = "/mounts", kFileName[] = "file";
+constexpr char kNotedName[] = "/mounts";
 
 [[noreturn]] void refuse_entry(std::string_view what, const std::string& why) {
   throw Error(Errc::bad_request, std::string(what) + " " + why);
-}
-
-// "a,b" and, where a value has commas, "a,\"b=x,y\"" as in CSV.
-std::vector<std::string> split_fields(std::string_view text, std::string_view what) {
-  std::vector<std::string> fields(1);
-  bool is_quoted = false;
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    const char one = text[at];
-    if (one == '"' && is_quoted && at + 1 < text.size() && text[at + 1] == '"') {
-      fields.back() += text[++at];
-    } else if (one == '"') {
-      is_quoted = !is_quoted;
-    } else if (one == ',' && !is_quoted) {
-      fields.emplace_back();
-    } else {
-      fields.back() += one;
-    }
-  }
-  if (is_quoted) refuse_entry(what, "'" + std::string(text) + "' has a quotation mark that nothing closes");
-  return fields;
-}
-
-// What the words of an entry say, each once.
-class Words {
- public:
-  explicit Words(std::string_view what) : what_(what) {}
-
-  void add(const std::string& field) {
-    const std::size_t equals = field.find('=');
-    const std::string key = field.substr(0, equals);
-    const std::optional<std::string> value =
-        equals == std::string::npos ? std::nullopt : std::optional(field.substr(equals + 1));
-    if (key == "path" || key == "target" || key == "destination" || key == "dst") {
-      set(path, "path", key, value);
-    } else if (key == "source" || key == "src") {
-      set(source, "source", key, value);
-    } else if (key == "type") {
-      set(type, "type", key, value);
-    } else if (key == "mode") {
-      set(mode, "mode", key, value);
-    } else if (key == "readonly" || key == "ro" || key == "rw") {
-      if (value && *value != "true" && *value != "1" && *value != "false" && *value != "0")
-        refuse_entry(what_, "has " + field + "; " + key + " is true or false");
-      const bool is_set = !value || *value == "true" || *value == "1";
-      set(mode, "mode", key, std::string((key == "rw") == is_set ? "read-write" : "read-only"));
-    } else {
-      refuse_entry(what_, "has the word '" + field + "', which is unknown; " + kForm);
-    }
-  }
-
-  std::optional<std::string> path, source, type, mode;
-
- private:
-  void set(std::optional<std::string>& word, const char* meaning, const std::string& key,
-           const std::optional<std::string>& value) {
-    if (!value || value->empty()) refuse_entry(what_, "has " + key + " without a value; " + kForm);
-    if (word) refuse_entry(what_, std::string("says its ") + meaning + " twice");
-    word = *value;
-  }
-
-  const std::string_view what_;
-};
-
-void set_source(MountEntrySpec& spec, const Words& words, std::string_view what) {
-  const std::string type = words.type.value_or("");
-  if (!type.empty() && type != "bind" && type != "tmpfs" && type != "scratch")
-    refuse_entry(what, "has type=" + type + "; it is bind for a host directory or scratch");
-  const bool is_bind = type == "bind";
-  if (!is_bind && !type.empty() && words.source && *words.source != "scratch")
-    refuse_entry(what, "has a source beside type=" + type + ", which needs none");
-  if (is_bind && !words.source) refuse_entry(what, std::string("has no source; ") + kForm);
-  if (type.empty() && !words.source) refuse_entry(what, std::string("has no source; ") + kForm);
-  const std::string source = words.source.value_or("scratch");
-  if (!is_bind && source == "scratch") {
-    spec.source = MountEntrySpec::Source::scratch;
-    return;
-  }
-  if (!is_bind && source.starts_with(kCache)) {
-    spec.source = MountEntrySpec::Source::cache;
-    spec.cache = source.substr(kCache.size());
-    return storage::Caches::check_name(spec.cache, what);
-  }
-  const bool is_injected = !is_bind && source.starts_with(kInject);
-  if (!is_bind && !is_injected && !source.starts_with(kHost))
-    refuse_entry(what,
-                 "has the source '" + source + "', which is none of host:DIR, inject:DIR, cache:NAME and scratch");
-  if (is_injected) spec.source = MountEntrySpec::Source::snapshot;
-  spec.directory = is_injected                 ? source.substr(kInject.size())
-                   : source.starts_with(kHost) ? source.substr(kHost.size())
-                                               : source;
-  if (spec.directory.empty()) refuse_entry(what, "names no directory in '" + source + "'; " + kForm);
-  if (spec.directory.find('\0') != std::string::npos) refuse_entry(what, "has a NUL byte");
-  spec.directory = absolute_path(spec.directory);
-}
-
-void set_mode(MountEntrySpec& spec, const std::string& mode, std::string_view what) {
-  const bool is_cache = spec.source == MountEntrySpec::Source::cache;
-  if (is_cache && (mode == "overlay" || mode == "read-write")) {
-    spec.read_only = false;
-  } else if (mode == "overlay") {
-    if (spec.source == MountEntrySpec::Source::scratch)
-      refuse_entry(what, "has mode=overlay of a scratch directory, which has nothing below");
-    spec.source = MountEntrySpec::Source::snapshot;
-    spec.read_only = false;
-  } else if (mode == "read-write") {
-    if (spec.source == MountEntrySpec::Source::snapshot)
-      refuse_entry(what, "has mode=read-write of what is injected; mode=overlay makes it writable for this session");
-    spec.read_only = false;
-  } else if (mode == "read-only") {
-    spec.read_only = true;
-  } else {
-    refuse_entry(what, "has mode=" + mode + "; it is read-only, read-write or overlay");
-  }
 }
 
 bool is_at_or_below(const std::string& path, const std::string& directory) {
@@ -180,31 +62,42 @@ std::shared_ptr<session::EntryFileSystem> make_scratch(const session::Session& s
   return own_files(path);
 }
 
-// As it is now. What an earlier mount of the session had is gone.
-std::shared_ptr<session::EntryFileSystem> make_snapshot(const session::Session& session, const session::RepoPath& at,
-                                                        const FileDescriptor& source) {
-  const std::string path = own_directory(session, at, "injected");
-  storage::remove_inside(path, {});
-  const FileDescriptor to(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  struct stat about {};
-  if (!to || ::fstat(source.get(), &about) != 0) throw storage::system_error(errno, "copy what is injected");
-  if (S_ISDIR(about.st_mode)) {
-    storage::copy_tree(source.get(), to.get());
-    return own_files(path);
-  }
-  storage::copy_file(source.get(), to.get(), kFileName);
-  return std::make_shared<session::SingleFile>(own_files(path), kFileName);
+// The copy that was kept with the session.
+std::shared_ptr<session::EntryFileSystem> copied_files(const session::Session& session, const MountEntrySpec& spec) {
+  std::shared_ptr<session::EntryFileSystem> files = own_files(session.directory() + "/" + spec.content);
+  if (!spec.is_file) return files;
+  return std::make_shared<session::SingleFile>(std::move(files), kInjectedFileName);
 }
 
-FileDescriptor open_source(const MountEntrySpec& spec, const std::string& what) {
-  FileDescriptor source(::open(spec.directory.c_str(), O_PATH | O_CLOEXEC));
-  struct stat about {};
-  if (!source || ::fstat(source.get(), &about) != 0)
-    refuse_entry(what, "cannot show '" + session::quote_path(spec.directory) + "': " + std::strerror(errno));
-  if (!S_ISDIR(about.st_mode) && !S_ISREG(about.st_mode))
-    refuse_entry(what,
-                 "cannot show '" + session::quote_path(spec.directory) + "': it is neither a directory nor a file");
-  return source;
+std::string name_of(const MountEntrySpec& spec) { return "--mount " + session::quote_path(spec.path.text()); }
+
+std::string cannot_show(const MountEntrySpec& spec) {
+  return "cannot show '" + session::quote_path(spec.directory) + "': ";
+}
+
+std::string descriptor_path(const FileDescriptor& descriptor) {
+  return "/proc/self/fd/" + std::to_string(descriptor.get());
+}
+
+// O_PATH. With a user's rights, the path was allowed as it is written: a link on the way is one that somebody has put
+// there since, and what the user may not read is not opened.
+FileDescriptor open_as(const MountEntrySpec& spec, const std::optional<CommandSpec::Identity>& rights,
+                       const std::string& what) {
+  if (!rights) {
+    FileDescriptor opened(::open(spec.directory.c_str(), O_PATH | O_CLOEXEC));
+    if (!opened) refuse_entry(what, cannot_show(spec) + std::strerror(errno));
+    return opened;
+  }
+  open_how how{};
+  how.flags = O_PATH | O_CLOEXEC;
+  how.resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
+  FileDescriptor opened(
+      static_cast<int>(::syscall(SYS_openat2, AT_FDCWD, spec.directory.c_str(), &how, sizeof how)));
+  if (!opened) refuse_entry(what, cannot_show(spec) + std::strerror(errno));
+  const UserRights as_user(*rights);
+  const FileDescriptor read(::open(descriptor_path(opened).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!read) refuse_entry(what, cannot_show(spec) + std::strerror(errno));
+  return opened;
 }
 
 std::string path_of_source(const FileDescriptor& source) {
@@ -217,95 +110,43 @@ std::string path_of_source(const FileDescriptor& source) {
 void refuse_repository(const MountEntrySpec& spec, const std::string& real, const std::string& git_directory,
                        const std::string& what) {
   if (!is_at_or_below(real, git_directory) && !is_at_or_below(git_directory, real)) return;
-  refuse_entry(what, "cannot show '" + session::quote_path(spec.directory) + "': the repository '" +
+  refuse_entry(what, cannot_show(spec) + "the repository '" +
                          session::quote_path(git_directory) +
                          "' is there, and past its policies nobody is to reach it; choose a directory beside it");
 }
 
 }  // namespace
 
-MountEntrySpec parse_mount_entry(std::string_view text, std::string_view what) {
-  Words words(what);
-  for (const std::string& field : split_fields(text, what)) words.add(field);
-  if (!words.path) refuse_entry(what, std::string("has no path; ") + kForm);
-  MountEntrySpec spec;
-  spec.path = session::RepoPath::parse(*words.path, what);
-  if (spec.path.is_root()) refuse_entry(what, kNotTheRoot);
-  set_source(spec, words, what);
-  spec.read_only =
-      spec.source != MountEntrySpec::Source::scratch && spec.source != MountEntrySpec::Source::cache;
-  if (words.mode) set_mode(spec, *words.mode, what);
-  return spec;
+FileDescriptor open_source(const MountEntrySpec& spec, const std::optional<CommandSpec::Identity>& rights,
+                           const std::string& git_directory) {
+  const std::string what = name_of(spec);
+  FileDescriptor source = open_as(spec, rights, what);
+  struct stat about {};
+  if (::fstat(source.get(), &about) != 0) throw storage::system_error(errno, "look at what is injected");
+  if (!S_ISDIR(about.st_mode) && !S_ISREG(about.st_mode))
+    refuse_entry(what, cannot_show(spec) + "it is neither a directory nor a file");
+  refuse_repository(spec, path_of_source(source), git_directory, what);
+  return source;
 }
 
-namespace {
-
-MountEntrySpec parse_injection(const std::string& text) {
-  constexpr std::string_view kWhat = "--inject", kOverlay = ",mode=overlay";
-  const std::size_t equals = text.find('=');
-  if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
-    refuse_entry(kWhat, "'" + text + "' is not of the form PATH=DIR or PATH=FILE");
-  MountEntrySpec spec;
-  spec.path = session::RepoPath::parse(text.substr(0, equals), kWhat);
-  if (spec.path.is_root()) refuse_entry(kWhat, kNotTheRoot);
-  spec.source = MountEntrySpec::Source::snapshot;
-  spec.directory = text.substr(equals + 1);
-  spec.read_only = !spec.directory.ends_with(kOverlay);
-  if (!spec.read_only) spec.directory.resize(spec.directory.size() - kOverlay.size());
-  spec.directory = absolute_path(spec.directory);
-  return spec;
+std::shared_ptr<session::EntryFileSystem> open_host_directory(const MountEntrySpec& spec,
+                                                              const std::optional<CommandSpec::Identity>& rights,
+                                                              const std::string& git_directory) {
+  const std::string what = name_of(spec);
+  const FileDescriptor opened = rights ? open_as(spec, rights, what) : FileDescriptor();
+  const std::string path = rights ? descriptor_path(opened) : spec.directory;
+  auto files = std::make_shared<storage::HostDirectory>(path, storage::HostDirectory::Options{}, what);
+  refuse_repository(spec, files->host_path(), git_directory, what);
+  if (!rights) return files;
+  return std::make_shared<EntryRights>(std::move(files), *rights);
 }
 
-// "build" is the cache "build" at build; the name can be given as PATH=NAME.
-MountEntrySpec parse_cache(const std::string& text) {
-  constexpr std::string_view kWhat = "--cache";
-  const std::size_t equals = text.find('=');
-  MountEntrySpec spec;
-  spec.path = session::RepoPath::parse(text.substr(0, equals), kWhat);
-  if (spec.path.is_root()) refuse_entry(kWhat, kNotTheRoot);
-  spec.source = MountEntrySpec::Source::cache;
-  spec.cache = equals == std::string::npos ? spec.path.text() : text.substr(equals + 1);
-  spec.read_only = false;
-  storage::Caches::check_name(spec.cache, kWhat);
-  return spec;
-}
-
-void refuse_cache_twice(const std::vector<MountEntrySpec>& specs) {
-  std::set<std::string> names;
-  for (const MountEntrySpec& spec : specs) {
-    if (spec.source != MountEntrySpec::Source::cache || names.insert(spec.cache).second) continue;
-    refuse_entry("--cache", "has the cache '" + session::quote_path(spec.cache) +
-                                "' at two paths; give one of them another name with PATH=NAME");
-  }
-}
-
-}  // namespace
-
-std::vector<MountEntrySpec> parse_mount_entries(const MountEntryTexts& texts) {
-  std::vector<MountEntrySpec> specs;
-  std::vector<session::RepoPath> paths;
-  for (const std::string& text : texts.mounts) specs.push_back(parse_mount_entry(text, "--mount"));
-  for (const std::string& text : texts.injections) specs.push_back(parse_injection(text));
-  for (const std::string& text : texts.caches) specs.push_back(parse_cache(text));
-  refuse_cache_twice(specs);
-  for (const MountEntrySpec& spec : specs) paths.push_back(spec.path);
-  session::MountTable::check_paths(paths);
-  return specs;
-}
-
-std::vector<MountEntry> open_mount_entries(const std::vector<MountEntrySpec>& specs, const std::string& git_directory) {
+std::vector<MountEntry> open_mount_entries(const KeptMounts& mounts, const std::string& git_directory) {
   std::vector<MountEntry> entries;
-  for (const MountEntrySpec& spec : specs) {
+  for (const MountEntrySpec& spec : mounts.entries) {
     MountEntry entry{.spec = spec};
-    const std::string what = "--mount " + session::quote_path(spec.path.text());
-    if (spec.source == MountEntrySpec::Source::host_directory) {
-      auto files = std::make_shared<storage::HostDirectory>(spec.directory, storage::HostDirectory::Options{}, what);
-      refuse_repository(spec, files->host_path(), git_directory, what);
-      entry.files = std::move(files);
-    } else if (spec.source == MountEntrySpec::Source::snapshot) {
-      entry.source = std::make_shared<const FileDescriptor>(open_source(spec, what));
-      refuse_repository(spec, path_of_source(*entry.source), git_directory, what);
-    }
+    if (spec.source == MountEntrySpec::Source::host_directory)
+      entry.files = open_host_directory(spec, mounts.rights, git_directory);
     entries.push_back(std::move(entry));
   }
   return entries;
@@ -317,15 +158,17 @@ std::unique_ptr<session::MountTable> make_mount_table(const std::vector<MountEnt
   if (entries.empty()) return nullptr;
   const session::SessionRecord record = session.record();
   std::vector<session::MountTable::Entry> table;
-  for (std::size_t at = 0; at < entries.size(); ++at) {
-    const MountEntrySpec& spec = entries[at].spec;
-    std::shared_ptr<session::EntryFileSystem> files = entries[at].files;
+  for (const MountEntry& entry : entries) {
+    const MountEntrySpec& spec = entry.spec;
+    std::shared_ptr<session::EntryFileSystem> files = entry.files;
     if (spec.source == MountEntrySpec::Source::scratch) files = make_scratch(session, spec.path);
-    if (spec.source == MountEntrySpec::Source::snapshot) files = make_snapshot(session, spec.path, *entries[at].source);
+    if (spec.is_copy()) files = copied_files(session, spec);
     if (spec.source == MountEntrySpec::Source::cache) {
       files = caches.open(session.directory(), spec.cache,
                           {record.options.uid, record.options.gid, static_cast<mode_t>(record.options.umask)});
     }
+    if (spec.limits.any())
+      files = std::make_shared<session::LimitedEntry>(std::move(files), spec.limits, !spec.is_volatile());
     table.push_back({spec.path, std::move(files), spec.read_only, spec.is_volatile()});
   }
   return std::make_unique<session::MountTable>(
@@ -372,19 +215,11 @@ std::vector<api::MountEntryView> views_of(const std::vector<MountEntry>& entries
   std::vector<api::MountEntryView> views;
   for (std::size_t at = 0; at < entries.size(); ++at) {
     const MountEntrySpec& spec = entries[at].spec;
-    const bool is_host = spec.source == MountEntrySpec::Source::host_directory,
-               is_copy = spec.source == MountEntrySpec::Source::snapshot,
-               is_cache = spec.source == MountEntrySpec::Source::cache;
     views.push_back({.path = spec.path.text(),
-                     .source = is_host    ? "host:" + spec.directory
-                               : is_copy  ? "inject:" + spec.directory
-                               : is_cache ? "cache:" + spec.cache
-                                          : "scratch",
-                     .mode = spec.read_only        ? "read-only"
-                             : is_copy || is_cache ? "overlay"
-                                                   : "read-write",
+                     .source = spec.source_text(),
+                     .mode = spec.mode_text(),
                      .hides = table != nullptr && table->hides(at),
-                     .outside_transaction = is_host && !spec.read_only});
+                     .outside_transaction = spec.is_volatile() && !spec.read_only});
   }
   return views;
 }

@@ -1,15 +1,14 @@
-// The entries of a session's mount table beside the repository, from `--mount` to what SessionStack shows.
-//
-// The notation is docker's: path=P,source=host:DIR,mode=read-write, with the aliases that docker has. Functions; throw
-// Error{bad_request} that begins with `what`, the option.
+// The entries of a session's mount table beside the repository, from the table that is kept with the session
+// (kept_mounts.h) to what SessionStack shows. Functions; throw Error{bad_request} that names the entry.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "api/mount_view.h"
+#include "daemon/host/kept_mounts.h"
 #include "daemon/process/file_descriptor.h"
 #include "session/decorators/mount_table.h"
 #include "session/transaction/session.h"
@@ -17,41 +16,24 @@
 
 namespace escrow::daemon {
 
-struct MountEntrySpec {
-  // snapshot: a copy of a host directory or file, made when the session is mounted, of the session's own.
-  // cache: what the last session that was committed left of it (storage/caches).
-  enum class Source { host_directory, scratch, snapshot, cache };
-  session::RepoPath path;  // below the mount's root
-  Source source = Source::host_directory;
-  std::string directory;  // absolute; of a host directory and a snapshot, of which it can be a file
-  std::string cache;      // its name
-  bool read_only = true;
+// In the directory of a copy that is one file.
+inline constexpr char kInjectedFileName[] = "file";
 
-  bool is_volatile() const { return source == Source::host_directory; }
-};
-
-MountEntrySpec parse_mount_entry(std::string_view text, std::string_view what);
-// A table as the command line gives it.
-struct MountEntryTexts {
-  std::vector<std::string> mounts;      // --mount
-  std::vector<std::string> injections;  // --inject: "PATH=DIR|FILE[,mode=overlay]"
-  std::vector<std::string> caches;      // --cache: "PATH[=NAME]"
-  bool empty() const { return mounts.empty() && injections.empty() && caches.empty(); }
-};
-// None in or at another, and no cache twice.
-std::vector<MountEntrySpec> parse_mount_entries(const MountEntryTexts& texts);
-
-// An entry whose source is open; scratch directories and copies come to be with their session.
+// An entry whose source is open; scratch directories come to be with their session, copies were kept with it.
 struct MountEntry {
   MountEntrySpec spec;
   std::shared_ptr<session::EntryFileSystem> files{};  // of a host directory
-  std::shared_ptr<const FileDescriptor> source{};     // of a snapshot
 };
-// Before the session is opened. A directory that holds the repository, or lies in it, is refused.
-std::vector<MountEntry> open_mount_entries(const std::vector<MountEntrySpec>& specs, const std::string& git_directory);
+// A directory that holds the repository, or lies in it, is refused, and so is what `rights` may not read. O_PATH.
+FileDescriptor open_source(const MountEntrySpec& spec, const std::optional<CommandSpec::Identity>& rights,
+                           const std::string& git_directory);
+std::shared_ptr<session::EntryFileSystem> open_host_directory(const MountEntrySpec& spec,
+                                                              const std::optional<CommandSpec::Identity>& rights,
+                                                              const std::string& git_directory);
+std::vector<MountEntry> open_mount_entries(const KeptMounts& mounts, const std::string& git_directory);
 
 // The table of these entries, over the session's files and `repository`, which is what guards them; null without any.
-// Makes the scratch directories and the copies, and opens the caches. All must outlive it.
+// Makes the scratch directories, and opens the caches. All must outlive it.
 std::unique_ptr<session::MountTable> make_mount_table(const std::vector<MountEntry>& entries,
                                                       session::FileSystem& repository, session::Session& session,
                                                       const storage::Caches& caches);

@@ -66,7 +66,8 @@ struct SessionHost::Impl {
         log(to),
         cache_before(repository.cache_counts()),
         event(make_event()),
-        stack(*session, repository.catalog(), log, roots(), options.entries, repository.caches(),
+        entries(open_mount_entries(kept_mounts(session->directory()), repository.git_directory())),
+        stack(*session, repository.catalog(), log, roots(), entries, repository.caches(),
               options.trace ? [this](const auto& lines) { options.trace->write(session->record(), lines); }
                             : std::function<void(const std::vector<session::TracedDenial>&)>()),
         mount(std::make_unique<fuse::Mount>(stack.files(), mount_options(), log, [this] { announce(); })) {
@@ -525,6 +526,7 @@ struct SessionHost::Impl {
   session::Log& log;
   const storage::CacheCounts cache_before;  // what the process had counted for sessions before this one
   const FileDescriptor event;
+  const std::vector<MountEntry> entries;  // beside the repository
   SessionStack stack;                  // self-locking
   session::Synchronized<Verbs> verbs;  // self-locking; held for the whole of a verb
   std::condition_variable changed;     // with `verbs`: the session has ended, or the host is to stop

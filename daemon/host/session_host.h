@@ -31,7 +31,6 @@ class SessionHost {
     // run has ended the session), a request to commit is refused.
     std::function<void()> cancel_run;
     std::shared_ptr<DenialTrace> trace;  // may be null
-    std::vector<MountEntry> entries;     // what it shows beside the repository
   };
 
   // Mounts and serves from here on, under the session's policies. `repository` and `log` must outlive it.

@@ -100,6 +100,18 @@ struct SetFromText {
   void operator()(PolicyDocuments Request::*member) const {
     for (std::string& document : read_policies({text})) (request.*member).documents.push_back(std::move(document));
   }
+  void operator()(MountEntries Request::*member) const {
+    std::vector<MountEntrySpec>& specs = (request.*member).specs;
+    if (text.empty()) throw Error(Errc::bad_request, what + " needs a value");
+    if (field.name == "mount_table") {
+      for (MountEntrySpec& spec : read_mount_table(text, what)) specs.push_back(std::move(spec));
+    } else {
+      specs.push_back(field.name == "inject"  ? parse_injection(text, what)
+                      : field.name == "cache" ? parse_cache(text, what)
+                                              : parse_mount_entry(text, what));
+    }
+    check_mount_entries(specs, what);
+  }
 };
 
 struct ReadFromJson {
@@ -136,6 +148,19 @@ struct ReadFromJson {
       fields.refuse(name, std::string("is refused: ") + error.what());
     }
     if (!documents.empty()) (request.*member).documents = std::move(documents);
+  }
+  void operator()(MountEntries Request::*member) const {
+    const Texts documents = fields.documents(name);
+    if (documents.empty()) return;
+    std::vector<MountEntrySpec> specs;
+    try {
+      for (std::size_t at = 0; at < documents.size(); ++at)
+        specs.push_back(mount_entry_of_document(documents[at], "entry " + std::to_string(at + 1)));
+      check_mount_entries(specs, name);
+    } catch (const Error& error) {
+      fields.refuse(name, std::string("is refused: ") + error.what());
+    }
+    (request.*member).specs = std::move(specs);
   }
 
  private:
@@ -187,6 +212,12 @@ struct WriteToJson {
     if (!documents.empty()) object.documents(name, documents);
     return !documents.empty();
   }
+  bool operator()(MountEntries Request::*member) const {
+    Texts documents;
+    for (const MountEntrySpec& spec : (request.*member).specs) documents.push_back(document_of(spec));
+    if (!documents.empty()) object.documents(name, documents);
+    return !documents.empty();
+  }
 };
 
 // One text for each value; none that is empty.
@@ -219,7 +250,7 @@ std::pair<std::string, std::string> place_of(const Field& field) {
 }
 
 bool is_of(const Field& field, std::initializer_list<Part> parts) {
-  return std::find(parts.begin(), parts.end(), field.part) != parts.end();
+  return !field.document.empty() && std::find(parts.begin(), parts.end(), field.part) != parts.end();
 }
 
 }  // namespace
@@ -270,6 +301,18 @@ const std::vector<SessionRequestField>& session_request_fields() {
        .choices = {"any", "contained"}},
       {.part = Part::view, .name = "policy", .document = "policy", .member = &Request::policies, .value = "FILE",
        .help = "Refuse what the policy in FILE does not allow (may be repeated: each can only narrow)"},
+      {.part = Part::view, .name = "mount", .document = "mounts", .member = &Request::mounts, .value = "ENTRY",
+       .help = "Show something beside the repository (may be repeated):\n"
+               "path=P,source=host:DIR[,mode=read-write|overlay] or path=P,source=scratch"},
+      {.part = Part::view, .name = "inject", .document = "", .member = &Request::mounts, .value = "PATH=FROM",
+       .help = "Show a copy of a directory or file as it is now (may be repeated); with ,mode=overlay it can\n"
+               "be written to, for this session"},
+      {.part = Part::view, .name = "cache", .document = "", .member = &Request::mounts, .value = "PATH[=NAME]",
+       .help = "Show at PATH what the last committed session left there, and keep what this one makes of it\n"
+               "when it is committed (may be repeated): object files, node_modules, compiler caches"},
+      {.part = Part::view, .name = "mount_table", .document = "", .member = &Request::mounts, .value = "FILE",
+       .help = "Show what FILE lists, an array of entries in JSON as the API has them (may be repeated)"},
+      {.part = Part::asker, .name = "mount_rights", .document = "mount_rights", .member = &Request::mount_rights},
       {.part = Part::view, .name = "keep_on_failure", .document = "keep_on_failure",
        .member = &Request::keep_on_failure},
       {.part = Part::view, .name = "limit_staged_bytes", .document = "limits.staged_bytes",
@@ -422,6 +465,17 @@ session::SessionOptions session_options(const SessionRequest& request, const ses
   options.approval_expires_s = request.approval_expires.count();
   options.limits = {.staged_bytes = request.limit_staged_bytes, .files = request.limit_files};
   return options;
+}
+
+std::vector<std::string> parse_python_path(const std::vector<std::string>& paths, std::string_view what) {
+  std::vector<std::string> parsed;
+  for (const std::string& path : paths) {
+    if (path.find(':') != std::string::npos)
+      throw Error(Errc::bad_request, std::string(what) + " has '" + session::quote_path(path) +
+                                         "' with a colon, which separates directories; give each by itself");
+    parsed.push_back(session::RepoPath::parse(path, what).text());
+  }
+  return parsed;
 }
 
 }  // namespace escrow::daemon

@@ -19,6 +19,7 @@
 #include "api/json_document.h"
 #include "api/request_fields.h"
 #include "api/router.h"
+#include "daemon/host/mount_entry_spec.h"
 #include "session/interfaces/object_store.h"
 #include "session/interfaces/session_record.h"
 
@@ -48,6 +49,9 @@ struct SessionRequest {
   PolicyDocuments policies;
   bool keep_on_failure = false;
   std::uint64_t limit_staged_bytes = 0, limit_files = 0;  // 0: none
+  MountEntries mounts;       // beside the repository
+  // Whose rights hold on the host directories of `mounts`: "UID:GID:GROUP,GROUP"; empty: this process's.
+  std::string mount_rights;
   // ---- Its mounts.
   std::string xattr = "off";      // or "user"
   std::string io = "auto";        // or "cached", "writeback", "passthrough"
@@ -63,11 +67,14 @@ struct SessionRequestField {
       std::variant<std::string SessionRequest::*, bool SessionRequest::*,
                    std::optional<std::uint32_t> SessionRequest::*, std::uint64_t SessionRequest::*,
                    std::chrono::seconds SessionRequest::*,
-                   std::vector<std::string> SessionRequest::*, PolicyDocuments SessionRequest::*>;
+                   std::vector<std::string> SessionRequest::*, PolicyDocuments SessionRequest::*,
+                   MountEntries SessionRequest::*>;
 
   RequestPart part;
   std::string_view name;      // path_prefix: also --path-prefix
-  std::string_view document;  // where it stands in JSON: "trigger.id" is the member id of the object trigger
+  // Where it stands in JSON: "trigger.id" is the member id of the object trigger. Empty: it is another notation of a
+  // field that stands there.
+  std::string_view document;
   Member member;
   std::string_view value{};   // what its value is called in help texts; empty: the choices say it
   std::string_view help{};    // of the option; empty: the command line has none, or one of the command's own
@@ -111,5 +118,9 @@ session::SessionOptions session_options(const SessionRequest& request, const ses
 
 // "022" and the like; throws Error{bad_request} naming `what`.
 std::uint32_t parse_umask(const std::string& text, std::string_view what);
+
+// Of a run, for PYTHONPATH: each below the mount, without a colon, which separates them. Throws Error{bad_request} that
+// begins with `what`.
+std::vector<std::string> parse_python_path(const std::vector<std::string>& paths, std::string_view what);
 
 }  // namespace escrow::daemon

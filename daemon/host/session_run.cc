@@ -1,3 +1,4 @@
+#include "daemon/host/kept_mounts.h"
 #include "daemon/host/session_run.h"
 
 #include <grp.h>
@@ -59,7 +60,7 @@ std::optional<CommandSpec::Identity> identity_of(uid_t uid, gid_t gid) {
 void SessionRun::check() const {
   const SessionRequest& view = settings_.view;
   choose_io(view, needs_of_policies(view.policies.documents, view.path_prefix),
-            {.staged_bytes = view.limit_staged_bytes, .files = view.limit_files}, settings_.mounts);
+            {.staged_bytes = view.limit_staged_bytes, .files = view.limit_files}, view.mounts.specs);
   for (const std::string& entry : settings_.environment) {
     if (entry.find('=') == std::string::npos || entry.starts_with('=')) {
       throw Error(Errc::bad_request, "--env \"" + entry + "\" is not of the form NAME=VALUE");
@@ -138,11 +139,10 @@ void SessionRun::open_session() {
   }
   mountpoint_ = std::make_unique<RunMountpoint>(is_elsewhere() ? "" : settings_.mountpoint,
                                                 context_->repository().git_directory(), session_options);
-  std::vector<MountEntry> entries =
-      open_mount_entries(settings_.mounts, context_->repository().git_directory());
   if (!session) {
-    session = context_->sessions().open(session_options, settings_.create_branch,
-                                        settings_.id.value_or(session::SessionId::generate()));
+    session = context_->sessions().open(
+        session_options, settings_.create_branch, settings_.id.value_or(session::SessionId::generate()),
+        preparation_of(settings_.view, session_options, context_->repository()));
   }
   id_ = session->id();
   if (const std::string words = context_->words_about_checkout(session->record().options.branch); !words.empty())
@@ -161,12 +161,11 @@ void SessionRun::open_session() {
     host_options.mount.root_mask = closed_to_others(mountpoint_->path(), context_->repository().git_directory());
   }
   IoChoice io = choose_io(settings_.view, needs_of_policies(session_options.policies, session_options.prefix.text()),
-                          session_options.limits, settings_.mounts);
+                          session_options.limits, kept_mounts(session->directory()).entries);
   host_options.mount.io = io.mode;
   host_options.io_reason = std::move(io.reason);
   host_options.visible_root = visible_mountpoint();
   host_options.trace = std::move(trace);
-  host_options.entries = std::move(entries);
   host_options.mount.allow_other = ::geteuid() == 0;
   host_options.mount.read_only = session_options.read_only;
   // The runner hears it as it hears every signal that cancels.
@@ -195,11 +194,24 @@ std::vector<std::string> SessionRun::command_environment() const {
   return environment;
 }
 
+// Before what the command would have anyway; Python itself puts the system's directories after all of it.
+void SessionRun::set_python_path(std::vector<std::string>& environment) const {
+  if (settings_.python_path.empty()) return;
+  std::string path;
+  for (const std::string& below : settings_.python_path)
+    path += (path.empty() ? "" : ":") + visible_mountpoint() + (below.empty() ? "" : "/" + below);
+  constexpr std::string_view kName = "PYTHONPATH";
+  for (const std::string& entry : environment)
+    if (names(entry, kName) && entry.size() > kName.size() + 1) path += ":" + entry.substr(kName.size() + 1);
+  set_variable(environment, std::string(kName), path);
+}
+
 void SessionRun::set_command_variables(std::vector<std::string>& environment) const {
   for (const std::string& entry : settings_.environment) {
     const std::size_t equals = entry.find('=');
     set_variable(environment, entry.substr(0, equals), entry.substr(equals + 1));
   }
+  set_python_path(environment);
   set_variable(environment, "ESCROW_SESSION", id_->text());
   set_variable(environment, "ESCROW_MOUNT", visible_mountpoint());
 }

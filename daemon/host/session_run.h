@@ -35,12 +35,12 @@ class SessionRun {
     // A session that is open and mounted nowhere: the command runs in it, and it stays open whatever becomes of the
     // command. Its own options hold; session_options is not asked.
     std::optional<session::SessionId> within;
-    SessionRequest view;                   // of it what is of the mount: xattr, symlinks, io, opens, io_uring
-    std::vector<MountEntrySpec> mounts;    // beside the repository
+    SessionRequest view;  // of it the mount table, and what is of the mount: xattr, symlinks, io, opens, io_uring
     std::string trace;                     // a file for denials, or "-": standard error; empty: none
     std::string mountpoint;                // confined: as the command sees it; empty: a fresh one, or /sandbox
     std::vector<std::string> command;
     std::vector<std::string> environment;  // "NAME=value", beside what it begins with
+    std::vector<std::string> python_path;  // below the mount: first in PYTHONPATH, in this order
     bool inherits_environment = true;      // of this process, where it is not confined
     std::optional<CommandSpec::Identity> identity;  // nullopt: it stays who we are
     mode_t umask = 022;
@@ -85,6 +85,7 @@ class SessionRun {
   std::unique_ptr<session::Session> attach_session();
   CommandSpec command_spec();
   std::vector<std::string> command_environment() const;
+  void set_python_path(std::vector<std::string>& environment) const;
   void set_command_variables(std::vector<std::string>& environment) const;
   std::string borrowed_objects() const;
   std::string visible_mountpoint() const;

@@ -110,7 +110,7 @@ Escrowd::Escrowd(const EscrowdConfig& config, Reread reread)
       time_(store_, boot_clock_, clock_),
       repositories_(config_, store_, repository_roots_, *log_),
       hosts_(config, store_, mount_roots_, *log_),
-      sessions_(config_, repositories_, hosts_, store_, metrics_, clock_, time_),
+      sessions_(config_, repositories_, hosts_, store_, metrics_, clock_, time_, source_roots_),
       runs_(config_, repositories_, sessions_, store_, clock_) {
   warn_of(config, *log_);
   allow_many_descriptors();  // one for each connection and several for each mount

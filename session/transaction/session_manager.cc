@@ -32,7 +32,8 @@ void check_audit(const Audit& audit) {
 
 SessionManager::SessionManager(const Services& services) : services_(services) {}
 
-std::unique_ptr<Session> SessionManager::open(SessionOptions options, bool create_branch, const SessionId& id) {
+std::unique_ptr<Session> SessionManager::open(SessionOptions options, bool create_branch, const SessionId& id,
+                                              const Prepare& prepare) {
   check_audit(options.audit);
   if (!options.read_only) services_.references.check_target(options.branch);
   SessionRecord record{id};
@@ -49,6 +50,7 @@ std::unique_ptr<Session> SessionManager::open(SessionOptions options, bool creat
   // is left when this process dies in between has a directory that recovery finds.
   std::unique_ptr<SessionDirectory> held = services_.directories.create(record.id);
   try {
+    if (prepare) prepare(held->path());
     if (record.base) services_.references.pin_fresh(record.id, record.options.branch, *record.base);
     services_.catalog.insert(record);
   } catch (...) {

@@ -2,6 +2,7 @@
 // session's directory lock decides who hosts it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,8 +22,11 @@ class SessionManager {
   // Throws Error{no_branch} (unless the repository has no commit on it yet and `create_branch`),
   // Error{not_a_directory} when the prefix names a file.
   // `id` is a fresh one; a caller that must know it before anything is on disk brings its own.
+  // `prepare` puts what belongs to the session into its directory, before there is a session. What it throws leaves
+  // none.
+  using Prepare = std::function<void(const std::string& directory)>;
   std::unique_ptr<Session> open(SessionOptions options, bool create_branch,
-                                const SessionId& id = SessionId::generate());
+                                const SessionId& id = SessionId::generate(), const Prepare& prepare = {});
   // A new session with the result of one that failed, or waits (resume.h).
   std::unique_ptr<Session> resume(const SessionId& older, const std::string& who);
   // Takes over a detached session. Throws Error{attached_elsewhere}, Error{no_session}, Error{wrong_state} for one that

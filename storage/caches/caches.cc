@@ -105,11 +105,6 @@ void touch(const std::string& path) {
   if (::futimens(file.get(), nullptr) != 0) throw system_error(errno, "set the time of " + path);
 }
 
-void sync_all(const std::string& directory) {
-  const UniqueFd opened = open_or_throw(AT_FDCWD, directory.c_str(), O_RDONLY | O_DIRECTORY, 0, "open " + directory);
-  if (::syncfs(opened.get()) != 0) throw system_error(errno, "sync " + directory);
-}
-
 void give_to(const std::string& tree, const Caches::Owner& owner) {
   if (::geteuid() == 0 && ::lchown(tree.c_str(), owner.uid, owner.gid) != 0)
     throw system_error(errno, "give a cache to the session's user");
@@ -209,7 +204,7 @@ void Caches::publish_one(const std::string& session, const std::string& key, std
   put_file(copy + kTotals, copy + "/totals.new",
            std::to_string(totals.bytes) + ' ' + std::to_string(totals.entries) + '\n', 0600);
   tell(CacheStep::completed);
-  sync_all(caches_);
+  sync_file_system(caches_);
   tell(CacheStep::synced);
   {
     const UniqueFd turn = lock_file(caches_ + kLock, LockKind::exclusive);

@@ -30,14 +30,15 @@ constexpr std::size_t kCopyAtOnce_bytes = std::size_t{16} << 20;
 
 class TreeCopy {
  public:
-  explicit TreeCopy(int to_root) : to_root_(to_root) {}
+  // `options` must outlive it.
+  TreeCopy(int to_root, const CopyOptions& options) : to_root_(to_root), options_(options) {}
 
   void directory(int from, int to, const std::string& path) {
-    const UniqueFd listing = open_beneath(from, ".", O_RDONLY | O_DIRECTORY);
+    const UniqueFd listing = opened([&] { return open_beneath(from, ".", O_RDONLY | O_DIRECTORY); });
     if (!listing) fail(path);
     for (const std::string& name : names_in(listing.get(), path)) {
       const std::string below = path.empty() ? name : path + '/' + name;
-      const UniqueFd found = open_beneath(from, name.c_str(), O_PATH);
+      const UniqueFd found = opened([&] { return open_beneath(from, name.c_str(), O_PATH); });
       if (!found && (errno == ENOENT || errno == EXDEV || errno == ELOOP)) continue;  // gone, or another file system
       if (!found) fail(below);
       entry(found.get(), to, name, below);
@@ -50,10 +51,16 @@ class TreeCopy {
 
   void file(int from, int to, const std::string& name, const struct stat& status, const std::string& path,
             bool with_bytes = true) {
-    const UniqueFd source(::open(descriptor_path(from).data(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    const UniqueFd source = opened(
+        [&] { return UniqueFd(::open(descriptor_path(from).data(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)); });
     if (!source) fail(path);
     const UniqueFd copy(::openat(to, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!copy) fail(path);
+    const auto size_bytes = static_cast<std::uint64_t>(with_bytes ? status.st_size : 0);
+    if (size_bytes > options_.most_bytes - copied_bytes_)
+      throw session::Error(session::Errc::quota_exceeded, "the files are larger than " +
+                                                              std::to_string(options_.most_bytes) + " bytes together");
+    copied_bytes_ += size_bytes;
     if (with_bytes && ::ioctl(copy.get(), FICLONE, source.get()) != 0) bytes(source.get(), copy.get(), path);
     attributes(source.get(), copy.get(), status, path);
     finish(copy.get(), status, path);
@@ -166,16 +173,26 @@ class TreeCopy {
     if (::fchmod(to, status.st_mode & 07777) != 0 || ::futimens(to, times) != 0) fail(path);
   }
 
+  template <typename Open>
+  UniqueFd opened(Open open) const {
+    if (!options_.access) return open();
+    UniqueFd result;
+    options_.access([&] { result = open(); });
+    return result;
+  }
+
   const int to_root_;
+  const CopyOptions& options_;
+  std::uint64_t copied_bytes_ = 0;
   std::map<std::pair<dev_t, ino_t>, std::string> links_;  // the first name of each file that has several
 };
 
 }  // namespace
 
-void copy_tree(int from, int to) {
+void copy_tree(int from, int to, const CopyOptions& options) {
   const UniqueFd opened = open_beneath(to, ".", O_RDONLY | O_DIRECTORY);
   if (!opened) throw system_error(errno, "open the copy of a directory");
-  TreeCopy(opened.get()).directory(from, opened.get(), "");
+  TreeCopy(opened.get(), options).directory(from, opened.get(), "");
 }
 
 namespace {
@@ -188,8 +205,8 @@ struct stat status_of_copied(int from, const std::string& name) {
 
 }  // namespace
 
-void copy_file(int from, int to_directory, const std::string& name, bool with_bytes) {
-  TreeCopy(to_directory).file(from, to_directory, name, status_of_copied(from, name), name, with_bytes);
+void copy_file(int from, int to_directory, const std::string& name, bool with_bytes, const CopyOptions& options) {
+  TreeCopy(to_directory, options).file(from, to_directory, name, status_of_copied(from, name), name, with_bytes);
 }
 
 void copy_special(int from, int to_directory, const std::string& name) {

@@ -6,16 +6,28 @@
 // share blocks (FICLONE) no byte is copied. Functions; thread-safe. Throws Error, naming the path below the source.
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <limits>
 #include <string>
 
 #include "storage/disk/unique_fd.h"
 
 namespace escrow::storage {
 
+struct CopyOptions {
+  // Calls what it is given, which opens a file or directory of the source: with whose rights that is, is its matter. It
+  // keeps errno. Empty: with this process's.
+  std::function<void(const std::function<void()>& open)> access{};
+  // Of contents together; more is Error{quota_exceeded}.
+  std::uint64_t most_bytes = std::numeric_limits<std::uint64_t>::max();
+};
+
 // `to` is an empty directory; both are open, O_PATH will do. The directory's own mode and times are copied, too.
-void copy_tree(int from, int to);
+void copy_tree(int from, int to, const CopyOptions& options = {});
 // One regular file, to a name that does not exist; without its bytes it is empty, and all else as it was.
-void copy_file(int from, int to_directory, const std::string& name, bool with_bytes = true);
+void copy_file(int from, int to_directory, const std::string& name, bool with_bytes = true,
+               const CopyOptions& options = {});
 // One symbolic link, fifo or socket (a new one that nobody listens on), to a name that does not exist.
 void copy_special(int from, int to_directory, const std::string& name);
 // Owner, user.* attributes, mode and times of a directory, both open to be read.

@@ -103,6 +103,11 @@ void sync_directory(const std::string& path) {
   if (::fsync(fd.get()) != 0) throw system_error(errno, doing);
 }
 
+void sync_file_system(const std::string& directory) {
+  const UniqueFd opened = open_or_throw(AT_FDCWD, directory.c_str(), O_RDONLY | O_DIRECTORY, 0, "open " + directory);
+  if (::syncfs(opened.get()) != 0) throw system_error(errno, "sync " + directory);
+}
+
 std::string parent_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   if (slash == std::string::npos) return ".";

@@ -34,6 +34,9 @@ bool sync_data(int fd) noexcept;
 // What was created, renamed or removed in the directory so far is on disk when it returns.
 void sync_directory(const std::string& path);
 
+// syncfs(2): everything below the directory, and whatever else its file system has, is on disk when it returns.
+void sync_file_system(const std::string& directory);
+
 // "/a/b" of "/a/b/c"; "." without a slash.
 std::string parent_of(const std::string& path);
 

@@ -77,7 +77,16 @@ SITES = {
     'storage/staging/file_staging_area.cc: names_.sync() (2)': ([STAGING], [STAGING]),
     'storage/staging/file_staging_area.cc: names_.sync() (3)': ([STAGING], [STAGING, 'order of fsync']),
     'storage/staging/file_staging_area.cc: ::syncfs(directory)': ([STAGING], [STAGING]),
-    'storage/caches/caches.cc: ::syncfs(opened.get())': (Open('of a cache that is published'), Open('as its error')),
+    'storage/disk/durable_file.cc: ::syncfs(opened.get())': (
+        Open('of a cache that is published, and of what is injected into a session'), Open('as its error')),
+    'session/decorators/limited_entry.cc: files_->sync_file(node)': (
+        Open('of a host directory with limits'), Open('as its error')),
+    'session/decorators/limited_entry.cc: files_->sync_directory(node)': (
+        Open('of a host directory with limits'), Open('as its error')),
+    'daemon/host/entry_rights.cc: files_->sync_file(node)': (
+        Open('of a host directory that an operator writes to over the API'), Open('as its error')),
+    'daemon/host/entry_rights.cc: files_->sync_directory(node)': (
+        Open('of a host directory that an operator writes to over the API'), Open('as its error')),
     'storage/caches/caches.cc: sync_directory(cache)': (
         Exempt('the rename of `current` is synced next, in the same directory'), Open('of a cache that is published')),
     'storage/caches/caches.cc: sync_directory(cache) (2)': (

@@ -457,23 +457,30 @@ TEST_F(MountTableOnTheKernel, DevicesCannotBeMadeInAnEntry) {
   EXPECT_FALSE(exists(host("null")));
 }
 
-TEST_F(MountTableOnTheKernel, ASessionThatIsMountedAgainHasTheEntriesOfThatTime) {
+TEST_F(MountTableOnTheKernel, ASessionThatIsMountedAgainHasItsEntries) {
   const std::string session = mount({"--mount", entry("ext"), "--mount", "path=tmp,source=scratch"});
   write(in_mount("tmp/kept"), "kept");
   unmount_outside(session);
   mount({"--session", session});
-  EXPECT_EQ("a.txt dir ", listed(mountpoint_));
-  unmount_outside(session);
-  mount({"--session", session, "--mount", "path=tmp,source=scratch"});
-  EXPECT_EQ("a.txt dir tmp ", listed(mountpoint_));
+  EXPECT_EQ("a.txt dir ext tmp ", listed(mountpoint_));
   EXPECT_EQ("kept", read(in_mount("tmp/kept"))) << "a scratch directory is the session's";
+  unmount_outside(session);
+  mount({"--session", session, "--mount", "path=more,source=scratch", "--mount", entry("ext/", "read-write")});
+  EXPECT_EQ("a.txt dir ext more tmp ", listed(mountpoint_)) << "one more, and one in the place of another";
+  write(in_mount("ext/new"), "new");
+  EXPECT_EQ("new", read(host("new")));
+  unmount_outside(session);
+  refused(2, "inside of it, 'tmp/in'", {"mount", mountpoint_, "--session", session, "--mount",
+                                        "path=tmp/in,source=scratch"});
+  mount({"--session", session});
+  EXPECT_EQ("a.txt dir ext more tmp ", listed(mountpoint_)) << "what was refused changed nothing";
 }
 
 TEST_F(MountTableOnTheKernel, WhatIsWrongWithAnEntryIsSaidInOneSentence) {
   const std::pair<const char*, std::string> wrong[] = {
       {"has no source", "path=x"},
       {"has no path", "source=scratch"},
-      {"none of host:DIR, inject:DIR, cache:NAME and scratch", "path=x,source=/tmp"},
+      {"none of host:DIR, inject:DIR, rev:BRANCH, cache:NAME and scratch", "path=x,source=/tmp"},
       {"the word 'what=1', which is unknown", "path=x,source=scratch,what=1"},
       {"says its path twice", "path=x,target=y,source=scratch"},
       {"has path without a value", "path=,source=scratch"},

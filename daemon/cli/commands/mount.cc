@@ -13,6 +13,7 @@
 #include "daemon/client/service_client.h"
 #include "daemon/client/session_source.h"
 #include "daemon/console/text_output.h"
+#include "daemon/host/kept_mounts.h"
 #include "daemon/host/config.h"
 #include "daemon/host/denial_trace.h"
 #include "daemon/host/io_choice.h"
@@ -39,8 +40,6 @@ struct Arguments {
   RequestArguments given;
   MountArguments mount;
   std::vector<std::string> option_lists;
-  MountEntryTexts mounts;
-  std::vector<MountEntrySpec> entries;  // the same, with absolute paths
   bool foreground = false, git = false;
   bool json = false;
 };
@@ -51,7 +50,9 @@ std::unique_ptr<session::Session> open_or_attach(RepositoryContext& context, con
     session::SessionOptions options = session_options(arguments.opened, context.references(), "manual");
     set_local_author(options, arguments.opened, context.repository().git_directory());
     if (git) check_git_inside(options);
-    return context.sessions().open(options, arguments.opened.branch.empty());
+    return context.sessions().open(
+        options, arguments.opened.branch.empty(), session::SessionId::generate(),
+        preparation_of(arguments.opened, options, context.repository()));
   }
   const session::SessionId id = context.sessions().resolve(arguments.session);
   const session::SessionRecord record = context.sessions().status(id).record;
@@ -59,6 +60,11 @@ std::unique_ptr<session::Session> open_or_attach(RepositoryContext& context, con
     throw Error(Errc::wrong_state, "cannot mount session " + id.text() + ": it is already " + name_of(record.state));
   }
   std::unique_ptr<session::Session> session = attach(context, id);
+  if (!arguments.opened.mounts.specs.empty()) {
+    KeptMounts mounts = kept_mounts(session->directory());
+    add_mounts(mounts, arguments.opened.mounts.specs);
+    keep_mounts(session->directory(), mounts, record.options, context.repository());
+  }
   context.repository().catalog().remark(id, context.clock().now(), current_principal(), "mounted it");
   return session;
 }
@@ -96,7 +102,6 @@ int host_session(const GlobalOptions& options, const Arguments& arguments, const
     hosted.mount.root_mask = closed_to_others(hosted.mount.mountpoint, context.repository().git_directory());
   }
   hosted.mount.extra_options = arguments.mount.kernel_options;
-  hosted.entries = open_mount_entries(arguments.entries, context.repository().git_directory());
   std::unique_ptr<session::Session> session = open_or_attach(context, arguments.mount, arguments.git);
   hosted.mount.read_only = session->record().options.read_only;
   const session::SessionId id = session->id();
@@ -107,7 +112,7 @@ int host_session(const GlobalOptions& options, const Arguments& arguments, const
       add_git_directory(*session, context.repository(), objects_directory(context.repository()));
     const session::SessionOptions terms = session->record().options;
     IoChoice io = choose_io(arguments.mount.opened, needs_of_policies(terms.policies, terms.prefix.text()),
-                            terms.limits, arguments.entries);
+                            terms.limits, kept_mounts(session->directory()).entries);
     hosted.mount.io = io.mode;
     hosted.io_reason = std::move(io.reason);
     host = std::make_unique<SessionHost>(std::move(session), hosted, context.repository(), context.log());
@@ -134,7 +139,7 @@ int host_session(const GlobalOptions& options, const Arguments& arguments, const
 
 void check_arguments(const Arguments& arguments) {
   const SessionRequest& opened = arguments.mount.opened;
-  choose_io(opened, needs_of_policies(opened.policies.documents, opened.path_prefix), {}, arguments.entries);
+  choose_io(opened, needs_of_policies(opened.policies.documents, opened.path_prefix), {}, opened.mounts.specs);
   if (!arguments.mount.session.empty() && !opened.policies.documents.empty()) {
     throw Error(Errc::bad_request, "--policy cannot be given with --session: a session keeps the policies it was "
                                    "opened with, and they hold here, too");
@@ -153,7 +158,6 @@ void check_arguments(const Arguments& arguments) {
 std::vector<std::string> of_this_machine(const Arguments& arguments) {
   std::vector<std::string> given;
   if (!arguments.mount.opened.issuer.empty()) given.emplace_back("--issuer");
-  if (!arguments.mounts.empty()) given.emplace_back("--mount, --inject or --cache");
   if (!arguments.mount.trace.empty()) given.emplace_back("--trace");
   if (arguments.foreground) given.emplace_back("--foreground");
   if (arguments.git) given.emplace_back("--git");
@@ -188,7 +192,6 @@ int mount(const GlobalOptions& given, Arguments arguments) {
   arguments.mount.opened = arguments.given.request();
   for (const std::string& list : arguments.option_lists) apply_mount_options(list, arguments.mount);
   if (!service_host(given).empty()) return mount_there(given, arguments);
-  arguments.entries = parse_mount_entries(arguments.mounts);
   check_arguments(arguments);
   // The background process changes its directory: every path is made absolute first.
   GlobalOptions options = given;
@@ -225,7 +228,6 @@ void register_mount(CLI::App& app, const GlobalOptions& options, Action& chosen)
   command->add_option("--session", arguments->mount.session, "Mount this detached session instead of a new one")
       ->type_name("ID");
   arguments->given.add_to(*command, {RequestPart::commit, RequestPart::asker, RequestPart::view, RequestPart::mount});
-  add_mount_entries_options(*command, arguments->mounts);
   add_trace_option(*command, arguments->mount.trace);
   command->add_flag("--allow-other", arguments->mount.allow_other,
                     "Other users may use the mount (root's: also without,\n"

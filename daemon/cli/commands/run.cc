@@ -52,8 +52,7 @@ struct RunArguments {
   RequestArguments given;
   SessionRequest session;  // of what is given, when the command runs
   std::string trace, mountpoint, timeout, grace, result, message;
-  std::vector<std::string> environment;
-  MountEntryTexts mounts;
+  std::vector<std::string> environment, python_path;
   bool keep_on_failure = false, git = false;
   std::uint64_t retries = 0;
   std::string retry_backoff;
@@ -123,11 +122,11 @@ SessionRun::Settings Run::settings() const {
   };
   settings.create_branch = session.branch.empty();
   settings.view = session;
-  settings.mounts = parse_mount_entries(arguments_.mounts);
   settings.trace = arguments_.trace;
   settings.mountpoint = arguments_.mountpoint;
   settings.command = arguments_.command;
   settings.environment = arguments_.environment;
+  settings.python_path = parse_python_path(arguments_.python_path, "--python-path");
   settings.identity = identity_of(session.uid.value_or(::getuid()), session.gid.value_or(::getgid()));
   settings.umask = arguments_.given.has("umask") ? parse_umask(session.umask, "--umask") : current_umask();
   if (!arguments_.timeout.empty()) settings.timeout = parse_duration(arguments_.timeout, "--timeout");
@@ -168,6 +167,7 @@ api::JsonObject Run::order(const std::string& repository) const {
     variables.text(variable.substr(0, equals), variable.substr(equals + 1));
   }
   body.object("env", std::move(variables));
+  if (!arguments_.python_path.empty()) body.texts("python_path", arguments_.python_path);
   if (!arguments_.mountpoint.empty()) body.text("mountpoint", arguments_.mountpoint);
   if (!arguments_.timeout.empty()) body.number("timeout_ms", milliseconds(arguments_.timeout, "--timeout"));
   if (!arguments_.grace.empty()) body.number("grace_ms", milliseconds(arguments_.grace, "--grace"));
@@ -278,7 +278,6 @@ void register_run(CLI::App& app, const GlobalOptions& options, Action& chosen) {
   CLI::Option* image = command->get_option("--image");
   image->description("Run the command in a container of this image; recorded by its digest")
       ->check([](const std::string& name) { return name.empty() ? "it is empty; name the image" : ""; });
-  add_mount_entries_options(*command, arguments->mounts);
   add_trace_option(*command, arguments->trace);
   command
       ->add_option("--mountpoint", arguments->mountpoint,
@@ -326,6 +325,11 @@ void register_run(CLI::App& app, const GlobalOptions& options, Action& chosen) {
       ->type_name("N");
   command->add_option("--env", arguments->environment, "Set a variable for the command (may be repeated)")
       ->type_name("NAME=VALUE")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--python-path", arguments->python_path,
+                   "Look for Python modules in this directory of the mount first (may be repeated: in this order)")
+      ->type_name("P")
       ->allow_extra_args(false);
   command->add_flag("--keep-on-failure", arguments->keep_on_failure,
                     "Keep what a failed command wrote as refs/sessions/<id>");

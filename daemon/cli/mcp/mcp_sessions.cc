@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "api/json_document.h"
+#include "daemon/host/kept_mounts.h"
 #include "daemon/host/config.h"
 #include "session/base/error.h"
 #include "session/base/repo_path.h"
@@ -117,8 +118,11 @@ McpAnswer mcp_open_session(const McpSettings& settings, RequestFields& fields) {
   const SessionRequest request = mcp_request(settings, fields);
   fields.refuse_others();
   McpSessions sessions(settings);
-  const std::unique_ptr<session::Session> opened = sessions.context().sessions().open(
-      session_options(request, sessions.context().repository().references(), "manual"), request.branch.empty());
+  RepositoryContext& context = sessions.context();
+  const session::SessionOptions options = session_options(request, context.repository().references(), "manual");
+  const std::unique_ptr<session::Session> opened =
+      context.sessions().open(options, request.branch.empty(), session::SessionId::generate(),
+                              preparation_of(request, options, context.repository()));
   return {.document = describe_session(opened->record()).text(), .texts = {}};
 }
 

@@ -1,3 +1,4 @@
+#include "daemon/host/session_run.h"
 #include "daemon/service/http/service_requests.h"
 
 #include <charconv>
@@ -160,6 +161,9 @@ ServiceRuns::RunRequest read_run_request(const api::HttpRequest& request) {
   ordering.mountpoint = std::move(ordering.opening.mountpoint);
   ordering.command = command_of(fields);
   ordering.environment = environment_of(fields);
+  ordering.python_path = checked(fields, "python_path", [&] {
+    return parse_python_path(fields.texts("python_path").value_or(std::vector<std::string>()), "it");
+  });
   ordering.timeout_ms = fields.number("timeout_ms", 1, kMaxTime_ms);
   ordering.grace_ms = fields.number("grace_ms", 0, kMaxGrace_ms);
   ordering.memory_bytes = fields.number("memory_bytes", kLeastMemory_bytes, kMostMemory_bytes);

@@ -25,6 +25,11 @@
 
 namespace escrow::daemon {
 
+// The user, group and further groups that a caller reads with.
+CommandSpec::Identity identity_of(const Caller& caller);
+// Whether these are this process's own rights, so that nothing has to be given up.
+bool reads_as_we_do(const Caller& caller);
+
 class CallerFiles {
  public:
   // Empty, or what keeps this process from reading as other users, and what to do: a sentence without its end.

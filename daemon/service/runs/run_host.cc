@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "daemon/host/kept_mounts.h"
 #include "daemon/host/cancel_mark.h"
 #include "daemon/host/io_choice.h"
 #include "daemon/host/mount_service.h"
@@ -60,6 +61,7 @@ SessionRun::Settings settings_of(const RunOrder& order) {
   settings.mountpoint = order.mountpoint;
   settings.command = order.command;
   settings.environment = order.environment;
+  settings.python_path = order.python_path;
   settings.inherits_environment = false;
   settings.identity = identity_of(order.session.uid.value(), order.session.gid.value());
   if (settings.identity && order.groups) settings.identity->groups.assign(order.groups->begin(), order.groups->end());
@@ -143,11 +145,13 @@ int host_mount(MessageChannel& channel, const RunOrder& order) {
     hosted.mount.extra_options = {"nosuid", "nodev"};
     hosted.mount.xattrs = order.session.xattr == "user";
     hosted.mount.io_uring = order.session.io_uring != "off";
-    IoChoice io = choose_io(order.session, needs_of_policies(options.policies, options.prefix.text()), options.limits);
+    IoChoice io = choose_io(order.session, needs_of_policies(options.policies, options.prefix.text()), options.limits,
+                            order.session.mounts.specs);
     hosted.mount.io = io.mode;
     hosted.io_reason = std::move(io.reason);
     std::unique_ptr<session::Session> session =
-        context->sessions().open(options, order.session.branch.empty(), order.id);
+        context->sessions().open(options, order.session.branch.empty(), order.id,
+                                 preparation_of(order.session, options, context->repository()));
     host = std::make_unique<SessionHost>(std::move(session), hosted, context->repository(), context->log());
   } catch (const Error& error) {
     channel.send(MessageKind::refused, encode_refusal(error));

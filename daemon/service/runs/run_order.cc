@@ -31,6 +31,7 @@ std::string encode(const RunOrder& order) {
       .text("mountpoint", order.mountpoint)
       .text("host_mountpoint", order.host_mountpoint)
       .texts("environment", order.environment)
+      .texts("python_path", order.python_path)
       .text("who", order.who)
       .number("grace_ms", static_cast<std::uint64_t>(order.grace_ms))
       .number("processes", order.limits.processes)
@@ -65,6 +66,7 @@ RunOrder decode_run_order(std::string_view bytes) {
   order.mountpoint = fields.text("mountpoint").value_or("");
   order.host_mountpoint = fields.text("host_mountpoint").value_or("");
   order.environment = texts("environment");
+  order.python_path = texts("python_path");
   order.who = fields.text("who").value_or("");
   if (const auto timeout = number("timeout_ms")) order.timeout_ms = static_cast<std::int64_t>(*timeout);
   order.grace_ms = static_cast<std::int64_t>(number("grace_ms").value_or(0));

@@ -26,6 +26,7 @@ struct RunOrder {
   // back and its result kept.
   std::string host_mountpoint{};
   std::vector<std::string> environment{};  // "NAME=value"
+  std::vector<std::string> python_path{};  // below the mount
   std::string who{};
   std::optional<std::int64_t> timeout_ms{};
   std::int64_t grace_ms = 0;

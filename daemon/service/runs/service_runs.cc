@@ -208,6 +208,7 @@ RunOrder ServiceRuns::order_of(const RunRequest& ordering, const Run& run, const
   order.directory = directory_of(run.id);
   order.mountpoint = ordering.mountpoint;
   order.environment = ordering.environment;
+  order.python_path = ordering.python_path;
   order.who = run.owner;
   if (run.timeout_ms) order.timeout_ms = static_cast<std::int64_t>(*run.timeout_ms);
   order.grace_ms = ordering.grace_ms ? static_cast<std::int64_t>(*ordering.grace_ms) : kDefaultGrace.count();

@@ -30,6 +30,7 @@ class ServiceRuns {
     ServiceSessions::OpenRequest opening;
     std::vector<std::string> command;
     std::vector<std::string> environment;  // "NAME=value"
+    std::vector<std::string> python_path;  // below the mount
     std::string mountpoint;                // as the command sees it; empty: the default
     std::optional<std::uint64_t> timeout_ms, grace_ms, memory_bytes, millicpus, max_processes;
     bool confined = true;

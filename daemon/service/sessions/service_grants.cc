@@ -1,6 +1,8 @@
 // The part of ServiceSessions that holds callers to their grants (daemon/service/grants.h).
 #include "api/problem.h"
+#include "daemon/host/kept_mounts.h"
 #include "daemon/service/grants.h"
+#include "daemon/service/imports/caller_files.h"
 #include "daemon/service/sessions/service_sessions.h"
 
 namespace escrow::daemon {
@@ -42,6 +44,28 @@ void ServiceSessions::check_commit(const Caller& caller, const Found& found) con
   if (options.read_only || options.require_approval || may(caller, GrantedVerb::commit, found)) return;
   throw Problem(ProblemCode::forbidden, caller.principal + " has no grant to commit to the branch " + options.branch +
                                             " (grants); the session can be rolled back");
+}
+
+void ServiceSessions::check_mounts(const Caller& caller, const std::string& repository, SessionRequest& request) const {
+  request.mount_rights.clear();
+  const auto refuse = [](const std::string& why) {
+    throw Problem(ProblemCode::forbidden, why, {{"field", "mounts"}});
+  };
+  for (const MountEntrySpec& spec : request.mounts.specs) {
+    const std::string at = "the entry " + session::quote_path(spec.path.text());
+    // A cache has what sessions on every branch have left in it.
+    if (spec.source == MountEntrySpec::Source::cache && config_.now()->grants && !caller.is_operator)
+      refuse(at + " is a cache, which all branches of the repository share; where there are grants, only operators may "
+                  "have one");
+    const bool is_foreign = spec.source == MountEntrySpec::Source::revision && config_.now()->grants;
+    if (is_foreign && !is_granted(*config_.now(), caller, GrantedVerb::read, repository, spec.revision, spec.prefix))
+      refuse(at + " is of '" + spec.revision + "', and " + caller.principal + " has no grant to read it there");
+    if (spec.directory.empty()) continue;
+    if (spec.is_volatile() && !spec.read_only && !caller.is_operator)
+      refuse(at + " is a host directory that can be written to; only operators may have one; mode=overlay is a copy");
+    const CallerFiles checked(source_roots_, caller, spec.directory, "mounts");
+    if (!reads_as_we_do(caller)) request.mount_rights = text_of_rights(identity_of(caller));
+  }
 }
 
 }  // namespace escrow::daemon

@@ -7,6 +7,7 @@
 
 #include "api/problem.h"
 #include "api/session_routes.h"
+#include "daemon/host/kept_mounts.h"
 #include "daemon/host/session_access.h"
 #include "daemon/host/session_verbs.h"
 #include "daemon/service/commit_timer.h"
@@ -75,14 +76,15 @@ ServiceSessions::SessionTryLock::~SessionTryLock() {
 
 ServiceSessions::ServiceSessions(const LiveConfig& config, ServiceRepositories& repositories, SessionHosts& hosts,
                                  storage::ServiceStore& store, api::Metrics& metrics, session::Clock& clock,
-                                 ServiceTime& time)
+                                 ServiceTime& time, const AllowedRoots& source_roots)
     : config_(config),
       repositories_(repositories),
       hosts_(hosts),
       store_(store),
       metrics_(metrics),
       clock_(clock),
-      time_(time) {}
+      time_(time),
+      source_roots_(source_roots) {}
 
 ServiceSessions::Found ServiceSessions::see(const Caller& caller, const std::string& id) {
   std::optional<Found> found = repositories_.find_session(id);
@@ -197,6 +199,7 @@ SessionRequest ServiceSessions::granted(const Caller& caller, const OpenRequest&
   }
   if (!caller.is_operator) apply_ceilings(quota_of(*config_.now(), caller.principal), caller, request);
   check_terms(caller, GuardTerms(request), opening.mount_options);
+  check_mounts(caller, opening.repository, request);
   return request;
 }
 
@@ -245,8 +248,9 @@ SessionResource ServiceSessions::open(const Caller& caller, OpenRequest opening)
 
 SessionResource ServiceSessions::open_new(const Caller& caller, const ServiceRepositories::Entry& repository,
                                           const OpenRequest& opening) {
+  const SessionRequest request = granted(caller, opening);
   const session::SessionOptions options =
-      session_options(granted(caller, opening), repository.context->repository().references(), "sandbox");
+      session_options(request, repository.context->repository().references(), "sandbox");
   const Place place = take_place(caller);
   const SessionId id = SessionId::generate();
   const SessionTryLock turn(*this, id);
@@ -268,7 +272,8 @@ SessionResource ServiceSessions::open_new(const Caller& caller, const ServiceRep
   session::SessionManager& sessions = repository.context->sessions();
   bool is_open = false;
   try {
-    sessions.open(options, opening.session.branch.empty(), id);
+    sessions.open(options, opening.session.branch.empty(), id,
+                  preparation_of(request, options, repository.context->repository()));
     is_open = true;
     if (!opening.mountpoint.empty()) hosts_.mount(repository, id, opening.mountpoint);
   } catch (...) {

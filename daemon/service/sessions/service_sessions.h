@@ -22,6 +22,7 @@
 #include "daemon/import/import_filter.h"
 #include "daemon/service/caller.h"
 #include "daemon/service/service_repositories.h"
+#include "daemon/import/allowed_roots.h"
 #include "daemon/service/service_time.h"
 #include "daemon/service/sessions/session_hosts.h"
 #include "session/base/clock.h"
@@ -37,7 +38,7 @@ class ServiceSessions {
   // All must outlive this.
   ServiceSessions(const LiveConfig& config, ServiceRepositories& repositories, SessionHosts& hosts,
                   storage::ServiceStore& store, api::Metrics& metrics, session::Clock& clock,
-                  ServiceTime& time);
+                  ServiceTime& time, const AllowedRoots& source_roots);
 
   struct OpenRequest {
     std::string repository;
@@ -182,6 +183,8 @@ class ServiceSessions {
 
   // What a session of the caller's is opened with, with who that is. Throws Problem for what they have no grant to.
   SessionRequest granted(const Caller& caller, const OpenRequest& opening) const;
+  // Host directories lie below source_roots, and hold with the rights of the caller from here on (mount_rights).
+  void check_mounts(const Caller& caller, const std::string& repository, SessionRequest& request) const;
   bool failed_to_open(const storage::ServiceStore::SessionFacts& facts) const;
   // For somebody who asked for another outcome than the session has; of one that is being committed, busy.
   [[noreturn]] static void refuse_finished(const session::SessionRecord& record, const std::string& verb);
@@ -248,6 +251,7 @@ class ServiceSessions {
   api::Metrics& metrics_;
   session::Clock& clock_;
   ServiceTime& time_;
+  const AllowedRoots& source_roots_;
   session::Synchronized<std::set<session::SessionId>> busy_;
   session::Synchronized<std::map<std::string, std::uint64_t>> opening_;  // of principals that have a quota, right now
   session::Synchronized<std::set<std::string>> writers_;  // session and principal, once it is in the history

@@ -1,0 +1,117 @@
+#include "daemon/host/kept_files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "daemon/process/file_descriptor.h"
+#include "session/base/error.h"
+#include "storage/disk/durable_file.h"
+
+namespace escrow::daemon {
+
+namespace {
+
+constexpr std::size_t kAtOnce_bytes = std::size_t{1} << 20;
+
+[[noreturn]] void fail() { throw storage::system_error(errno, "keep what is injected"); }
+
+void write_all(int to, std::string_view content) {
+  while (!content.empty()) {
+    const ssize_t count = ::write(to, content.data(), content.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail();
+    content.remove_prefix(static_cast<std::size_t>(count));
+  }
+}
+
+FileDescriptor make_file(int directory, const std::string& path) {
+  FileDescriptor made(::openat(directory, path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!made) fail();
+  return made;
+}
+
+std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// Of a link: it is short.
+std::string content_of(const session::ByteSource& source) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(source.size()));
+  bytes.resize(source.read(0, bytes));
+  return std::string(text_of(bytes));
+}
+
+void copy_blob(const session::ByteSource& source, int to) {
+  std::vector<std::byte> buffer(static_cast<std::size_t>(std::min<std::uint64_t>(source.size(), kAtOnce_bytes)));
+  for (std::uint64_t at = 0; at < source.size();) {
+    const std::size_t count = source.read(at, buffer);
+    if (count == 0) break;
+    write_all(to, text_of(std::span(buffer).first(count)));
+    at += count;
+  }
+}
+
+}  // namespace
+
+KeptFiles::KeptFiles(int directory, const session::SessionOptions& options)
+    : directory_(directory), options_(options) {
+  own(".", 0777);
+}
+
+void KeptFiles::own(const std::string& path, unsigned mode) const {
+  const bool is_owned = ::geteuid() != 0 || ::fchownat(directory_, path.c_str(), options_.uid, options_.gid,
+                                                       AT_SYMLINK_NOFOLLOW) == 0;
+  if (!is_owned || ::fchmodat(directory_, path.c_str(), mode & ~options_.umask, 0) != 0) fail();
+}
+
+void KeptFiles::make_directory(const std::string& path) const {
+  if (::mkdirat(directory_, path.c_str(), 0700) == 0) return own(path, 0777);
+  if (errno != EEXIST) fail();
+}
+
+void KeptFiles::put_files(const std::map<std::string, MountEntrySpec::File>& files) const {
+  for (const auto& [path, file] : files) {
+    for (std::size_t at = path.find('/'); at != std::string::npos; at = path.find('/', at + 1))
+      make_directory(path.substr(0, at));
+    write_all(make_file(directory_, path).get(), file.content);
+    own(path, file.is_executable ? 0777 : 0666);
+  }
+}
+
+void KeptFiles::put_tree(const session::ObjectReader& objects, const session::TreeRoot& tree,
+                         std::int64_t time_s) const {
+  if (tree) put_entries(objects, *tree, "", time_s);
+}
+
+void KeptFiles::put_entries(const session::ObjectReader& objects, const session::ObjectId& tree,
+                            const std::string& at, std::int64_t time_s) const {
+  const timespec times[2] = {{time_s, 0}, {time_s, 0}};
+  for (const session::TreeEntry& entry : objects.read_tree(tree)) {
+    const std::string path = at + entry.name;
+    if (entry.name.empty() || entry.name == "." || entry.name == ".." || entry.name.find('/') != std::string::npos)
+      throw session::Error(session::Errc::input_output, "a tree of the revision has a name that no file can have");
+    if (entry.mode == session::GitMode::tree || entry.mode == session::GitMode::gitlink) {
+      make_directory(path);
+      if (entry.mode == session::GitMode::tree) put_entries(objects, entry.id, path + "/", time_s);
+    } else if (entry.mode == session::GitMode::symlink) {
+      const std::string target = content_of(*objects.open_blob(entry.id));
+      if (::symlinkat(target.c_str(), directory_, path.c_str()) != 0) fail();
+      if (::geteuid() == 0 &&
+          ::fchownat(directory_, path.c_str(), options_.uid, options_.gid, AT_SYMLINK_NOFOLLOW) != 0)
+        fail();
+    } else {
+      copy_blob(*objects.open_blob(entry.id), make_file(directory_, path).get());
+      own(path, entry.mode == session::GitMode::executable ? 0777 : 0666);
+    }
+    if (::utimensat(directory_, path.c_str(), times, AT_SYMLINK_NOFOLLOW) != 0) fail();
+  }
+}
+
+}  // namespace escrow::daemon

@@ -1,0 +1,49 @@
+// The mount table of a session, kept in the session's directory, so that whoever mounts the session again finds it: the
+// entries, and a copy of what is injected, as it was when its entry was added.
+//
+// keep_mounts() makes the copies, syncs them, and then replaces the table's file whole: at any kill the session has
+// either table, with everything that it names. Copies that no table names are removed by the next call. For the one
+// process that holds the session's lock. Throws Error{bad_request} for a source that cannot be shown, and what
+// copy_tree.h throws.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/host/mount_entry_spec.h"
+#include "daemon/host/session_request.h"
+#include "daemon/process/command_spec.h"
+#include "session/interfaces/session_record.h"
+#include "storage/repository/repository.h"
+
+namespace escrow::daemon {
+
+struct KeptMounts {
+  std::vector<MountEntrySpec> entries;
+  // Whose rights hold on host directories; nullopt: the process's own.
+  std::optional<CommandSpec::Identity> rights;
+};
+
+// "UID:GID:GROUP,GROUP", and back; empty: nullopt.
+std::string text_of_rights(const CommandSpec::Identity& rights);
+std::optional<CommandSpec::Identity> rights_of_text(const std::string& text);
+
+// An entry at the path of one that is there takes its place. Throws Error{bad_request} as check_mount_entries().
+void add_mounts(KeptMounts& mounts, const std::vector<MountEntrySpec>& more);
+
+// Makes `mounts` the whole table. Entries that have a copy already keep it. `options` of the session: who owns files
+// that were sent, or come from a revision.
+void keep_mounts(const std::string& session_directory, KeptMounts mounts, const session::SessionOptions& options,
+                 storage::Repository& repository);
+// No file: no entries.
+KeptMounts kept_mounts(const std::string& session_directory);
+
+// For SessionManager::open(): keeps the request's mount table with the session; empty where it has none. The references
+// must outlive it.
+std::function<void(const std::string& directory)> preparation_of(const SessionRequest& request,
+                                                                 const session::SessionOptions& options,
+                                                                 storage::Repository& repository);
+
+}  // namespace escrow::daemon
