@@ -311,6 +311,16 @@ std::vector<MountEntry> open_mount_entries(const std::vector<MountEntrySpec>& sp
   return entries;
 }
 
+MountEntry objects_entry(const std::string& objects) {
+  return {.spec = {.path = session::RepoPath::parse(kObjectsInMount, "--git"), .directory = objects},
+          .files = std::make_shared<storage::HostDirectory>(objects, storage::HostDirectory::Options{}, "--git")};
+}
+
+std::vector<MountEntrySpec> specs_of_git(const std::optional<GitTerms>& git, const std::string& git_directory) {
+  if (!git || !git->objects.empty()) return {};
+  return {{.path = session::RepoPath::parse(kObjectsInMount, "--git"), .directory = git_directory + "/objects"}};
+}
+
 std::unique_ptr<session::MountTable> make_mount_table(const std::vector<MountEntry>& entries,
                                                       session::FileSystem& repository, session::Session& session,
                                                       const storage::Caches& caches) {
@@ -372,6 +382,7 @@ std::vector<api::MountEntryView> views_of(const std::vector<MountEntry>& entries
   std::vector<api::MountEntryView> views;
   for (std::size_t at = 0; at < entries.size(); ++at) {
     const MountEntrySpec& spec = entries[at].spec;
+    if (spec.path.text() == kObjectsInMount) continue;
     const bool is_host = spec.source == MountEntrySpec::Source::host_directory,
                is_copy = spec.source == MountEntrySpec::Source::snapshot,
                is_cache = spec.source == MountEntrySpec::Source::cache;

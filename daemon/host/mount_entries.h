@@ -5,11 +5,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "api/mount_view.h"
+#include "daemon/host/session_git.h"
 #include "daemon/process/file_descriptor.h"
 #include "session/decorators/mount_table.h"
 #include "session/transaction/session.h"
@@ -49,6 +51,11 @@ struct MountEntry {
 };
 // Before the session is opened. A directory that holds the repository, or lies in it, is refused.
 std::vector<MountEntry> open_mount_entries(const std::vector<MountEntrySpec>& specs, const std::string& git_directory);
+
+// The objects of a repository, a directory, read-only, for the .git of a session (session_git.h); lists of mounts do not name it.
+MountEntry objects_entry(const std::string& objects);
+// What that adds to the mount table of a session with these terms.
+std::vector<MountEntrySpec> specs_of_git(const std::optional<GitTerms>& git, const std::string& git_directory);
 
 // The table of these entries, over the session's files and `repository`, which is what guards them; null without any.
 // Makes the scratch directories and the copies, and opens the caches. All must outlive it.

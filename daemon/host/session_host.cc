@@ -41,6 +41,12 @@ struct Overloaded : Cases... {
   using Cases::operator()...;
 };
 
+// With the repository's objects in the mount, where its users see them in no other way.
+SessionHost::Options with_objects(SessionHost::Options options, const storage::Repository& repository) {
+  if (options.git && options.git->objects.empty()) options.entries.push_back(objects_entry(objects_directory(repository)));
+  return options;
+}
+
 FileDescriptor make_event() {
   FileDescriptor made(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (made.get() < 0) {
@@ -61,12 +67,12 @@ struct SessionHost::Impl {
 
   Impl(std::unique_ptr<session::Session> hosted, Options given, storage::Repository& in, session::Log& to)
       : session(std::move(hosted)),
-        options(std::move(given)),
+        options(with_objects(std::move(given), in)),
         repository(in),
         log(to),
         cache_before(repository.cache_counts()),
         event(make_event()),
-        stack(*session, repository.catalog(), log, roots(), options.entries, repository.caches(),
+        stack(*session, repository, log, roots(), options.entries, options.git,
               options.trace ? [this](const auto& lines) { options.trace->write(session->record(), lines); }
                             : std::function<void(const std::vector<session::TracedDenial>&)>()),
         mount(std::make_unique<fuse::Mount>(stack.files(), mount_options(), log, [this] { announce(); })) {

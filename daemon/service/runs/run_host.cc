@@ -14,6 +14,7 @@
 #include "daemon/host/mountpoint.h"
 #include "daemon/host/repository_context.h"
 #include "daemon/host/run_conclusion.h"
+#include "daemon/host/session_git.h"
 #include "daemon/host/session_host.h"
 #include "daemon/host/session_run.h"
 #include "daemon/process/descriptor_limit.h"
@@ -143,11 +144,15 @@ int host_mount(MessageChannel& channel, const RunOrder& order) {
     hosted.mount.extra_options = {"nosuid", "nodev"};
     hosted.mount.xattrs = order.session.xattr == "user";
     hosted.mount.io_uring = order.session.io_uring != "off";
-    IoChoice io = choose_io(order.session, needs_of_policies(options.policies, options.prefix.text()), options.limits);
+    hosted.git = git_terms(order.session.git, false, options, context->repository(), order.repository);
+    if (hosted.git) hosted.git->objects.clear();
+    IoChoice io = choose_io(order.session, needs_of_policies(options.policies, options.prefix.text()), options.limits,
+                            specs_of_git(hosted.git, context->repository().git_directory()));
     hosted.mount.io = io.mode;
     hosted.io_reason = std::move(io.reason);
     std::unique_ptr<session::Session> session =
         context->sessions().open(options, order.session.branch.empty(), order.id);
+    if (hosted.git) note_git_terms(session->directory(), *hosted.git);
     host = std::make_unique<SessionHost>(std::move(session), hosted, context->repository(), context->log());
   } catch (const Error& error) {
     channel.send(MessageKind::refused, encode_refusal(error));

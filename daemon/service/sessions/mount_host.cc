@@ -18,6 +18,7 @@
 #include "daemon/host/mountpoint.h"
 #include "daemon/host/repository_context.h"
 #include "daemon/host/session_access.h"
+#include "daemon/host/session_git.h"
 #include "daemon/host/session_host.h"
 #include "daemon/process/exit_status.h"
 #include "daemon/service/host_process.h"
@@ -77,7 +78,8 @@ class MountHost {
     opened_ = now;
   }
 
-  SessionHost::Options options_of(const MountOrder& order, const session::SessionOptions& session) const {
+  SessionHost::Options options_of(const MountOrder& order, const session::SessionOptions& session,
+                                  const std::optional<GitTerms>& git) const {
     const std::string& git_directory = context_->repository().git_directory();
     SessionHost::Options options;
     options.mount.mountpoint = check_mountpoint(order.mountpoint, git_directory);
@@ -89,7 +91,9 @@ class MountHost {
     options.mount.io_uring = wanted.opened.io_uring != "off";
     options.mount.extra_options = wanted.kernel_options;
     options.mount.extra_options.insert(options.mount.extra_options.end(), {"nosuid", "nodev"});
-    IoChoice io = choose_io(wanted.opened, needs_of_policies(session.policies, session.prefix.text()), session.limits);
+    IoChoice io = choose_io(wanted.opened, needs_of_policies(session.policies, session.prefix.text()), session.limits,
+                            specs_of_git(git, git_directory));
+    options.git = git;
     options.mount.io = io.mode;
     options.io_reason = std::move(io.reason);
     return options;
@@ -103,7 +107,8 @@ class MountHost {
       throw Error(Errc::unavailable, std::string("the session's host cannot open the repository: ") + error.what());
     }
     std::unique_ptr<session::Session> session = attach(*context_, order.id);
-    const SessionHost::Options options = options_of(order, session->record().options);
+    const SessionHost::Options options =
+        options_of(order, session->record().options, noted_git_terms(session->directory()));
     auto host = std::make_unique<SessionHost>(std::move(session), options, context_->repository(), context_->log());
     channel_.send(MessageKind::ready, encode(host->io()));
     serve_mount(*host, signals_);

@@ -7,6 +7,7 @@
 
 #include "api/problem.h"
 #include "daemon/host/session_access.h"
+#include "daemon/host/session_git.h"
 #include "daemon/host/session_verbs.h"
 #include "daemon/service/commit_timer.h"
 #include "daemon/service/http/request_options.h"
@@ -246,6 +247,8 @@ SessionResource ServiceSessions::open_new(const Caller& caller, const ServiceRep
                                           const OpenRequest& opening) {
   const session::SessionOptions options =
       session_options(granted(caller, opening), repository.context->repository().references(), "sandbox");
+  const std::optional<GitTerms> git =
+      git_terms(opening.session.git, false, options, repository.context->repository(), repository.path);
   const Place place = take_place(caller);
   const SessionId id = SessionId::generate();
   const SessionTryLock turn(*this, id);
@@ -267,8 +270,11 @@ SessionResource ServiceSessions::open_new(const Caller& caller, const ServiceRep
   session::SessionManager& sessions = repository.context->sessions();
   bool is_open = false;
   try {
-    sessions.open(options, opening.session.branch.empty(), id);
-    is_open = true;
+    {
+      const std::unique_ptr<session::Session> session = sessions.open(options, opening.session.branch.empty(), id);
+      is_open = true;
+      if (git) note_git_terms(session->directory(), {.keeps_commits = git->keeps_commits});
+    }
     if (!opening.mountpoint.empty()) hosts_.mount(repository, id, opening.mountpoint);
   } catch (...) {
     // A session that nobody was told of does not stay behind.
