@@ -37,8 +37,19 @@ void RequestArguments::add_to(CLI::App& command, std::initializer_list<RequestPa
   }
 }
 
+void RequestArguments::add_git_to(CLI::App& command) {
+  CLI::Option* without = command.add_flag("--no-git", no_git_, "Leave the session without a .git");
+  command
+      .add_flag("--git", git_,
+                "Give the session a .git of its own: git status, diff, log, blame, stash and commit work in it\n"
+                "(default, where the command sees the whole repository as a user of this machine)")
+      ->excludes(without);
+}
+
 SessionRequest RequestArguments::request() const {
   SessionRequest request;
+  if (no_git_) request.git = "off";
+  if (git_) request.git = "squash";
   for (const SessionRequestField& field : session_request_fields()) {
     const auto given = given_.find(field.name);
     if (given == given_.end()) continue;

@@ -19,6 +19,8 @@ class RequestArguments {
  public:
   // Adds the options of these parts. This object outlives the command.
   void add_to(CLI::App& command, std::initializer_list<RequestPart> parts);
+  // --git and --no-git
+  void add_git_to(CLI::App& command);
   // The request that the options add up to; reads the policy files. Throws Error{bad_request} naming the option.
   SessionRequest request() const;
   bool has(std::string_view name) const;
@@ -29,6 +31,7 @@ class RequestArguments {
     bool flag = false;
   };
   std::map<std::string_view, Given> given_;  // by the field's name
+  bool git_ = false, no_git_ = false;
 };
 
 // --trace

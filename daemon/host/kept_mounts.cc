@@ -187,10 +187,13 @@ void keep_mounts(const std::string& session_directory, KeptMounts mounts, const 
 }
 
 std::function<void(const std::string& directory)> preparation_of(const SessionRequest& request,
+                                                                 const std::optional<GitTerms>& git,
                                                                  const session::SessionOptions& options,
                                                                  storage::Repository& repository) {
-  if (request.mounts.specs.empty()) return {};
+  if (request.mounts.specs.empty() && !git) return {};
   return [&](const std::string& directory) {
+    if (git) note_git_terms(directory, *git);
+    if (request.mounts.specs.empty()) return;
     keep_mounts(directory, {request.mounts.specs, rights_of_text(request.mount_rights)}, options, repository);
   };
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "daemon/host/mount_entry_spec.h"
+#include "daemon/host/session_git.h"
 #include "daemon/host/session_request.h"
 #include "daemon/process/command_spec.h"
 #include "session/interfaces/session_record.h"
@@ -40,9 +41,10 @@ void keep_mounts(const std::string& session_directory, KeptMounts mounts, const 
 // No file: no entries.
 KeptMounts kept_mounts(const std::string& session_directory);
 
-// For SessionManager::open(): keeps the request's mount table with the session; empty where it has none. The references
-// must outlive it.
+// For SessionManager::open(): keeps the request's mount table, and whether it has a .git, with the session; empty where
+// it has neither. The references must outlive it.
 std::function<void(const std::string& directory)> preparation_of(const SessionRequest& request,
+                                                                 const std::optional<GitTerms>& git,
                                                                  const session::SessionOptions& options,
                                                                  storage::Repository& repository);
 

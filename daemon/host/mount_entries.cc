@@ -152,6 +152,18 @@ std::vector<MountEntry> open_mount_entries(const KeptMounts& mounts, const std::
   return entries;
 }
 
+MountEntry objects_entry(const storage::Repository& repository) {
+  const std::string objects = objects_directory(repository);
+  return {.spec = {.path = session::RepoPath::parse(kObjectsInMount, "--git"), .directory = objects},
+          .files = std::make_shared<storage::HostDirectory>(objects, storage::HostDirectory::Options{}, "--git")};
+}
+
+std::vector<MountEntrySpec> with_objects(std::vector<MountEntrySpec> specs, const std::optional<GitTerms>& git,
+                                         const storage::Repository& repository) {
+  if (git && git->objects.empty()) specs.push_back(objects_entry(repository).spec);
+  return specs;
+}
+
 std::unique_ptr<session::MountTable> make_mount_table(const std::vector<MountEntry>& entries,
                                                       session::FileSystem& repository, session::Session& session,
                                                       const storage::Caches& caches) {
@@ -215,6 +227,7 @@ std::vector<api::MountEntryView> views_of(const std::vector<MountEntry>& entries
   std::vector<api::MountEntryView> views;
   for (std::size_t at = 0; at < entries.size(); ++at) {
     const MountEntrySpec& spec = entries[at].spec;
+    if (spec.path.text() == kObjectsInMount) continue;
     views.push_back({.path = spec.path.text(),
                      .source = spec.source_text(),
                      .mode = spec.mode_text(),

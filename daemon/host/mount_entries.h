@@ -9,6 +9,7 @@
 
 #include "api/mount_view.h"
 #include "daemon/host/kept_mounts.h"
+#include "daemon/host/session_git.h"
 #include "daemon/process/file_descriptor.h"
 #include "session/decorators/mount_table.h"
 #include "session/transaction/session.h"
@@ -31,6 +32,13 @@ std::shared_ptr<session::EntryFileSystem> open_host_directory(const MountEntrySp
                                                               const std::optional<CommandSpec::Identity>& rights,
                                                               const std::string& git_directory);
 std::vector<MountEntry> open_mount_entries(const KeptMounts& mounts, const std::string& git_directory);
+
+// The objects of a repository, read-only, for the .git of a session whose users see this machine's files in no other
+// way (session_git.h); lists of mounts do not name it.
+MountEntry objects_entry(const storage::Repository& repository);
+// The table of a session with these terms: where that is so, it has that entry, too.
+std::vector<MountEntrySpec> with_objects(std::vector<MountEntrySpec> specs, const std::optional<GitTerms>& git,
+                                         const storage::Repository& repository);
 
 // The table of these entries, over the session's files and `repository`, which is what guards them; null without any.
 // Makes the scratch directories, and opens the caches. All must outlive it.

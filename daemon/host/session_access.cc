@@ -88,8 +88,7 @@ std::optional<session::SessionId> newest_of(const std::vector<session::SessionId
 // The files of a session that is mounted nowhere, as its mount would show them.
 struct DetachedFiles {
   DetachedFiles(session::Session& session, RepositoryContext& context)
-      : stack(session, context.repository().catalog(), context.log(), std::nullopt, entries,
-              context.repository().caches(), {}),
+      : stack(session, context.repository(), context.log(), std::nullopt, entries, std::nullopt, {}),
         files(stack.files(), nullptr) {}
   const std::vector<MountEntry> entries;  // none
   SessionStack stack;

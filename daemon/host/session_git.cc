@@ -3,17 +3,15 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "session/base/error.h"
-#include "session/transaction/commit_message.h"
 #include "session/trees/git_file_rules.h"
+#include "storage/bucket/bucket_name.h"
+#include "storage/disk/durable_file.h"
 #include "storage/git/object_format.h"
-#include "storage/git/work_tree_index.h"
 #include "storage/objects/zlib_stream.h"
 
 namespace escrow::daemon {
@@ -27,7 +25,6 @@ using session::ObjectId;
 
 namespace {
 
-constexpr std::size_t kWritten_bytes = std::size_t{1} << 20;       // at once
 constexpr std::size_t kLargestReference_bytes = 4096;
 constexpr std::size_t kLargestPackedReferences_bytes = std::size_t{16} << 20;
 constexpr std::size_t kLargestCommit_bytes = std::size_t{256} << 10;
@@ -35,84 +32,9 @@ constexpr std::size_t kLargestMessage_bytes = std::size_t{60} << 10;
 constexpr std::size_t kMostCommits = 1000;
 constexpr int kMostSymbolicReferences = 5;  // SYMREF_MAXDEPTH of git
 
-// As a value of git-config(1).
-std::string in_quotes(std::string_view text) {
-  std::string quoted = "\"";
-  for (const char c : text) quoted += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
-  return quoted + '"';
-}
-
-// Who commits inside is who the session's commit is by. The index is written before anything was looked up, so without
-// inodes, owners and change times. Nothing inside needs to survive a power loss, and a collection of garbage would hide
-// messages in packs.
-std::string configuration(const session::SessionRecord& record) {
-  const session::Signature who = session::signature_of(record.options.audit, {});
-  return "[core]\n"
-         "\trepositoryformatversion = 0\n"
-         "\tfilemode = true\n"
-         "\tbare = false\n"
-         "\tlogallrefupdates = true\n"
-         "\tcheckStat = minimal\n"
-         "\ttrustctime = false\n"
-         "\tfsync = none\n"
-         "[gc]\n"
-         "\tauto = 0\n"
-         "[maintenance]\n"
-         "\tauto = false\n"
-         "[user]\n"
-         "\tname = " + in_quotes(who.name) + "\n\temail = " + in_quotes(who.email) + "\n";
-}
-
-// ---- Writing.
-
-class StagedDirectory {
+class CommitsInside {
  public:
-  StagedDirectory(FileSystem& files, NodeId node, const session::SessionOptions& options)
-      : files_(files), node_(node), options_(options) {}
-
-  StagedDirectory make_directory(std::string_view name) const {
-    const Attributes made = files_.make_node(node_, name, S_IFDIR | (0777u & ~options_.umask), 0, owner());
-    return {files_, made.node, options_};
-  }
-
-  void make_file(std::string_view name, std::string_view bytes) const {
-    const NodeId file = files_.make_node(node_, name, S_IFREG | (0666u & ~options_.umask), 0, owner()).node;
-    for (std::size_t at = 0; at < bytes.size(); at += kWritten_bytes) {
-      const std::string_view piece = bytes.substr(at, kWritten_bytes);
-      files_.write(file, at, std::as_bytes(std::span(piece.data(), piece.size())), session::WriteOrigin::call);
-    }
-  }
-
- private:
-  session::Caller owner() const { return {.uid = options_.uid, .gid = options_.gid}; }
-
-  FileSystem& files_;
-  const NodeId node_;
-  const session::SessionOptions& options_;
-};
-
-// As git-pack-refs(1) writes them: sorted by name.
-std::string packed_references(const session::SessionRecord& record, const storage::Repository& repository) {
-  std::vector<std::pair<std::string, ObjectId>> references;
-  if (record.base) references.emplace_back("refs/heads/" + record.options.branch, *record.base);
-  for (const auto& [branch, head] : repository.branches())
-    references.emplace_back("refs/remotes/origin/" + branch, head);
-  std::sort(references.begin(), references.end());
-  std::string text = "# pack-refs with: sorted \n";
-  for (const auto& [name, id] : references) text += id.hex() + " " + name + "\n";
-  return text;
-}
-
-std::string exclude_file(const storage::Repository& repository) {
-  std::ifstream file(repository.git_directory() + "/info/exclude", std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-// ---- Reading what a command may have written.
-
-class GitInside {
- public:
-  explicit GitInside(session::Session& session) : session_(session), files_(session.file_system()) {}
+  explicit CommitsInside(session::Session& session) : session_(session), files_(session.file_system()) {}
 
   bool is_there() const { return find(std::string(".git/") + session::kOwnGitMark).has_value(); }
 
@@ -204,51 +126,51 @@ std::string plain(std::string_view message) {
   return text;
 }
 
-}  // namespace
+constexpr char kNotedName[] = "/git";
 
-void check_git_inside(const session::SessionOptions& options) {
+// Why there can be no .git; nothing: there can.
+std::string why_not(const session::SessionOptions& options, const std::string& place) {
   const char* hides = nullptr;
   if (!options.prefix.text().empty()) hides = "--path-prefix";
   if (!options.policies.empty()) hides = "--policy";
-  if (hides == nullptr) return;
-  throw Error(Errc::bad_request, std::string("--git and ") + hides + " exclude each other: git's objects know no "
-                                 "paths, so they would show what " + hides + " hides; leave one of them out");
+  if (hides != nullptr) {
+    return std::string("--git and ") + hides + " exclude each other: git's objects know no paths, so they would show "
+           "what " + hides + " hides; leave one of them out";
+  }
+  if (!storage::names_bucket(place)) return {};
+  return "--git needs the repository's objects on this machine, and they are in a bucket; leave it out";
+}
+
+}  // namespace
+
+std::optional<GitTerms> git_terms(const std::string& asked, bool by_default, const session::SessionOptions& options,
+                                  const storage::Repository& repository, const std::string& place) {
+  const bool is_limited = options.limits.staged_bytes != 0 || options.limits.files != 0;
+  if (asked == "off" || (asked.empty() && (!by_default || is_limited || options.read_only))) return std::nullopt;
+  const std::string why = why_not(options, place);
+  if (!why.empty() && asked.empty()) return std::nullopt;
+  if (!why.empty()) throw Error(Errc::bad_request, why);
+  return GitTerms{.objects = objects_directory(repository)};
 }
 
 std::string objects_directory(const storage::Repository& repository) { return repository.git_directory() + "/objects"; }
 
-void add_git_directory(session::Session& session, const storage::Repository& repository, const std::string& objects) {
-  const session::SessionRecord record = session.record();
-  std::string index;
-  if (record.base) {
-    const session::Commit base = session.quarantine().read_commit(*record.base);
-    const auto [below, times] = session.overlay().root_times();
-    index = storage::work_tree_index(session.quarantine(), base.tree, below, times.get());
-  }
-  const StagedDirectory root(session.file_system(), session::kRootNode, record.options);
-  const StagedDirectory git = root.make_directory(".git");
-  git.make_file(session::kOwnGitMark, record.id.text() + "\n");
-  git.make_file("config", configuration(record));
-  git.make_file("description", "Session " + record.id.text() + " of Escrow\n");
-  git.make_file("packed-refs", packed_references(record, repository));
-  const StagedDirectory references = git.make_directory("refs");
-  references.make_directory("heads");
-  references.make_directory("tags");
-  const StagedDirectory info = git.make_directory("info");
-  info.make_file("exclude", exclude_file(repository));
-  const StagedDirectory own_objects = git.make_directory("objects");
-  own_objects.make_directory("pack");
-  own_objects.make_directory("info").make_file("alternates", objects + "\n");
-  if (!index.empty()) git.make_file("index", index);
-  // Last: without it there is no repository.
-  git.make_file("HEAD", "ref: refs/heads/" + record.options.branch + "\n");
+void note_git_terms(const std::string& session_directory, const GitTerms& terms) {
+  const std::string file = session_directory + kNotedName;
+  storage::put_file(file, file + ".new", terms.objects, 0600);
+}
+
+std::optional<GitTerms> noted_git_terms(const std::string& session_directory) {
+  const std::optional<std::string> text = storage::read_if_there(session_directory + kNotedName);
+  if (!text) return std::nullopt;
+  return GitTerms{.objects = *text};
 }
 
 std::string message_of(session::Session& session, const std::string& given) {
   if (!given.empty() || !session.record().message.empty()) return given;
   std::string message;
   try {
-    const GitInside inside(session);
+    const CommitsInside inside(session);
     if (!inside.is_there()) return given;
     for (const std::string& one : inside.messages()) {
       const std::string text = plain(one);

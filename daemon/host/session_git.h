@@ -1,30 +1,42 @@
-// git inside a session (--git): a .git directory of the session's own, and the commits that were made with it.
+// git inside a session (--git): which sessions have it, and what becomes of the commits that were made with it. The
+// directory itself is git_inside.h.
 //
-// HEAD is the session's branch at its base, the index says that nothing has changed, the other branches are
-// refs/remotes/origin/*, and the objects of the repository are borrowed (gitrepository-layout(5), objects/info/
-// alternates), so git writes nothing there. The directory is staged like everything else in the session and is left out
-// of its commit; a mark in it keeps it from being named among what was left out. Of the commits made inside only the
-// messages count: what is committed is what is in the session.
+// The directory is staged like everything else in the session and is left out of its commit; a mark in it keeps it from
+// being named among what was left out.
 //
-// Sources: gitrepository-layout(5), git-config(1), git-pack-refs(1).
+// Sources: gitrepository-layout(5), git-config(1).
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "session/transaction/session.h"
 #include "storage/repository/repository.h"
 
 namespace escrow::daemon {
 
-// Throws Error{bad_request} where git must not be inside: objects know no paths, so it would show what a policy or a
-// path prefix hides.
-void check_git_inside(const session::SessionOptions& options);
+// Below the root of a mount that shows the objects itself.
+inline constexpr const char* kObjectsInMount = ".git/objects/borrowed";
 
-// Of a fresh session that nobody uses yet. `objects`: where git finds the repository's objects. Costs as much as
-// reading every tree of the base. Throws as the session's file system and its objects.
-void add_git_directory(session::Session& session, const storage::Repository& repository, const std::string& objects);
+struct GitTerms {
+  // Where git finds the repository's objects, as who uses the mount sees that directory; empty: in the mount itself,
+  // for users who do not see this machine's files.
+  std::string objects{};
+};
+
+// What was asked for ("off", "squash", or nothing), for a session that is about to be opened in the repository that was
+// named as `place`. Nothing is "squash" where `by_default`, git may be inside, and no limit of the session would count
+// its files. Throws Error{bad_request} where git must not be inside: objects know no paths, so it would show what a
+// policy or a path prefix hides; and a bucket's objects are not on this machine.
+std::optional<GitTerms> git_terms(const std::string& asked, bool by_default, const session::SessionOptions& options,
+                                  const storage::Repository& repository, const std::string& place);
 // This machine's path of the objects.
 std::string objects_directory(const storage::Repository& repository);
+
+// Of a session that is mounted later or again, in its directory. Throws Error{input_output}.
+void note_git_terms(const std::string& session_directory, const GitTerms& terms);
+std::optional<GitTerms> noted_git_terms(const std::string& session_directory);
 
 // `given`, or where that is empty and nothing was said at the opening, the messages of the commits that were made
 // inside, the oldest first; empty: there are none. What is in the .git is the command's: whatever cannot be read as git

@@ -66,8 +66,8 @@ struct SessionHost::Impl {
         log(to),
         cache_before(repository.cache_counts()),
         event(make_event()),
-        entries(open_mount_entries(kept_mounts(session->directory()), repository.git_directory())),
-        stack(*session, repository.catalog(), log, roots(), entries, repository.caches(),
+        entries(opened_entries()),
+        stack(*session, repository, log, roots(), entries, options.git,
               options.trace ? [this](const auto& lines) { options.trace->write(session->record(), lines); }
                             : std::function<void(const std::vector<session::TracedDenial>&)>()),
         mount(std::make_unique<fuse::Mount>(stack.files(), mount_options(), log, [this] { announce(); })) {
@@ -103,6 +103,14 @@ struct SessionHost::Impl {
     } catch (const Error& error) {
       log.write(LogLevel::warning, std::string("the session stays marked as mounted: ") + error.what());
     }
+  }
+
+  // With the repository's objects in the mount, where git's users see them in no other way.
+  std::vector<MountEntry> opened_entries() const {
+    std::vector<MountEntry> opened =
+        open_mount_entries(kept_mounts(session->directory()), repository.git_directory());
+    if (options.git && options.git->objects.empty()) opened.push_back(objects_entry(repository));
+    return opened;
   }
 
   // Where links must not lead out of.

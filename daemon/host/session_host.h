@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "api/protocol.h"
 #include "daemon/host/denial_trace.h"
 #include "daemon/host/mount_entries.h"
+#include "daemon/host/session_git.h"
 #include "fuse/mount.h"
 #include "session/transaction/session.h"
 #include "storage/repository/repository.h"
@@ -31,6 +33,7 @@ class SessionHost {
     // run has ended the session), a request to commit is refused.
     std::function<void()> cancel_run;
     std::shared_ptr<DenialTrace> trace;  // may be null
+    std::optional<GitTerms> git;         // nullopt: no .git
   };
 
   // Mounts and serves from here on, under the session's policies. `repository` and `log` must outlive it.

@@ -299,6 +299,8 @@ const std::vector<SessionRequestField>& session_request_fields() {
        .help = "contained: a link that leads out of the mount cannot be read (EACCES); any (default, not with "
                "--confine, nor in a container)",
        .choices = {"any", "contained"}},
+      {.part = Part::view, .name = "git", .document = "git", .member = &Request::git,
+       .choices = {"off", "squash"}},
       {.part = Part::view, .name = "policy", .document = "policy", .member = &Request::policies, .value = "FILE",
        .help = "Refuse what the policy in FILE does not allow (may be repeated: each can only narrow)"},
       {.part = Part::view, .name = "mount", .document = "mounts", .member = &Request::mounts, .value = "ENTRY",

@@ -45,6 +45,7 @@ struct SessionRequest {
   std::optional<std::uint32_t> uid, gid;  // nullopt: of who asks
   std::string umask = "022";              // octal
   bool read_only = false;
+  std::string git;  // inside: "off" or "squash"; empty: as the kind of session has it (session_git.h)
   std::string symlinks;  // "any" or "contained"; empty: as the kind of session has it
   PolicyDocuments policies;
   bool keep_on_failure = false;

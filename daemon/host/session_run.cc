@@ -131,7 +131,11 @@ void SessionRun::open_session() {
     session_options.command = settings_.command;
   }
   if (is_elsewhere() && settings_.view.symlinks.empty()) session_options.contained_symlinks = true;
-  if (settings_.git) check_git_inside(session_options);
+  const bool sees_objects = !is_elsewhere() && !settings_.identity;
+  git_ = session ? noted_git_terms(session->directory())
+                 : git_terms(settings_.view.git, settings_.git_by_default && sees_objects, session_options,
+                             context_->repository(), repository_path(settings_.repository));
+  if (git_ && is_elsewhere()) git_->objects = kObjectsInside;
   if (container_) {
     session_options.audit.image = container_->image_digest();
     session_options.uid = container_->uid();
@@ -142,16 +146,12 @@ void SessionRun::open_session() {
   if (!session) {
     session = context_->sessions().open(
         session_options, settings_.create_branch, settings_.id.value_or(session::SessionId::generate()),
-        preparation_of(settings_.view, session_options, context_->repository()));
+        preparation_of(settings_.view, std::nullopt, session_options, context_->repository()));
   }
   id_ = session->id();
   if (const std::string words = context_->words_about_checkout(session->record().options.branch); !words.empty())
     settings_.say(words);
   ballast_.emplace(session->directory());
-  if (settings_.git) {
-    const storage::Repository& repository = context_->repository();
-    add_git_directory(*session, repository, is_elsewhere() ? kObjectsInside : objects_directory(repository));
-  }
   SessionHost::Options host_options;
   host_options.mount.mountpoint = mountpoint_->path();
   host_options.mount.xattrs = settings_.view.xattr == "user";
@@ -166,6 +166,7 @@ void SessionRun::open_session() {
   host_options.io_reason = std::move(io.reason);
   host_options.visible_root = visible_mountpoint();
   host_options.trace = std::move(trace);
+  host_options.git = git_;
   host_options.mount.allow_other = ::geteuid() == 0;
   host_options.mount.read_only = session_options.read_only;
   // The runner hears it as it hears every signal that cancels.
@@ -217,7 +218,7 @@ void SessionRun::set_command_variables(std::vector<std::string>& environment) co
 }
 
 std::string SessionRun::borrowed_objects() const {
-  return settings_.git ? objects_directory(context_->repository()) : "";
+  return git_ ? objects_directory(context_->repository()) : "";
 }
 
 // The runtime's program runs as who we are, where we are.

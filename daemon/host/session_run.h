@@ -35,7 +35,7 @@ class SessionRun {
     // A session that is open and mounted nowhere: the command runs in it, and it stays open whatever becomes of the
     // command. Its own options hold; session_options is not asked.
     std::optional<session::SessionId> within;
-    SessionRequest view;  // of it the mount table, and what is of the mount: xattr, symlinks, io, opens, io_uring
+    SessionRequest view;  // of it the mount table, git inside, and the mount's xattr, symlinks, io, opens, io_uring
     std::string trace;                     // a file for denials, or "-": standard error; empty: none
     std::string mountpoint;                // confined: as the command sees it; empty: a fresh one, or /sandbox
     std::vector<std::string> command;
@@ -51,7 +51,7 @@ class SessionRun {
     std::string message;  // of the commit
     std::string who;      // for the history
     bool keep_on_failure = false;
-    bool git = false;  // inside (session_git.h)
+    bool git_by_default = false;  // where view.git says nothing (session_git.h)
     // It will be made again if it meets a conflict: nothing of it is kept then.
     bool is_tried_again = false;
     bool confined = false;
@@ -105,6 +105,7 @@ class SessionRun {
   std::unique_ptr<RepositoryContext> context_;
   std::unique_ptr<RunMountpoint> mountpoint_;
   std::optional<session::SessionId> id_;
+  std::optional<GitTerms> git_;
   std::optional<Ballast> ballast_;
   std::unique_ptr<SessionHost> host_;
   CommandEnd end_;

@@ -16,16 +16,17 @@ std::unique_ptr<session::LimitedFileSystem> limited_file_system(session::Session
 
 }  // namespace
 
-SessionStack::SessionStack(session::Session& session, session::SessionCatalog& catalog, session::Log& log,
+SessionStack::SessionStack(session::Session& session, storage::Repository& repository, session::Log& log,
                            const std::optional<session::ContainedLinks::Roots>& roots,
-                           const std::vector<MountEntry>& entries, const storage::Caches& caches,
+                           const std::vector<MountEntry>& entries, const std::optional<GitTerms>& git,
                            std::function<void(const std::vector<session::TracedDenial>&)> trace)
     : session_(session),
       entries_(entries),
-      denials_(session.id(), catalog, clock_, log, std::move(trace)),
+      denials_(session.id(), repository.catalog(), clock_, log, std::move(trace)),
       policy_(compile_policies(session.record().options.policies)),
       limited_(limited_file_system(session)),
-      table_(make_mount_table(entries, limited(), session, caches)) {
+      git_(git ? std::make_unique<GitInside>(limited(), session, repository, log, *git) : nullptr),
+      table_(make_mount_table(entries, versioned(), session, repository.caches())) {
   const session::SessionOptions options = session.record().options;
   if (options.contained_symlinks && roots) {
     links_ = std::make_unique<session::ContainedLinks>(
@@ -42,9 +43,14 @@ session::FileSystem& SessionStack::limited() {
   return session_.file_system();
 }
 
+session::FileSystem& SessionStack::versioned() {
+  if (git_) return *git_;
+  return limited();
+}
+
 session::FileSystem& SessionStack::tabled() {
   if (table_) return *table_;
-  return limited();
+  return versioned();
 }
 
 session::FileSystem& SessionStack::contained() {

@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "daemon/host/git_inside.h"
 #include "daemon/host/mount_entries.h"
 #include "session/base/clock.h"
 #include "session/decorators/access_policy.h"
@@ -25,10 +26,10 @@ namespace escrow::daemon {
 class SessionStack {
  public:
   // All must outlive it. `roots`: where its mount is, for a session whose links must not lead out; `entries`: what it
-  // shows beside the repository; `trace` may be empty.
-  SessionStack(session::Session& session, session::SessionCatalog& catalog, session::Log& log,
+  // shows beside the repository; `git`: of a session that has a .git; `trace` may be empty.
+  SessionStack(session::Session& session, storage::Repository& repository, session::Log& log,
                const std::optional<session::ContainedLinks::Roots>& roots,
-               const std::vector<MountEntry>& entries, const storage::Caches& caches,
+               const std::vector<MountEntry>& entries, const std::optional<GitTerms>& git,
                std::function<void(const std::vector<session::TracedDenial>&)> trace);
 
   session::FileSystem& files();
@@ -41,6 +42,7 @@ class SessionStack {
 
  private:
   session::FileSystem& limited();
+  session::FileSystem& versioned();
   session::FileSystem& tabled();
   session::FileSystem& contained();
 
@@ -50,6 +52,7 @@ class SessionStack {
   session::DenialLog denials_;
   const std::unique_ptr<session::AccessPolicy> policy_;
   const std::unique_ptr<session::LimitedFileSystem> limited_;  // null without limits
+  const std::unique_ptr<GitInside> git_;                       // null: no .git
   const std::unique_ptr<session::MountTable> table_;           // null: the repository is all there is
   std::unique_ptr<session::ContainedLinks> links_;             // null: links may lead anywhere
   std::unique_ptr<session::PolicedFileSystem> policed_;        // null without a policy

@@ -48,6 +48,12 @@ bool may_see_repository(const EscrowdConfig& config, const Caller& caller, const
   return any_grant(config, caller, repository, [](const Grant& grant) { return !grant.verbs.empty(); });
 }
 
+bool sees_all_of(const EscrowdConfig& config, const Caller& caller, const std::string& repository) {
+  return any_grant(config, caller, repository, [](const Grant& grant) {
+    return !grant.verbs.empty() && grant.branches.empty() && grant.prefix.is_root();
+  });
+}
+
 bool may_see_branch(const EscrowdConfig& config, const Caller& caller, const std::string& repository,
                     const std::string& branch) {
   return any_grant(config, caller, repository,

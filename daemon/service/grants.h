@@ -16,6 +16,8 @@ bool is_granted(const EscrowdConfig& config, const Caller& caller, GrantedVerb v
 bool may_see_repository(const EscrowdConfig& config, const Caller& caller, const std::string& repository);
 bool may_see_branch(const EscrowdConfig& config, const Caller& caller, const std::string& repository,
                     const std::string& branch);
+// Whether the caller may read every path of every branch.
+bool sees_all_of(const EscrowdConfig& config, const Caller& caller, const std::string& repository);
 
 // Throws Problem{no_repository} for one that the caller may not see, as for one that does not exist.
 void check_repository(const EscrowdConfig& config, const Caller& caller, const std::string& repository);

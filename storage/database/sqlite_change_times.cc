@@ -1,5 +1,7 @@
 #include "storage/database/sqlite_change_times.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <limits>
 #include <optional>
@@ -10,6 +12,8 @@
 #include "storage/database/recent_changes.h"
 #include "storage/database/schema.h"
 #include "storage/database/times_steps.h"
+#include "storage/disk/lock_file.h"
+#include "storage/disk/unique_fd.h"
 
 namespace escrow::storage {
 namespace {
@@ -25,6 +29,8 @@ using session::TimesBelow;
 constexpr std::int64_t kSecond_ns = 1'000'000'000;
 // A session that is being opened, and is not in the catalog so far, may need rows that are no older.
 constexpr std::int64_t kKept_ns = 3600 * kSecond_ns;
+// Stands for the time of what is gone: older than all that is asked for.
+constexpr std::int64_t kGone_ns = -1;
 // How much later than the session's clock a file system may stamp the same moment: a tick of the kernel's coarse clock.
 constexpr std::int64_t kClockStep_ns = 10'000'000;
 // Others may be bringing the index over a large change.
@@ -79,7 +85,7 @@ std::optional<Branch> find_branch(Statement& statement, const Database& database
   const std::optional<ObjectId> seen = ObjectId::from_hex(run.bytes(1));
   if (!seen)
     throw Error(Errc::damaged_repository, "the database " + database.path() + " is damaged: branch '" + name +
-                                              "' has an impossible commit; remove the file, and it is made anew");
+                                              "' has an impossible commit");
   return Branch{run.integer(0), *seen, run.integer(2)};
 }
 
@@ -122,6 +128,32 @@ struct SqliteChangeTimes::Writer {
                           "DELETE FROM change WHERE branch = ?1 AND directory = ?2 AND name = ?3 AND at < "
                           "(SELECT max(at) FROM change WHERE branch = ?1 AND directory = ?2 AND name = ?3 AND "
                           "at <= ?4)"};
+  Statement list_gone{database,
+                      "SELECT directory, name, at FROM change WHERE branch = ?1 AND modified = -1 AND at < ?2"};
+  Statement drop_at{database,
+                    "DELETE FROM change WHERE branch = ?1 AND directory = ?2 AND name = ?3 AND at <= ?4"};
+  // Everything below a directory; '0' follows '/'.
+  Statement drop_below{database,
+                       "DELETE FROM change WHERE branch = ?1 AND (directory = ?2 OR (directory > ?3 AND directory < "
+                       "?4)) AND at <= ?5"};
+
+  // What came after is of a path that is there again.
+  void drop_gone(std::int64_t branch, std::int64_t needed_ns) {
+    struct Gone {
+      std::string directory, name;
+      std::int64_t at;
+    };
+    std::vector<Gone> gone;
+    {
+      auto run = list_gone.run(branch, needed_ns);
+      while (run.next()) gone.push_back({run.bytes(0), run.bytes(1), run.integer(2)});
+    }
+    for (const Gone& one : gone) {
+      const std::string path = session::join_path(one.directory, one.name);
+      drop_at.execute(branch, Bytes{one.directory}, Bytes{one.name}, one.at);
+      drop_below.execute(branch, Bytes{path}, Bytes{path + "/"}, Bytes{path + "0"}, one.at);
+    }
+  }
 };
 
 namespace {
@@ -132,6 +164,7 @@ class DifferentEntries final : public ChangedEntries {
   void is_new(const std::string& directory, const std::string& name, bool is_directory) override {
     (is_directory ? directories_ : files_).insert(session::join_path(directory, name));
   }
+  void is_gone(const std::string&, const std::string&) override {}
   void differs_below(const std::string&, const std::string&, bool) override {}
 
   bool has(const std::string& path) const {
@@ -154,7 +187,27 @@ class SqliteChangeTimes::AsOf final : public BaseTimes {
   AsOf(SqliteChangeTimes& times, const std::string& branch, Timestamp newest)
       : times_(times), branch_(branch), newest_(newest) {}
 
+  // Of a damaged index nothing is newer: it is made anew when a session is opened next.
   Directory directory(const std::string& path) const override {
+    try {
+      return directory_in_index(path);
+    } catch (const Error& error) {
+      if (error.code() != Errc::damaged_repository) throw;
+      return {newest_, {newest_, std::nullopt}};
+    }
+  }
+
+  std::vector<Newer> newer(const std::string& path, Timestamp than) const override {
+    try {
+      return newer_in_index(path, than);
+    } catch (const Error& error) {
+      if (error.code() != Errc::damaged_repository) throw;
+      return {};
+    }
+  }
+
+ private:
+  Directory directory_in_index(const std::string& path) const {
     auto guard = times_.reader_.lock();
     Reader& reader = times_.reader(*guard);
     const std::int64_t branch = id(reader);
@@ -177,7 +230,7 @@ class SqliteChangeTimes::AsOf final : public BaseTimes {
     return {from_ns(std::max(oldest, row->modified.value_or(oldest))), std::move(below)};
   }
 
-  std::vector<Newer> newer(const std::string& path, Timestamp than) const override {
+  std::vector<Newer> newer_in_index(const std::string& path, Timestamp than) const {
     auto guard = times_.reader_.lock();
     Reader& reader = times_.reader(*guard);
     const std::int64_t than_ns = to_ns(than);
@@ -195,7 +248,6 @@ class SqliteChangeTimes::AsOf final : public BaseTimes {
     return found;
   }
 
- private:
   std::int64_t id(Reader& reader) const {
     const std::optional<Branch> branch = find_branch(reader.read_branch, reader.database, branch_);
     return branch ? branch->id : 0;
@@ -206,8 +258,9 @@ class SqliteChangeTimes::AsOf final : public BaseTimes {
   const Timestamp newest_;
 };
 
-SqliteChangeTimes::SqliteChangeTimes(std::string path, std::string catalog_path, const ObjectReader& objects)
-    : path_(std::move(path)), catalog_path_(std::move(catalog_path)), objects_(objects) {}
+SqliteChangeTimes::SqliteChangeTimes(std::string path, std::string catalog_path, const ObjectReader& objects,
+                                     session::Log& log)
+    : path_(std::move(path)), catalog_path_(std::move(catalog_path)), objects_(objects), log_(log) {}
 
 SqliteChangeTimes::~SqliteChangeTimes() = default;
 
@@ -223,6 +276,35 @@ std::shared_ptr<const BaseTimes> SqliteChangeTimes::as_of(const std::string& bra
 // ---- moving on ----
 
 SqliteChangeTimes::Seen SqliteChangeTimes::see(const std::string& branch, const session::ReferenceStore& references) {
+  try {
+    return look(branch, references);
+  } catch (const Error& error) {
+    // The repository's own objects may be damaged, too: then the new index fails as this one did.
+    if (error.code() != Errc::damaged_repository) throw;
+    discard(error.what());
+  }
+  return look(branch, references);
+}
+
+// Another process may have done so meanwhile, and the file that is there be a sound one.
+void SqliteChangeTimes::discard(const std::string& why) {
+  auto writer = writer_.lock();
+  auto reader = reader_.lock();
+  writer->reset();
+  reader->reset();
+  const UniqueFd turn = lock_file(path_ + ".lock", LockKind::exclusive);
+  try {
+    Writer sound(path_);
+    if (sound.database.text("PRAGMA quick_check") == "ok") return;
+  } catch (const Error& error) {
+    if (error.code() != Errc::damaged_repository) throw;
+  }
+  for (const char* end : {"", "-wal", "-shm"}) ::unlink((path_ + end).c_str());
+  log_.write(session::LogLevel::warning, "the index of times is made anew, and all that is in the repository is taken "
+                                         "for new: " + why);
+}
+
+SqliteChangeTimes::Seen SqliteChangeTimes::look(const std::string& branch, const session::ReferenceStore& references) {
   std::optional<ObjectId> head = references.head(branch);
   if (!head) return {};
   {
@@ -290,6 +372,10 @@ void SqliteChangeTimes::apply_steps(Writer& writer, const std::string& branch, s
       writer_.put(branch_, directory, name, row, needed_);
     }
 
+    void is_gone(const std::string& directory, const std::string& name) override {
+      writer_.put(branch_, directory, name, {at_, kGone_ns, kGone_ns}, needed_);
+    }
+
    private:
     Writer& writer_;
     const std::int64_t branch_, at_, needed_;
@@ -313,6 +399,7 @@ void SqliteChangeTimes::apply_steps(Writer& writer, const std::string& branch, s
     Rows rows(writer, id, newest_ns, needed_ns);
     tell_changes(objects_, step.before, step.after, rows, may_count);
   }
+  writer.drop_gone(id, needed_ns);
 }
 
 }  // namespace escrow::storage

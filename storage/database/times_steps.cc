@@ -51,7 +51,10 @@ class Walk {
   Below entry(const std::array<std::optional<TreeEntry>, 2>& sides, const std::string& path, const std::string& name,
               int depth) {
     const auto& [before, after] = sides;
-    if (!after) return {true, true};
+    if (!after) {
+      told_.is_gone(path, name);
+      return {true, true};
+    }
     const bool is_directory = after->mode == GitMode::tree;
     const bool was_directory = before && before->mode == GitMode::tree;
     const std::string own = session::join_path(path, name);

@@ -39,6 +39,8 @@ class ChangedEntries {
   virtual ~ChangedEntries() = default;
   // Of a file: its content is new. Of a directory: it is new, with all below it.
   virtual void is_new(const std::string& directory, const std::string& name, bool is_directory) = 0;
+  // It was there, with all below it where it is a directory.
+  virtual void is_gone(const std::string& directory, const std::string& name) = 0;
   // Something below it is new or gone; `has_other_names`: of its own entries.
   virtual void differs_below(const std::string& directory, const std::string& name, bool has_other_names) = 0;
 };

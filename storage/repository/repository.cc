@@ -94,7 +94,7 @@ struct Repository::Impl {
         bucket_references(bucket ? std::make_unique<BucketReferences>(references, *bucket, objects, log) : nullptr),
         catalog(state + "/catalog.db"),
         caches(state),
-        times(state + "/times.db", state + "/catalog.db", objects),
+        times(state + "/times.db", state + "/catalog.db", objects, log),
         directories(
             state + "/sessions",
             [this](const std::string& objects_directory) {

@@ -177,6 +177,18 @@ std::vector<Problem> check_catalog(const std::string& database_path) {
   return problems;
 }
 
+std::vector<Problem> check_times(const std::string& database_path) {
+  std::vector<Problem> problems;
+  if (::access(database_path.c_str(), F_OK) != 0) return problems;
+  collect(problems, "times", [&] {
+    Database database(database_path, {});
+    check_version(database, times_schema());
+    check_integrity(database, "times", problems);
+  });
+  for (Problem& problem : problems) problem.what += "; it is an index: the next session that is opened makes it anew";
+  return problems;
+}
+
 std::vector<Problem> check_session_directory(const std::string& directory, const std::string& session) {
   const std::string where = "session " + session;
   const std::optional<session::SessionId> id = session::SessionId::parse(session);

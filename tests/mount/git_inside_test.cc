@@ -1,4 +1,4 @@
-// --git: the git of a session, played by the git of this machine.
+// The git of a session, played by the git of this machine.
 #include <ctime>
 #include <fstream>
 #include <thread>
@@ -152,6 +152,25 @@ TEST_F(GitInside, WhatAPolicyOrAPrefixHidesItWouldShow) {
   }
 }
 
+TEST_F(GitInside, IsThereUnlessItIsNotWanted) {
+  const ProcessResult usual = run({}, "git status --porcelain && git log --format=%s -1; ls -A | grep -cx .git; true");
+  EXPECT_EQ(usual.out, git("log -1 --format=%s main") + "\n0\n") << usual.err;
+  const std::vector<std::vector<std::string>> without = {
+      {"--no-git"}, {"--confine"}, {"--path-prefix", "dir"}, {"--limit-files", "100"}};
+  for (const std::vector<std::string>& options : without) {
+    const ProcessResult none = run(options, "test ! -e .git && echo none");
+    EXPECT_EQ(none.out, "none\n") << options.front() << none.err;
+  }
+  EXPECT_NE(run({"--git", "--no-git"}, "true").err.find("--no-git"), std::string::npos);
+}
+
+TEST_F(GitInside, WhatASessionRemovesDoesNotComeBack) {
+  const ProcessResult result = run({}, "git status --porcelain; rm -rf .git; test ! -e .git && echo gone\n"
+                                       "mkdir .git && rmdir .git && test ! -e .git && echo gone; echo 1 > one");
+  EXPECT_EQ(result.out, "gone\ngone\n") << result.err;
+  EXPECT_EQ(git("diff --name-only main~1 main"), "one");
+}
+
 class GitInsideAMount : public EscrowCommands {
  protected:
   std::string in_session(const std::string& arguments) const {
@@ -189,8 +208,30 @@ TEST_F(GitInsideAMount, ItIsThereWhenTheSessionIsMountedAgainAndCommitsWithoutAM
   EXPECT_EQ(git("log -1 --format=%s main"), "Kept");
 }
 
-TEST_F(GitInsideAMount, ASessionHasItFromItsOpeningOnOrNever) {
+// Nothing is staged for it; what is there later is a process's that looked for it.
+TEST_F(GitInsideAMount, ASessionInWhichNobodyLooksForItHasNothingOfIt) {
   const std::string id = mount();
+  const auto staged = [&] { return done({"status", id}).find("staged:") != std::string::npos; };
+  EXPECT_EQ(run_process({"sh", "-c", "cd " + mountpoint_ + " && ls -lA && find . | wc -l"}).status, 0);
+  EXPECT_FALSE(staged());
+  EXPECT_EQ(in_session("status --porcelain"), "");
+  EXPECT_TRUE(staged());
+}
+
+// The mark says so, until all of it is there.
+TEST_F(GitInsideAMount, OneWhoseMakerWasKilledIsMadeAnew) {
+  const std::string id = mount();
+  in_session("rev-parse HEAD");
+  write(in_mount(".git/escrow-session"), "is being made\n");
+  write(in_mount(".git/HEAD"), "");
+  unmount_outside(id);
+  mount({"--session", id});
+  EXPECT_EQ(in_session("status --porcelain"), "");
+  EXPECT_EQ(in_session("rev-parse HEAD"), head() + "\n");
+}
+
+TEST_F(GitInsideAMount, ASessionHasItFromItsOpeningOnOrNever) {
+  const std::string id = mount({"--no-git"});
   unmount_outside(id);
   refused(2, "--git cannot be given with --session", {"mount", mountpoint_, "--session", id, "--git"});
   refused(2, "exclude each other", {"mount", mountpoint_, "--git", "--path-prefix", "dir"});

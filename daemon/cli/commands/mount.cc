@@ -40,19 +40,18 @@ struct Arguments {
   RequestArguments given;
   MountArguments mount;
   std::vector<std::string> option_lists;
-  bool foreground = false, git = false;
+  bool foreground = false;
   bool json = false;
 };
 
-std::unique_ptr<session::Session> open_or_attach(RepositoryContext& context, const MountArguments& arguments,
-                                                 bool git) {
+std::unique_ptr<session::Session> open_or_attach(RepositoryContext& context, const std::string& place,
+                                                 const MountArguments& arguments) {
   if (arguments.session.empty()) {
     session::SessionOptions options = session_options(arguments.opened, context.references(), "manual");
     set_local_author(options, arguments.opened, context.repository().git_directory());
-    if (git) check_git_inside(options);
-    return context.sessions().open(
-        options, arguments.opened.branch.empty(), session::SessionId::generate(),
-        preparation_of(arguments.opened, options, context.repository()));
+    const std::optional<GitTerms> git = git_terms(arguments.opened.git, true, options, context.repository(), place);
+    return context.sessions().open(options, arguments.opened.branch.empty(), session::SessionId::generate(),
+                                   preparation_of(arguments.opened, git, options, context.repository()));
   }
   const session::SessionId id = context.sessions().resolve(arguments.session);
   const session::SessionRecord record = context.sessions().status(id).record;
@@ -102,14 +101,13 @@ int host_session(const GlobalOptions& options, const Arguments& arguments, const
     hosted.mount.root_mask = closed_to_others(hosted.mount.mountpoint, context.repository().git_directory());
   }
   hosted.mount.extra_options = arguments.mount.kernel_options;
-  std::unique_ptr<session::Session> session = open_or_attach(context, arguments.mount, arguments.git);
+  std::unique_ptr<session::Session> session = open_or_attach(context, options.repository, arguments.mount);
+  hosted.git = noted_git_terms(session->directory());
   hosted.mount.read_only = session->record().options.read_only;
   const session::SessionId id = session->id();
   const bool is_new = arguments.mount.session.empty();
   std::unique_ptr<SessionHost> host;
   try {
-    if (arguments.git)
-      add_git_directory(*session, context.repository(), objects_directory(context.repository()));
     const session::SessionOptions terms = session->record().options;
     IoChoice io = choose_io(arguments.mount.opened, needs_of_policies(terms.policies, terms.prefix.text()),
                             terms.limits, kept_mounts(session->directory()).entries);
@@ -144,7 +142,7 @@ void check_arguments(const Arguments& arguments) {
     throw Error(Errc::bad_request, "--policy cannot be given with --session: a session keeps the policies it was "
                                    "opened with, and they hold here, too");
   }
-  if (!arguments.mount.session.empty() && arguments.git) {
+  if (!arguments.mount.session.empty() && !opened.git.empty()) {
     throw Error(Errc::bad_request, "--git cannot be given with --session: a session has its .git from its opening on, "
                                    "or never");
   }
@@ -160,7 +158,6 @@ std::vector<std::string> of_this_machine(const Arguments& arguments) {
   if (!arguments.mount.opened.issuer.empty()) given.emplace_back("--issuer");
   if (!arguments.mount.trace.empty()) given.emplace_back("--trace");
   if (arguments.foreground) given.emplace_back("--foreground");
-  if (arguments.git) given.emplace_back("--git");
   return given;
 }
 
@@ -232,9 +229,7 @@ void register_mount(CLI::App& app, const GlobalOptions& options, Action& chosen)
   command->add_flag("--allow-other", arguments->mount.allow_other,
                     "Other users may use the mount (root's: also without,\n"
                     "where they can enter the mountpoint and the repository)");
-  command->add_flag("--git", arguments->git,
-                    "Give the session a .git of its own: git status, diff, log, blame, stash and commit work in it; "
-                    "the messages of its commits become the commit's");
+  arguments->given.add_git_to(*command);
   command->add_flag("--foreground", arguments->foreground, "Stay; SIGINT or SIGTERM detaches the session");
   command
       ->add_option("-o", arguments->option_lists,

@@ -53,7 +53,7 @@ struct RunArguments {
   SessionRequest session;  // of what is given, when the command runs
   std::string trace, mountpoint, timeout, grace, result, message;
   std::vector<std::string> environment, python_path;
-  bool keep_on_failure = false, git = false;
+  bool keep_on_failure = false;
   std::uint64_t retries = 0;
   std::string retry_backoff;
   std::optional<std::uint64_t> max_processes, memory_bytes;
@@ -140,7 +140,7 @@ SessionRun::Settings Run::settings() const {
   settings.message = session.message;
   settings.who = current_principal();
   settings.keep_on_failure = session.keep_on_failure;
-  settings.git = arguments_.git;
+  settings.git_by_default = true;
   settings.confined = arguments_.confined;
   settings.network = arguments_.network.empty() ? !arguments_.confined : arguments_.network == "host";
   if (!session.image.empty()) {
@@ -343,9 +343,7 @@ void register_run(CLI::App& app, const GlobalOptions& options, Action& chosen) {
       ->add_option("--retry-backoff", arguments->retry_backoff,
                    "Wait before the first retry, twice as long before each other, up to 5m (default: do not wait)")
       ->type_name("TIME");
-  command->add_flag("--git", arguments->git,
-                    "Give the session a .git of its own: git status, diff, log, blame, stash and commit work in it; "
-                    "the messages of its commits become the commit's");
+  arguments->given.add_git_to(*command);
   command->add_option("--result", arguments->result, "Write what became of the session to FILE, as JSON")
       ->type_name("FILE");
   command->add_option("-m,--message", arguments->message, "The commit message")->type_name("MESSAGE");
@@ -355,7 +353,7 @@ void register_run(CLI::App& app, const GlobalOptions& options, Action& chosen) {
   command->callback([&options, &chosen, command, arguments] {
     arguments->command = words_as_given(options.arguments, arguments->command);
     arguments->of_this_machine =
-        given_options(*command, {"--issuer", "--mount", "--inject", "--cache", "--git", "--retry", "--retry-backoff",
+        given_options(*command, {"--issuer", "--mount", "--inject", "--cache", "--retry", "--retry-backoff",
                                  "--image", "--runtime", "--pull", "--runtime-arg"});
     chosen = [&options, arguments] { return Run(options, *arguments).execute(); };
   });

@@ -122,7 +122,7 @@ McpAnswer mcp_open_session(const McpSettings& settings, RequestFields& fields) {
   const session::SessionOptions options = session_options(request, context.repository().references(), "manual");
   const std::unique_ptr<session::Session> opened =
       context.sessions().open(options, request.branch.empty(), session::SessionId::generate(),
-                              preparation_of(request, options, context.repository()));
+                              preparation_of(request, std::nullopt, options, context.repository()));
   return {.document = describe_session(opened->record()).text(), .texts = {}};
 }
 

@@ -15,6 +15,7 @@
 #include "daemon/host/mountpoint.h"
 #include "daemon/host/repository_context.h"
 #include "daemon/host/run_conclusion.h"
+#include "daemon/host/session_git.h"
 #include "daemon/host/session_host.h"
 #include "daemon/host/session_run.h"
 #include "daemon/process/descriptor_limit.h"
@@ -145,13 +146,15 @@ int host_mount(MessageChannel& channel, const RunOrder& order) {
     hosted.mount.extra_options = {"nosuid", "nodev"};
     hosted.mount.xattrs = order.session.xattr == "user";
     hosted.mount.io_uring = order.session.io_uring != "off";
+    hosted.git = git_terms(order.session.git, false, options, context->repository(), order.repository);
+    if (hosted.git) hosted.git->objects.clear();
     IoChoice io = choose_io(order.session, needs_of_policies(options.policies, options.prefix.text()), options.limits,
-                            order.session.mounts.specs);
+                            with_objects(order.session.mounts.specs, hosted.git, context->repository()));
     hosted.mount.io = io.mode;
     hosted.io_reason = std::move(io.reason);
     std::unique_ptr<session::Session> session =
         context->sessions().open(options, order.session.branch.empty(), order.id,
-                                 preparation_of(order.session, options, context->repository()));
+                                 preparation_of(order.session, hosted.git, options, context->repository()));
     host = std::make_unique<SessionHost>(std::move(session), hosted, context->repository(), context->log());
   } catch (const Error& error) {
     channel.send(MessageKind::refused, encode_refusal(error));

@@ -18,6 +18,7 @@
 #include "daemon/host/mountpoint.h"
 #include "daemon/host/repository_context.h"
 #include "daemon/host/session_access.h"
+#include "daemon/host/session_git.h"
 #include "daemon/host/session_host.h"
 #include "daemon/process/exit_status.h"
 #include "daemon/service/host_process.h"
@@ -81,6 +82,7 @@ class MountHost {
     const session::SessionOptions session = attached.record().options;
     const std::string& git_directory = context_->repository().git_directory();
     SessionHost::Options options;
+    options.git = noted_git_terms(attached.directory());
     options.mount.mountpoint = check_mountpoint(order.mountpoint, git_directory);
     const MountArguments wanted = mounting_of(order.mount_options);
     options.mount.allow_other = wanted.allow_other || ::geteuid() == 0;
@@ -91,7 +93,8 @@ class MountHost {
     options.mount.extra_options = wanted.kernel_options;
     options.mount.extra_options.insert(options.mount.extra_options.end(), {"nosuid", "nodev"});
     IoChoice io = choose_io(wanted.opened, needs_of_policies(session.policies, session.prefix.text()), session.limits,
-                            kept_mounts(attached.directory()).entries);
+                            with_objects(kept_mounts(attached.directory()).entries, options.git,
+                                         context_->repository()));
     options.mount.io = io.mode;
     options.io_reason = std::move(io.reason);
     return options;

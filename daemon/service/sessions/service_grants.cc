@@ -25,6 +25,11 @@ void ServiceSessions::check_grant(const Caller& caller, const OpenRequest& openi
   check_repository(*config, caller, opening.repository);
   const SessionRequest& request = opening.session;
   const session::RepoPath prefix = session::RepoPath::parse(request.path_prefix, "path_prefix");
+  if (!request.git.empty() && request.git != "off" && !sees_all_of(*config, caller, opening.repository)) {
+    throw Problem(ProblemCode::forbidden, caller.principal + " may not read all of the repository " +
+                                              opening.repository + " (grants), and git's objects would show it",
+                  {{"field", "git"}});
+  }
   const std::string branch =
       request.branch.empty()
           ? repositories_.find(opening.repository).context->repository().references().default_branch()

@@ -9,6 +9,7 @@
 #include "api/session_routes.h"
 #include "daemon/host/kept_mounts.h"
 #include "daemon/host/session_access.h"
+#include "daemon/host/session_git.h"
 #include "daemon/host/session_verbs.h"
 #include "daemon/service/commit_timer.h"
 #include "daemon/service/http/request_options.h"
@@ -251,6 +252,9 @@ SessionResource ServiceSessions::open_new(const Caller& caller, const ServiceRep
   const SessionRequest request = granted(caller, opening);
   const session::SessionOptions options =
       session_options(request, repository.context->repository().references(), "sandbox");
+  std::optional<GitTerms> git =
+      git_terms(request.git, false, options, repository.context->repository(), repository.path);
+  if (git) git->objects.clear();
   const Place place = take_place(caller);
   const SessionId id = SessionId::generate();
   const SessionTryLock turn(*this, id);
@@ -273,7 +277,7 @@ SessionResource ServiceSessions::open_new(const Caller& caller, const ServiceRep
   bool is_open = false;
   try {
     sessions.open(options, opening.session.branch.empty(), id,
-                  preparation_of(request, options, repository.context->repository()));
+                  preparation_of(request, git, options, repository.context->repository()));
     is_open = true;
     if (!opening.mountpoint.empty()) hosts_.mount(repository, id, opening.mountpoint);
   } catch (...) {

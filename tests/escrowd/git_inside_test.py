@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+"""`git` of sessions over the API: a .git whose objects the mount itself shows, read-only."""
+import os
+import subprocess
+
+from authorization_test import asked
+from service import expect, expect_equal, main, write
+
+
+def git(point, *arguments):
+    done = subprocess.run(['git', '-c', f'safe.directory={point}', '-C', point, *arguments], capture_output=True,
+                          text=True, timeout=300, check=False)
+    expect_equal(f'git {arguments}: {done.stderr}', done.returncode, 0)
+    return done.stdout.strip()
+
+
+def ASessionHasGitInsideWhereItIsAskedFor(start):
+    with start() as service:
+        _, bare = service.open_mounted('bare')
+        expect(not os.path.exists(f'{bare}/.git'), 'a session has a .git that nobody asked for')
+        session, point = service.open_mounted('one', git='squash')
+        expect_equal('a change', git(point, 'status', '--porcelain'), '')
+        write(f'{point}/new', 'x')
+        git(point, 'add', '-A')
+        git(point, 'commit', '-qm', 'By an agent')
+        expect_equal('the objects', subprocess.run(['touch', f'{point}/.git/objects/borrowed/x'], check=False,
+                                                   capture_output=True, timeout=99).returncode, 1)
+        # Mounted again, by another host.
+        service.post(f'/v1/sessions/{session}/unmount', {}).expect(200)
+        service.post(f'/v1/sessions/{session}/mount', {'mountpoint': point}).expect(200)
+        expect_equal('a change', git(point, 'status', '--porcelain'), '')
+        expect_equal('the fsck', git(point, 'fsck', '--strict', '--full'), '')
+        service.post(f'/v1/sessions/{session}/commit', {}).expect(200)
+        log = service.get('/v1/repositories/data/log?limit=1').expect(200)
+        expect('By an agent' in str(log), f'the commit says {log}')
+
+
+def GitShowsAllOfARepositorySoItIsForWhoMayReadAllOfIt(start):
+    grants = {'*': [{'repository': 'data', 'prefix': 'dir', 'verbs': ['read', 'open', 'commit']}]}
+    with start(grants=grants) as service:
+        opening = {'repository': 'data', 'git': 'squash'}
+        status, problem = asked(service, 'POST', '/v1/sessions', {**opening, 'path_prefix': 'dir'})
+        expect_equal('the refusal', (status, problem['code'], problem['field']), (403, 'forbidden', 'git'))
+        service.post('/v1/sessions', {**opening, 'path_prefix': 'dir'}).expect(400, 'bad_request')
+        service.post('/v1/sessions', {**opening, 'git': 'keep'}).expect(400, 'invalid_value')
+
+
+if __name__ == '__main__':
+    main(globals())
