@@ -113,14 +113,13 @@ Acceptor listen_on_unix(asio::io_context& io, const std::string& path, const std
   Acceptor acceptor(io);
   error_code failed;
   acceptor.open(stream_protocol(AF_UNIX, 0), failed);
-  // Nobody but this user until the group is set.
-  const mode_t before = ::umask(0177);
-  if (!failed) acceptor.bind(stream_protocol::endpoint(UnixEndpoint(path)), failed);
-  ::umask(before);
+  if (failed) cannot_listen(path, failed.message());
+  // Nobody but this user until it listens and the group is set: the file has the mode of the socket that is bound.
+  if (::fchmod(acceptor.native_handle(), 0600) != 0) cannot_listen(path, std::strerror(errno));
+  acceptor.bind(stream_protocol::endpoint(UnixEndpoint(path)), failed);
+  if (!failed) acceptor.listen(asio::socket_base::max_listen_connections, failed);
   if (failed) cannot_listen(path, failed.message());
   let_in(path, group);
-  acceptor.listen(asio::socket_base::max_listen_connections, failed);
-  if (failed) cannot_listen(path, failed.message());
   return acceptor;
 }
 

@@ -36,7 +36,7 @@ def ASessionHasGitInsideWhereItIsAskedFor(start):
 
 
 def GitShowsAllOfARepositorySoItIsForWhoMayReadAllOfIt(start):
-    grants = {'*': [{'repository': 'data', 'prefix': 'dir', 'verbs': ['read', 'open', 'commit']}]}
+    grants = {'*': [{'repository': 'data', 'path_prefix': 'dir', 'may': ['read', 'open', 'commit']}]}
     with start(grants=grants) as service:
         opening = {'repository': 'data', 'git': 'squash'}
         status, problem = asked(service, 'POST', '/v1/sessions', {**opening, 'path_prefix': 'dir'})
