@@ -135,7 +135,7 @@ void SessionRun::open_session() {
   git_ = session ? noted_git_terms(session->directory())
                  : git_terms(settings_.view.git, settings_.git_by_default && sees_objects, session_options,
                              context_->repository(), repository_path(settings_.repository));
-  if (git_ && is_elsewhere()) git_->objects = kObjectsInside;
+  if (git_ && !session && is_elsewhere()) git_->objects = kObjectsInside;
   if (container_) {
     session_options.audit.image = container_->image_digest();
     session_options.uid = container_->uid();

@@ -175,8 +175,8 @@ constexpr std::array<const char*, 4> kSessionMigrations = {R"(
 
 // Times are nanoseconds since the epoch. A row of `change` says of the entry `name` of `directory` (the root of the
 // repository: both empty), from `at` on and until a later row: it was modified then (NULL: when its directory was), and
-// nothing below it is older than `oldest_below` (NULL: than what is said of its directory).
-constexpr std::array<const char*, 1> kTimesMigrations = {R"(
+// nothing below it is older than `oldest_below` (NULL: than what is said of its directory). -1: it is gone.
+constexpr std::array<const char*, 2> kTimesMigrations = {R"(
   CREATE TABLE branch (
     id INTEGER PRIMARY KEY NOT NULL, name BLOB NOT NULL UNIQUE, seen TEXT NOT NULL, newest INTEGER NOT NULL
   );
@@ -185,6 +185,8 @@ constexpr std::array<const char*, 1> kTimesMigrations = {R"(
     modified INTEGER, oldest_below INTEGER,
     PRIMARY KEY (branch, directory, name, at)
   ) WITHOUT ROWID;
+)", R"(
+  CREATE INDEX gone ON change (branch, at) WHERE modified = -1;
 )"};
 
 constexpr std::int32_t kCatalogId = 0x65736363;  // "escc"

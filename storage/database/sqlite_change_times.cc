@@ -89,6 +89,14 @@ std::optional<Branch> find_branch(Statement& statement, const Database& database
   return Branch{run.integer(0), *seen, run.integer(2)};
 }
 
+bool is_sound_index(Database& database) {
+  if (database.text("PRAGMA quick_check") != "ok") return false;
+  Statement statement(database, "SELECT seen FROM branch");
+  for (auto row = statement.run(); row.next();)
+    if (!ObjectId::from_hex(row.bytes(0))) return false;
+  return true;
+}
+
 }  // namespace
 
 struct SqliteChangeTimes::Reader {
@@ -294,8 +302,8 @@ void SqliteChangeTimes::discard(const std::string& why) {
   reader->reset();
   const UniqueFd turn = lock_file(path_ + ".lock", LockKind::exclusive);
   try {
-    Writer sound(path_);
-    if (sound.database.text("PRAGMA quick_check") == "ok") return;
+    Writer there(path_);
+    if (is_sound_index(there.database)) return;
   } catch (const Error& error) {
     if (error.code() != Errc::damaged_repository) throw;
   }

@@ -274,6 +274,7 @@ std::vector<Problem> Repository::verify(const std::function<void(std::uint64_t, 
     problems.insert(problems.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
   };
   add(check_catalog(impl_->state + "/catalog.db"));
+  add(check_times(impl_->state + "/times.db"));
   try {
     for (const SessionRecord& record : impl_->catalog.unended()) {
       const std::string where = "session " + record.id.text();

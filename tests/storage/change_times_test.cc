@@ -1,4 +1,5 @@
 // The index of times, over a real repository: what it costs to move it on, and what it says of any moment.
+#include <fstream>
 #include <functional>
 #include <map>
 #include <thread>
@@ -41,6 +42,12 @@ class CountingReader final : public session::ObjectReader {
   const session::ObjectReader& inner_;
 };
 
+class LastLine final : public session::Log {
+ public:
+  void write(session::LogLevel, const std::string& message) override { line = message; }
+  std::string line;
+};
+
 class ChangeTimesTest : public testing::Test {
  protected:
   // A commit of git's on main, with what `script` does to its files.
@@ -74,7 +81,8 @@ class ChangeTimesTest : public testing::Test {
   GitTestRepository repository_;
   CountingReader reader_{*repository_.store};
   SqliteSessionCatalog catalog_{repository_.scratch("catalog.db")};
-  SqliteChangeTimes times_{repository_.scratch("times.db"), repository_.scratch("catalog.db"), reader_};
+  LastLine log_;
+  SqliteChangeTimes times_{repository_.scratch("times.db"), repository_.scratch("catalog.db"), reader_, log_};
 };
 
 TEST_F(ChangeTimesTest, MovingOnCostsWhatChangedAndNotTheSizeOfTheRepository) {
@@ -159,6 +167,43 @@ TEST_F(ChangeTimesTest, RowsThatNoOpenSessionNeedsGo) {
   Database database(repository_.scratch("times.db"), {});
   // The root and the file, as they are and as they were before.
   EXPECT_LE(database.integer("SELECT count(*) FROM change"), 4);
+}
+
+TEST_F(ChangeTimesTest, PathsThatAreGoneGoOnceNoOpenSessionNeedsThem) {
+  for (int day = 0; day < 20; ++day) {
+    const std::string name = std::to_string(day);
+    commit("rm -rf d*; mkdir -p d" + name + "/deep; echo 1 > d" + name + "/deep/one",
+           std::to_string(1000000000 + day * 86400) + " +0000");
+    see();
+  }
+  Database database(repository_.scratch("times.db"), {});
+  // The root, the last directory with what is in it, and the one that it took the place of.
+  EXPECT_LE(database.integer("SELECT count(*) FROM change"), 10);
+}
+
+// It can be read no more, or says what cannot be.
+TEST_F(ChangeTimesTest, ADamagedIndexIsMadeAnewAndEverythingIsNew) {
+  const std::string index = repository_.scratch("times.db");
+  const auto overwrite = [&] {
+    for (const char* end : {"", "-wal"}) std::ofstream(index + end, std::ios::trunc) << "no database";
+  };
+  const auto falsify = [&] {
+    Database database(index, {});
+    database.execute("UPDATE branch SET seen = 'nothing'");
+  };
+  for (const std::function<void()>& damage : {std::function<void()>(overwrite), std::function<void()>(falsify)}) {
+    commit("echo 1 > one; date +%N > two");
+    SqliteChangeTimes(index, repository_.scratch("catalog.db"), reader_, log_).see("main", *repository_.references);
+    log_.line.clear();
+    damage();
+    SqliteChangeTimes after(index, repository_.scratch("catalog.db"), reader_, log_);
+    const ChangeTimes::Seen seen = after.see("main", *repository_.references);
+    EXPECT_NE(log_.line.find("made anew"), std::string::npos) << log_.line;
+    EXPECT_EQ(after.as_of("main", seen.newest)->directory("").modified, seen.newest);
+    log_.line.clear();
+    after.see("main", *repository_.references);
+    EXPECT_EQ(log_.line, "");
+  }
 }
 
 }  // namespace
