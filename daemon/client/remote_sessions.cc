@@ -86,7 +86,6 @@ class RemoteSessions final : public SessionSource {
 
   std::vector<session::Omission> diff(const Id& id, const api::DiffRequest& request,
                                       const std::function<void(std::string_view)>& out) override {
-    if (!request.since.empty()) refuse_elsewhere("savepoint");
     const api::SessionRequestLine line = api::call_of(id, request);
     const HttpClient::Answer answer = client_.ask(line.method, line.target);
     const auto end = std::get<api::DiffEnd>(api::answer_of(request, answer));
@@ -107,7 +106,9 @@ class RemoteSessions final : public SessionSource {
     refuse_elsewhere("resolve");
   }
   Resumed resume(const Id&) override { refuse_elsewhere("resume"); }
-  api::SavepointsAnswer savepoint(const Id&, const api::SavepointRequest&) override { refuse_elsewhere("savepoint"); }
+  api::SavepointsAnswer savepoint(const Id& id, const api::SavepointRequest& request) override {
+    return ask<api::SavepointsAnswer>(id, request);
+  }
 
   void log(const std::string& branch, const std::string& path,
            const std::function<bool(const storage::LogEntry&)>& visit) override {

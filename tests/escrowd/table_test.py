@@ -20,6 +20,7 @@ from service import eventually, expect, expect_equal, fail, host_of, main, write
 ENDINGS = {'exit_code 0': {'exit_code': 0}, 'exit_code 1': {'exit_code': 1}, 'signal': {'signal': 9},
            'cancelled': {'cancelled': True}, 'timed_out': {'timed_out': True}}
 FILES = {'changes': ('GET', 'changes'), 'diff': ('GET', 'diff'), 'entries': ('GET', 'entries'),
+         'savepoints': ('GET', 'savepoints'),
          'GET': ('GET', 'files/a.txt'),
          'PUT': ('PUT', 'files/a.txt'), 'DELETE': ('DELETE', 'files/a.txt')}
 OTHER = '0' * 40
@@ -85,7 +86,8 @@ class Table:
 
 
 def column_of(verb):
-    for column in (('mount', 'unmount', 'update', 'discard'), ('changes', 'diff', 'entries', 'GET'), ('PUT', 'DELETE')):
+    for column in (('mount', 'unmount', 'update', 'discard', 'savepoints'), ('changes', 'diff', 'entries', 'GET'),
+                   ('PUT', 'DELETE')):
         if verb in column:
             return column
     return verb

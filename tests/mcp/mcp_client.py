@@ -167,7 +167,7 @@ class Client:
             expect_equal('both', result['structuredContent'], json.loads(result['content'][0]['text']))
         return Answer(result)
 
-    def call(self, name, **arguments):
+    def call(self, name, /, **arguments):
         """What a tool answers that does what it was asked for."""
         errors = [error.message for error in self.schemas[name].iter_errors(arguments)]
         expect_equal(f'what the schema of {name} says of {arguments}', errors, [])
@@ -175,7 +175,7 @@ class Client:
         expect(not answer.is_error, f'{name} {arguments}: {answer.document}')
         return answer
 
-    def refused(self, name, code, **arguments):
+    def refused(self, name, code, /, **arguments):
         """The sentence of a tool that refuses."""
         answer = self.check_result(self.raw_call(name, arguments))
         expect(answer.is_error, f'{name} {arguments} was not refused: {answer.document}')

@@ -73,6 +73,13 @@ def ASessionIsWorkedInAndSealedForAReview(repository):
         second = client.call('diff', session=session, format='patch', offset=first['next_offset'], limit=200_000)
         whole = client.call('diff', session=session, format='patch', limit=200_000)
         expect_equal('in parts', first.texts[0] + second.texts[0], whole.texts[0])
+        kept = client.call('savepoint', session=session, name='before')
+        expect_equal('the savepoints', kept['savepoints'], ['before'])
+        client.call('write_file', session=session, path='risky.txt', content='x')
+        expect_equal('since', client.call('diff', session=session, since='before').texts, ['A\trisky.txt\n'])
+        back = client.call('restore', session=session, name='before')
+        expect_equal('all', back['savepoints'], ['before', back['undo']])
+        expect_equal('gone back', client.call('diff', session=session).texts, changes.texts)
         expect_equal('before', client.call('read_file', session=session, path='dir/b.txt', side='base').texts,
                      ['dir/b.txt\n'])
         sealed = client.call('commit', session=session, message='what the model did')
@@ -182,6 +189,7 @@ def SessionsOfOthersAreLeftAlone(repository):
             client.call('write_file', session=unreviewed, path='new', content='x')
         with Client(repository) as client:
             for name, arguments in (('commit', {}), ('rollback', {}), ('diff', {}), ('list_files', {}), ('update', {}),
+                                    ('savepoint', {'name': 'x'}), ('restore', {'name': 'x'}),
                                     ('read_file', {'path': 'theirs'}), ('write_file', {'path': 'x', 'content': ''}),
                                     ('delete_file', {'path': 'theirs'}), ('run_command', {'command': 'true'})):
                 sentence = client.refused(name, 'no_session', session=theirs, **arguments)
@@ -347,6 +355,9 @@ def BadInputIsAnsweredAndTheServerGoesOn(repository):
                 ('run_command', 'invalid_value', {'session': session, 'command': 'true', 'timeout_s': 10**9}),
                 ('run_command', 'unknown_field', {'session': session, 'command': 'true', 'branch': 'main'}),
                 ('diff', 'invalid_value', {'session': session, 'format': 'x'}),
+                ('diff', 'not_found', {'session': session, 'since': 'none'}),
+                ('savepoint', 'bad_request', {'session': session, 'name': '../x'}),
+                ('restore', 'not_found', {'session': session, 'name': 'none'}),
                 ('list_sessions', 'invalid_value', {'state': 'x'}), ('open_session', 'no_branch', {'branch': 'none'}),
                 ('open_session', 'bad_request', {'branch': 'a..b'}), ('commit', 'invalid_value', {'session': 5})):
             client.refused(name, code, **arguments)

@@ -47,6 +47,24 @@ def ASessionCommitsOnLeavingAndRollsBackOnAnException(start):
         expect_equal('the repositories', [one.name for one in client.repositories()], ['data'])
 
 
+def ASessionGoesBackToItsSavepoints(start):
+    with start() as service:
+        client = escrow.connect(service.socket)
+        with client.session('data') as s:
+            s.write('a.txt', 'first')
+            expect_equal('made', s.savepoint('first'), ['first'])
+            s.write('a.txt', 'second')
+            expect_equal('since', (s.diff('name_status', since='first'), s.diff('name_status')),
+                         (b'M\ta.txt\n', b'M\ta.txt\n'))
+            undo = s.restore('first')
+            expect_equal('back', s.read('a.txt'), b'first')
+            s.restore(undo)
+            expect_equal('undone', s.read('a.txt'), b'second')
+            s.drop_savepoint('first')
+            expect('first' not in s.savepoints() and undo in s.savepoints(), 'the list')
+            expect(raised(escrow.NotFound, lambda: s.restore('first')).code == 'not_found', 'another code')
+
+
 def FilesAreThoseOfAMountWithAnyName(start):
     with start() as service:
         client = escrow.connect(f'unix://{service.socket}')

@@ -76,9 +76,9 @@ class Client:
         return drive(self._inner.changes(_session(session)))
 
     def diff(self, session: SessionLike, format: str = "patch",  # pylint: disable=redefined-builtin
-             path: Optional[PathLike] = None) -> bytes:
+             path: Optional[PathLike] = None, since: Optional[str] = None) -> bytes:
         """As git shows it: patch, stat or name_status. Of a session that awaits approval: its sealed result."""
-        return drive(self._inner.diff(_session(session), format, path))
+        return drive(self._inner.diff(_session(session), format, path, since))
 
     # ---- Review.
 
@@ -268,9 +268,12 @@ class Session:
         """What a commit would change; paths from the repository's root."""
         return drive(self._inner.changes())
 
-    def diff(self, format: str = "patch", path: Optional[PathLike] = None) -> bytes:  # pylint: disable=W0622
-        """The same as git shows it: patch, stat or name_status; `path` is from the repository's root."""
-        return drive(self._inner.diff(format, path))
+    def diff(self, format: str = "patch", path: Optional[PathLike] = None,  # pylint: disable=W0622
+             since: Optional[str] = None) -> bytes:
+        """The same as git shows it: patch, stat or name_status; `path` is from the repository's root, `since` a
+        savepoint.
+        """
+        return drive(self._inner.diff(format, path, since))
 
     def status(self, with_changes: bool = False) -> SessionInfo:
         return drive(self._inner.status(with_changes))
@@ -289,6 +292,21 @@ class Session:
     def update(self) -> List[str]:
         """Brings it onto the branch's new head. Returns the paths that both changed: then it stays as it was."""
         return drive(self._inner.update())
+
+    def savepoints(self) -> List[str]:
+        """The names of its savepoints, the oldest first."""
+        return drive(self._inner.savepoints())
+
+    def savepoint(self, name: str) -> List[str]:
+        """Keeps what it has now, mounted or not; nothing is copied. Returns all names."""
+        return drive(self._inner.savepoint(name))
+
+    def restore(self, name: str) -> str:
+        """Goes back to a savepoint. Returns the name of that which it makes first, of what there is now."""
+        return drive(self._inner.restore(name))
+
+    def drop_savepoint(self, name: str) -> None:
+        drive(self._inner.drop_savepoint(name))
 
     def discard(self, *paths: PathLike) -> None:
         """Takes paths (from the repository's root) back to what the base has."""

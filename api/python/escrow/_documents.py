@@ -39,6 +39,11 @@ def paths_of(items: Any) -> Tuple[str, ...]:
     return tuple(text_of(one, "path") for one in items or ())
 
 
+def names_of(answer: Mapping[str, Any]) -> List[str]:
+    """Of savepoints."""
+    return [str(one["name"]) for one in answer["savepoints"]]
+
+
 @dataclass(frozen=True)
 class Counts:
     added: int

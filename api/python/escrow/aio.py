@@ -14,8 +14,8 @@ from typing import (Any, AsyncIterator, Dict, Generator, Iterable, List, Literal
 
 from ._channel import AsyncChannel, Channel, address_of
 from ._documents import (AuditEntry, Change, CommitInfo, Entry, PathLike, RepositoryInfo, RunInfo, RunResult,
-                         SessionInfo, audit_entry, bytes_of, changes_of, commit_info, repository_info, run_info,
-                         session_info, set_bytes, text_of)
+                         SessionInfo, audit_entry, bytes_of, changes_of, commit_info, names_of, repository_info,
+                         run_info, session_info, set_bytes, text_of)
 from ._errors import CommitFailed, Conflict, EscrowError, NotFound, RunFailed, WaitTimeout
 from ._requests import POLL_MS, Query, Requests, target_of
 from ._terms import opening, order
@@ -94,8 +94,8 @@ class Client:
         return changes_of(await self.requests.json("GET", target_of("sessions", session_id(session), "changes")))
 
     async def diff(self, session: SessionLike, format: str = "patch",  # pylint: disable=redefined-builtin
-                   path: Optional[PathLike] = None) -> bytes:
-        query: Query = [("format", format), ("path", None if path is None else bytes_of(path))]
+                   path: Optional[PathLike] = None, since: Optional[str] = None) -> bytes:
+        query: Query = [("format", format), ("path", None if path is None else bytes_of(path)), ("since", since)]
         return (await self.requests.send("GET", target_of("sessions", session_id(session), "diff", query=query))).body
 
     async def verb(self, session: SessionLike, name: str, document: Optional[Mapping[str, Any]] = None) -> SessionInfo:
@@ -434,9 +434,12 @@ class Session:
         """What a commit would change; paths from the repository's root."""
         return await self._client.changes(self)
 
-    async def diff(self, format: str = "patch", path: Optional[PathLike] = None) -> bytes:  # pylint: disable=W0622
-        """The same as git shows it: patch, stat or name_status; `path` is from the repository's root."""
-        return await self._client.diff(self, format, path)
+    async def diff(self, format: str = "patch", path: Optional[PathLike] = None,  # pylint: disable=W0622
+                   since: Optional[str] = None) -> bytes:
+        """The same as git shows it: patch, stat or name_status; `path` is from the repository's root, `since` a
+        savepoint.
+        """
+        return await self._client.diff(self, format, path, since)
 
     async def status(self, with_changes: bool = False) -> SessionInfo:
         self.info = await self._client.status(self, with_changes)
@@ -463,6 +466,23 @@ class Session:
         """Brings it onto the branch's new head. Returns the paths that both changed: then it stays as it was."""
         answer = await self._client.requests.json("POST", target_of("sessions", self.id, "update"))
         return [text_of(one, "path") for one in answer["conflicts"]]
+
+    async def savepoints(self) -> List[str]:
+        """The names of its savepoints, the oldest first."""
+        return names_of(await self._client.requests.json("GET", target_of("sessions", self.id, "savepoints")))
+
+    async def savepoint(self, name: str) -> List[str]:
+        """Keeps what it has now, mounted or not; nothing is copied. Returns all names."""
+        target = target_of("sessions", self.id, "savepoints")
+        return names_of(await self._client.requests.json("POST", target, {"name": name}))
+
+    async def restore(self, name: str) -> str:
+        """Goes back to a savepoint. Returns the name of that which it makes first, of what there is now."""
+        target = target_of("sessions", self.id, "savepoints", name, "restore")
+        return str((await self._client.requests.json("POST", target))["undo"])
+
+    async def drop_savepoint(self, name: str) -> None:
+        await self._client.requests.json("DELETE", target_of("sessions", self.id, "savepoints", name))
 
     async def discard(self, *paths: PathLike) -> None:
         """Takes paths (from the repository's root) back to what the base has."""

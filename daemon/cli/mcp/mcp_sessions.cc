@@ -155,7 +155,7 @@ McpAnswer mcp_diff(const McpSettings& settings, RequestFields& fields) {
   if (format != "name_status" && format != "stat" && format != "patch") {
     fields.refuse("format", "is name_status, stat or patch");
   }
-  const std::string path = fields.text("path").value_or("");
+  const std::string path = fields.text("path").value_or(""), since = fields.text("since").value_or("");
   const std::uint64_t offset = fields.number("offset", 0, UINT64_MAX / 2).value_or(0);
   const std::uint64_t limit = fields.number("limit", 1, kMostDiffBytes).value_or(kUsualDiffBytes);
   McpSessions sessions(settings);
@@ -164,7 +164,8 @@ McpAnswer mcp_diff(const McpSettings& settings, RequestFields& fields) {
   api::DiffRequest request{.format = format == "patch" ? api::DiffFormat::patch
                                      : format == "stat" ? api::DiffFormat::stat
                                                         : api::DiffFormat::name_status,
-                           .path = path.empty() ? "" : path_in_repository(record, path)};
+                           .path = path.empty() ? "" : path_in_repository(record, path),
+                           .since = since};
   std::string part;
   std::uint64_t size = 0;
   SessionAccess access = sessions.access(record);

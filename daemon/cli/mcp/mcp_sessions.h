@@ -41,6 +41,8 @@ std::string path_in_repository(const session::SessionRecord& record, const std::
 api::McpAnswer mcp_open_session(const McpSettings& settings, api::RequestFields& fields);
 api::McpAnswer mcp_list_sessions(const McpSettings& settings, api::RequestFields& fields);
 api::McpAnswer mcp_diff(const McpSettings& settings, api::RequestFields& fields);
+api::McpAnswer mcp_savepoint(const McpSettings& settings, api::RequestFields& fields);
+api::McpAnswer mcp_restore(const McpSettings& settings, api::RequestFields& fields);
 api::McpAnswer mcp_update(const McpSettings& settings, api::RequestFields& fields);
 api::McpAnswer mcp_commit(const McpSettings& settings, api::RequestFields& fields);
 api::McpAnswer mcp_rollback(const McpSettings& settings, api::RequestFields& fields);

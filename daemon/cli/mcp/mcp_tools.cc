@@ -125,11 +125,30 @@ const std::vector<OfferedTool>& offered_tools() {
                        "description": "stat counts lines, patch shows them"},
             "path": {"type": "string",
                      "description": "Only this file, or what is below this directory; from the session's root"},
+            "since": {"type": "string", "description": "A savepoint: only what was done since"},
             "offset": {"type": "integer", "minimum": 0, "default": 0, "description": "In bytes of the text"},
             "limit": {"type": "integer", "minimum": 1, "maximum": 200000, "default": 8000,
                       "description": "In bytes of the text"}}})",
         .only_reads = true},
        mcp_diff},
+      {{.name = "savepoint",
+        .title = "Keep this moment",
+        .description =
+            "Keeps what the session has now under a name, to look at what was done since (diff with since) and to go "
+            "back to (restore). Costs next to nothing: make one before each risky step. Savepoints end with their "
+            "session. Returns all of them, the oldest first.",
+        .schema = R"({"type": "object", "additionalProperties": false, "required": ["session", "name"], "properties": {
+            )" ESCROW_MCP_SESSION R"(,
+            "name": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"}}})"},
+       mcp_savepoint},
+      {{.name = "restore",
+        .title = "Go back to a savepoint",
+        .description =
+            "Makes the session what it was at a savepoint. What it has now becomes a savepoint first, named in undo.",
+        .schema = R"({"type": "object", "additionalProperties": false, "required": ["session", "name"], "properties": {
+            )" ESCROW_MCP_SESSION R"(,
+            "name": {"type": "string", "description": "Of the savepoint"}}})"},
+       mcp_restore},
       {{.name = "update",
         .title = "Take in the branch's changes",
         .description =

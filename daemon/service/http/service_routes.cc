@@ -300,6 +300,14 @@ HttpReply discard_in_session(const ServiceParts& parts, Call& call) {
   return ok(api::to_json(parts.sessions.discard(caller(parts, call), id, paths), id) + "\n");
 }
 
+// What a request wants of savepoints is said by the routes of a session's host.
+HttpReply savepoints(const ServiceParts& parts, Call& call) {
+  const api::SessionCall wanted = api::read_session_call(call.request);
+  const auto& request = std::get<api::SavepointRequest>(wanted.request);
+  const api::SavepointsAnswer answer = parts.sessions.savepoint(caller(parts, call), wanted.session, request);
+  return ok(api::to_json(answer, wanted.session) + "\n");
+}
+
 HttpReply renew_lease(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
   const std::uint64_t lease_ms = read_lease(call.request);
@@ -388,6 +396,10 @@ void add_service_routes(api::Router& router, const ServiceParts& parts) {
   post("/v1/sessions/{session}/lease", renew_lease);
   post("/v1/sessions/{session}/update", update_session);
   post("/v1/sessions/{session}/discard", discard_in_session);
+  get("/v1/sessions/{session}/savepoints", savepoints);
+  post("/v1/sessions/{session}/savepoints", savepoints);
+  post("/v1/sessions/{session}/savepoints/{savepoint}/restore", savepoints);
+  router.add("DELETE", "/v1/sessions/{session}/savepoints/{savepoint}", bound(savepoints));
   post_long("/v1/sessions/{session}/finish", finish_session);
   post_long("/v1/sessions/{session}/commit", commit_session);
   post("/v1/sessions/{session}/rollback", roll_back_session);

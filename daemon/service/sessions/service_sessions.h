@@ -121,6 +121,8 @@ class ServiceSessions {
   api::UpdateAnswer update(const Caller& caller, const std::string& id);
   // Back to what the base has: all of the paths, or none.
   api::DiscardAnswer discard(const Caller& caller, const std::string& id, const std::vector<std::string>& paths);
+  // Made, gone back to, dropped or listed; lists are for whoever may see the session.
+  api::SavepointsAnswer savepoint(const Caller& caller, const std::string& id, const api::SavepointRequest& request);
 
   // Puts what is to be imported into the quarantine: of a directory of the machine not the repository, should it be
   // inside.

@@ -22,4 +22,14 @@ api::DiscardAnswer ServiceSessions::discard(const Caller& caller, const std::str
   return SessionAccess(*found.repository.context, id, caller.principal).discard(paths);
 }
 
+api::SavepointsAnswer ServiceSessions::savepoint(const Caller& caller, const std::string& id,
+                                                 const api::SavepointRequest& request) {
+  const bool is_look = request.verb == api::SavepointVerb::list;
+  const Found found = is_look ? see(caller, id) : may_end(caller, id);
+  const SessionTryLock turn(*this, found);
+  if (const session::SessionRecord now = concluded(found); now.state != State::open)
+    refuse_finished(now, std::string(api::name_of(request.verb)) + " a savepoint of");
+  return SessionAccess(*found.repository.context, id, caller.principal).savepoint(request);
+}
+
 }  // namespace escrow::daemon
