@@ -28,10 +28,13 @@ RepoPath below_prefix(const session::Session& session, const std::string& path) 
   return RepoPath::parse(whole.text().substr(prefix.text().size()), "the path");
 }
 
+[[noreturn]] void refuse_busy(const session::Session& session) {
+  throw Error(Errc::busy, "another request on session " + session.id().text() + " is under way; try again");
+}
+
 // While a commit is on its way programs in the mount wait for it; a request is told.
 void refuse_during_commit(session::Session& session) {
-  if (!session.gate().holds_calls_back()) return;
-  throw Error(Errc::busy, "another request on session " + session.id().text() + " is under way; try again");
+  if (session.gate().holds_calls_back()) refuse_busy(session);
 }
 
 SessionFiles::Content content_of(const api::WriteFileRequest& request) {
@@ -79,6 +82,13 @@ api::Answer ask_files(SessionFiles files, session::Session& session, const api::
   api::FileAnswer now = answer(files.describe(path));
   now.is_new = is_new;
   return now;
+}
+
+api::Answer write_whole(SessionFiles files, session::Session& session, const api::WriteFileRequest& request,
+                        FileWriteTurns& turns) {
+  const std::shared_ptr<void> turn = turns.try_take();
+  if (!turn) refuse_busy(session);
+  return ask_files(std::move(files), session, request);
 }
 
 api::Answer ask_files(SessionFiles files, session::Session& session, const api::RemoveFileRequest& request) {

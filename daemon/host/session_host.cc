@@ -13,6 +13,7 @@
 
 #include "daemon/host/config.h"
 #include "daemon/host/file_verbs.h"
+#include "daemon/host/file_write_turns.h"
 #include "daemon/host/mountpoint.h"
 #include "daemon/host/session_cut.h"
 #include "daemon/host/session_git.h"
@@ -43,10 +44,8 @@ struct Overloaded : Cases... {
 
 FileDescriptor make_event() {
   FileDescriptor made(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (made.get() < 0) {
-    throw Error(Errc::unavailable, std::string("cannot make an event descriptor: ") + std::strerror(errno));
-  }
-  return made;
+  if (made) return made;
+  throw Error(Errc::unavailable, std::string("cannot make an event descriptor: ") + std::strerror(errno));
 }
 
 }  // namespace
@@ -319,6 +318,7 @@ struct SessionHost::Impl {
     if (held->ended) return late_commit_answer(session->record());
     refuse_while_run_owns("commit");
     const WriteGate::Position before = session->gate().position();
+    const std::shared_ptr<void> excluded = file_writes.exclude();
     std::unique_ptr<SessionCut> cut;
     try {
       cut = try_cut();
@@ -394,6 +394,7 @@ struct SessionHost::Impl {
     refuse_while_run_has_it();
     Held held = lock_verbs();
     if (held->ended) return late_finish_answer(session->record(), request);
+    const std::shared_ptr<void> excluded = file_writes.exclude();
     if (request.reason == session::Reason::success || request.keep_result) record_if_room_is_short();
     std::string warning = seal_and_unmount(held);
     api::Answer answer = finish_session(*session, request, who, std::move(warning));
@@ -457,6 +458,7 @@ struct SessionHost::Impl {
     if (request.verb == api::SavepointVerb::list || request.verb == api::SavepointVerb::drop)
       return change_savepoints(*session, request);
     if (changing_verb_of(request) != nullptr) remark(request, who);
+    const std::shared_ptr<void> excluded = file_writes.exclude();
     const Invalidation invalidation(*this);  // once writers go on
     const std::unique_ptr<SessionCut> cut = try_cut();
     if (!cut) {
@@ -486,10 +488,8 @@ struct SessionHost::Impl {
 
   api::TrafficAnswer traffic() const {
     const storage::CacheCounts cache = repository.cache_counts();
-    api::TrafficAnswer answer{{}, session->overlay().usage().staged_bytes, cache.hits - cache_before.hits,
-                              cache.misses - cache_before.misses};
-    answer.operations = operations_of(mount->counts());
-    return answer;
+    return {operations_of(mount->counts()), session->overlay().usage().staged_bytes, cache.hits - cache_before.hits,
+            cache.misses - cache_before.misses};
   }
 
   api::IoView io() const {
@@ -522,6 +522,7 @@ struct SessionHost::Impl {
             [&](const api::UnmountRequest&) { return unmount(); },
             [&](const api::FinishRequest& it) { return finish(it, who); },
             [&](const api::ChangesRequest&) { return changes(); },
+            [&](const api::WriteFileRequest& it) { return write_whole(session_files(), *session, it, file_writes); },
             [&](const auto& it) -> api::Answer { return ask_files(session_files(), *session, it); },
             [&](const api::TrafficRequest&) -> api::Answer { return traffic(); },
         },
@@ -536,6 +537,7 @@ struct SessionHost::Impl {
   const FileDescriptor event;
   const std::vector<MountEntry> entries;  // beside the repository
   SessionStack stack;                  // self-locking
+  FileWriteTurns file_writes;  // self-locking
   session::Synchronized<Verbs> verbs;  // self-locking; held for the whole of a verb
   std::condition_variable changed;     // with `verbs`: the session has ended, or the host is to stop
   std::unique_ptr<fuse::Mount> mount;  // constant until destruction; self-locking

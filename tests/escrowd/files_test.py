@@ -5,6 +5,7 @@ import hashlib
 import os
 import socket
 import sqlite3
+import subprocess
 import threading
 import time
 from urllib.parse import quote_from_bytes
@@ -412,6 +413,32 @@ def AFileIsNotPutBesideAWriteBackCache(start):
         expect_equal('as it was', content(service, session, 'a.txt'), b'by the mount')
         service.finish(session, {'exit_code': 0}).expect(200)
         expect_equal('committed', service.git('show', 'main:a.txt'), 'by the mount')
+
+
+def ACommitHasAllOfAWriteOrNothingOfIt(start):
+    """And so has a savepoint. Of a mounted session: of others the second request is refused."""
+    size = 24 << 20
+    with start() as service:
+        for number in range(6):
+            session, _ = service.open_mounted(f'one-{number}')
+            at = f'/v1/sessions/{session}'
+            service.put(f'{at}/files/large', b'a' * size).expect(200 if number else 201)
+            answers = []
+            def write_anew(at=at, answers=answers):
+                answers.append(service.put(f'{at}/files/large', b'b' * size))
+            thread = threading.Thread(target=write_anew)
+            thread.start()
+            made = [service.post(f'{at}/savepoints', {'name': f'at-{turn}'}).status for turn in range(3)]
+            expect_equal('the savepoints', set(made), {200})
+            committed = service.post(f'{at}/commit', {})
+            thread.join(300)
+            committed.expect(200)
+            expect(answers[0].status in (200, 409), f'the write was answered {answers[0].status} {answers[0].body}')
+            content = subprocess.run(['git', '--git-dir', service.repository, 'cat-file', 'blob', 'main:large'],
+                                     check=True, capture_output=True, timeout=300).stdout
+            expect_equal('the bytes', (len(content), len(set(content))), (size, 1))
+            if answers[0].status == 200:
+                expect_equal('what was acknowledged', content[:1], b'b')
 
 
 if __name__ == '__main__':

@@ -66,7 +66,7 @@ TEST_F(Repository, APlantedGitDirectoryIsNeitherShownNorPushedNorCommittedAgain)
   EXPECT_NE(shell("cd work && git fetch -q origin main && git init -q --bare fresh && git -C fresh config "
                   "receive.fsckObjects true && git push fresh FETCH_HEAD:refs/heads/x 2>&1 || true", there)
                 .find("contains '.git'"), std::string::npos);
-  const std::string session = mount();
+  const std::string session = mount({"--no-git"});
   EXPECT_EQ(shell("ls -A", {.directory = mountpoint_, .environment = {}, .input = {}}), "a.txt\ndir");
   shell("git status || true; git -C mnt status || true; git -C mnt/dir status || true", there);
   EXPECT_FALSE(std::filesystem::exists(in_mount("ran")));
