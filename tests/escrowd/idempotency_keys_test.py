@@ -43,6 +43,8 @@ def requests(service, endpoint):
     mounted, _ = service.open_mounted('mounted')
     ordering = {'repository': 'data', 'command': ['sleep', '600']}
     run = service.post('/v1/runs', ordering).expect(201)['run']
+    kept = session()
+    service.post(f'/v1/sessions/{kept}/savepoints', {'name': 'kept'}).expect(200)
     return {
         # Before the branch moves.
         '/v1/sessions/{session}/approve': verb('approve', to_approve, {'result': result}, {'result': '0' * 40}),
@@ -63,6 +65,8 @@ def requests(service, endpoint):
         '/v1/sessions/{session}/lease': verb('lease', session(lease_ms=600_000), {}, {'lease_ms': 700_000}),
         '/v1/sessions/{session}/update': verb('update', session(), *nothing),
         '/v1/sessions/{session}/discard': verb('discard', session(), {'paths': ['a.txt']}, {'paths': ['dir']}),
+        '/v1/sessions/{session}/savepoints': verb('savepoints', session(), {'name': 'one'}, {'name': 'two'}),
+        '/v1/sessions/{session}/savepoints/{savepoint}/restore': verb('savepoints/kept/restore', kept, *nothing),
         '/v1/sessions/{session}/finish': verb('finish', session(), {'exit_code': 0}, {'exit_code': 1}),
         '/v1/sessions/{session}/commit': verb('commit', session(), {}, {'message': 'other'}),
         '/v1/sessions/{session}/rollback': verb('rollback', session(), {}, {'keep_result': True}),

@@ -57,13 +57,9 @@ def in_a_session(service, commands):
     commands.exact('sessions')
     for form in ('--patch', '--stat', '--name-status'):
         commands('diff', session, form, shows=True)
-    if commands.is_there:
-        commands('savepoint', 'list', session, status=2)
-    else:
-        commands('savepoint', 'create', session, 'first')
+    commands('savepoint', 'create', session, 'first')
     commands('discard', session, PREFIX + b'/gone-' + STRANGE)
-    if not commands.is_there:
-        commands('savepoint', 'diff', session, 'first', shows=True)
+    commands('savepoint', 'diff', session, 'first', shows=True)
     expect(not os.path.exists(point + b'/gone-' + STRANGE), 'the discarded file is there')
     commands('discard', session, PREFIX + b'/none-' + STRANGE, status=1, shows=True)
     theirs = service.open()['session']

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Savepoints over the API, and with `escrow --host`: of sessions that are mounted, and of those that are not."""
+import fcntl
 import subprocess
 
 from authorization_test import refused
@@ -79,6 +80,18 @@ def WhatIsWrongWithASavepointIsSaid(start):
         while (answer := service.post(at, {'name': f'many-{number}'})).status == 200:
             number += 1
         answer.expect(409, 'wrong_state')
+
+
+def ASessionThatAnotherProcessHasIsLeftToIt(start):
+    with start() as service:
+        session = service.open()['session']
+        at = f'/v1/sessions/{session}/savepoints'
+        with open(f'{service.repository}/escrow/sessions/{session}/lock', 'ab') as lock:
+            fcntl.lockf(lock, fcntl.LOCK_EX)
+            service.get(at).expect(409, 'attached_elsewhere')
+            service.post(at, {'name': 'one'}).expect(409, 'attached_elsewhere')
+            service.post(f'{at}/one/restore').expect(409, 'attached_elsewhere')
+            service.delete(f'{at}/one').expect(409, 'attached_elsewhere')
 
 
 def SavepointsAreHisWhoseTheSessionIs(start):
