@@ -193,6 +193,17 @@ TEST_F(Times, AnOpenSessionKeepsItsTimesWhateverOthersCommit) {
   EXPECT_EQ(escrow({"verify"}).status, 0);
 }
 
+TEST_F(Times, ADamagedIndexIsNamedAndMadeAnew) {
+  run("echo 1 > one");
+  for (const char* end : {"", "-wal"})
+    std::ofstream(repository_ + "/escrow/times.db" + end, std::ios::trunc) << "no database";
+  const ProcessResult verified = escrow({"verify"});
+  EXPECT_EQ(verified.status, 1);
+  EXPECT_NE(verified.out.find("the next session that is opened makes it anew"), std::string::npos) << verified.out;
+  EXPECT_EQ(run("cat one; echo 2 > two"), "1");
+  EXPECT_EQ(escrow({"verify"}).status, 0);
+}
+
 TEST_F(Times, BelowAPrefixTheyAreTheSame) {
   run("mkdir -p sub/deep; echo 1 > sub/deep/one; echo 2 > sub/deep/two");
   push("echo 11 > sub/deep/one");
