@@ -65,6 +65,7 @@ def WhatIsWrongWithASavepointIsSaid(start):
         service.post(at, {'name': 'one'}).expect(409, 'exists')
         service.post(f'{at}/none/restore').expect(404, 'not_found')
         service.delete(f'{at}/none').expect(404, 'not_found')
+        service.delete(f'{at}/one?colour=1').expect(400, 'unknown_field')
         missing = f'/v1/sessions/{OTHER}/savepoints'
         service.get(missing).expect(404, 'no_session')
         service.post(missing, {'name': 'one'}).expect(404, 'no_session')
