@@ -38,6 +38,7 @@ class Removal {
     UniqueFd below(::openat(directory, name.c_str(), kFlags));
     if (!below && errno == EACCES && ::fchmodat(directory, name.c_str(), S_IRWXU, 0) == 0)
       below.reset(::openat(directory, name.c_str(), kFlags));
+    if (!below && errno == ENOENT) return;
     if (!below) return note(path, errno == ENOTDIR ? error : errno);
     remove_inside(std::move(below), path, {});
     if (::unlinkat(directory, name.c_str(), AT_REMOVEDIR) == 0) removed_ = true;

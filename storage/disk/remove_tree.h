@@ -1,6 +1,7 @@
 // Removing directories with all that is in them. Nothing is given up early: what cannot be removed stays, everything
 // else goes, and then one Error names the first path that stayed, and why. Symbolic links are not followed. Functions;
-// thread-safe. (std::filesystem::remove_all() forgets an error as soon as it succeeds at something else.)
+// thread-safe, also several on one tree: what another removed first is gone, and no error.
+// (std::filesystem::remove_all() forgets an error as soon as it succeeds at something else.)
 #pragma once
 
 #include <string>
