@@ -17,7 +17,7 @@ namespace escrow::storage {
 namespace {
 
 TEST(RemoveTreeTest, SeveralRemoveOneTree) {
-  const testing::TemporaryDirectory directory;
+  const support::TemporaryDirectory directory;
   const std::string aside = directory.path() + "/aside";
   for (int round = 0; round < 200; ++round) {
     for (int one = 0; one < 8; ++one) {
@@ -47,7 +47,7 @@ TEST(RemoveTreeTest, SeveralRemoveOneTree) {
 }
 
 TEST(RemoveTreeTest, WhatIsNotThereIsNoErrorAndIsSaid) {
-  const testing::TemporaryDirectory directory;
+  const support::TemporaryDirectory directory;
   EXPECT_FALSE(remove_tree(directory.path() + "/none"));
   EXPECT_FALSE(remove_inside(directory.path() + "/none", {}));
 }
