@@ -99,7 +99,7 @@ Answer ControlClient::ask(const Request& request, const std::function<void(const
     fail_untaken();
   }
   std::function<void(std::string_view)> take;
-  if (std::holds_alternative<DiffRequest>(request)) {
+  if (std::holds_alternative<DiffRequest>(request) || std::holds_alternative<ExportRequest>(request)) {
     take = [&](std::string_view text) {
       if (on_part) on_part(DiffPart{.text = std::string(text)});
     };

@@ -189,7 +189,10 @@ struct HttpClient::Impl {
     if (!place.has_tls) return;
     tls.emplace(*socket, context);
     tls->set_verify_callback(ssl::host_name_verification(place.name));
-    ::SSL_set_tlsext_host_name(tls->native_handle(), place.name.c_str());
+    // Only names go into the greeting (RFC 6066, section 3).
+    error_code is_name;
+    asio::ip::make_address(place.name, is_name);
+    if (is_name) ::SSL_set_tlsext_host_name(tls->native_handle(), place.name.c_str());
     tls->handshake(ssl::stream_base::client, failed);
     check(failed, "speak TLS with");
   }

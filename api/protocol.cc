@@ -48,6 +48,11 @@ std::string to_json(const SavepointsAnswer& answer, const std::string& session) 
   return with_session(session, savepoints_json(answer));
 }
 
+std::string to_json(const LandAnswer& answer) { return dump(land_json(answer)) + "\n"; }
+std::string to_json(const MountsAnswer& answer, const std::string& session) {
+  return with_session(session, Json{{"mounts", mounts_json(answer.mounts)}});
+}
+
 std::string to_json(const TrafficAnswer& answer) { return dump(traffic_json(answer)) + "\n"; }
 
 const char* name_of(SavepointVerb verb) {
@@ -60,6 +65,20 @@ const char* name_of(SavepointVerb verb) {
       return "restore";
     case SavepointVerb::drop:
       return "drop";
+  }
+  return "list";
+}
+
+const char* name_of(MountsVerb verb) {
+  switch (verb) {
+    case MountsVerb::list:
+      return "list";
+    case MountsVerb::add:
+      return "add";
+    case MountsVerb::replace:
+      return "replace";
+    case MountsVerb::remove:
+      return "remove";
   }
   return "list";
 }

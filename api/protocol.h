@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "api/mount_view.h"
 #include "session/base/error.h"
 #include "session/interfaces/session_record.h"
 #include "session/transaction/session.h"
@@ -82,11 +83,35 @@ struct SavepointRequest {
   SavepointVerb verb = SavepointVerb::list;
   std::string name;  // empty for list
 };
+// ---- Of the holder of a fork to that of its parent, while it waits (session/transaction/forks.h).
+// The parent is sealed for the fork, whose directory is there, and fills that.
+struct ForkRequest {
+  std::string fork;  // its id
+};
+// The parent takes in what the fork changed.
+struct LandRequest {
+  std::string fork;
+  std::string message;
+  session::Reason reason = session::Reason::success;
+  std::optional<int> exit_code;
+};
+// Exports the session's staged state as one file (storage/staging/staged_state_file.h); answered like a diff.
+struct ExportRequest {};
+// Adds an entry to the mount table of a session, replaces the one at a path or removes it, or lists them all. replace
+// adds it where there is none.
+enum class MountsVerb { list, add, replace, remove };
+struct MountsRequest {
+  MountsVerb verb = MountsVerb::list;
+  std::string entry;  // to add or to replace: a JSON object
+  std::string path;   // to remove
+  std::string rights{};  // whose hold on host directories (kept_mounts.h); empty: the host's. Only a service says them
+};
 // The requests that the mount has served since it was made.
 struct TrafficRequest {};
 using Request = std::variant<StatusRequest, CommitRequest, RollbackRequest, DiscardRequest, UpdateRequest, DiffRequest,
                              UnmountRequest, FinishRequest, ChangesRequest, ReadFileRequest, WriteFileRequest,
-                             RemoveFileRequest, TrafficRequest, ResolveRequest, ListFilesRequest, SavepointRequest>;
+                             RemoveFileRequest, TrafficRequest, ResolveRequest, ListFilesRequest, SavepointRequest,
+                             MountsRequest, ExportRequest, ForkRequest, LandRequest>;
 
 // ---- Answers.
 // How a mount's opens ("none", "daemon") and bytes ("cached", "writeback", "passthrough") travel, and one sentence why.
@@ -114,7 +139,8 @@ struct SessionView {
 struct CommitAnswer {
   session::State state = session::State::open;
   session::Reason reason = session::Reason::none;
-  std::optional<session::ObjectId> commit;  // nullopt: nothing to commit, conflicts, or awaiting approval
+  std::optional<session::ObjectId> commit;  // nullopt: nothing to commit, conflicts, awaiting approval, or landed
+  std::optional<session::SessionId> landed_in{};  // of a fork: its parent, which has the changes
   std::optional<session::ObjectId> result;  // that awaits approval
   std::optional<session::Timestamp> expires;
   session::ChangeCounts counts;
@@ -198,9 +224,18 @@ struct SavepointsAnswer {
   std::vector<Savepoint> savepoints;  // that the session has now, oldest first
   std::string undo;                   // the one that a restore made first; empty: it was none
 };
+struct MountsAnswer {
+  std::vector<MountEntryView> mounts;  // that the session has now, beside its repository
+};
+struct ForkAnswer {};
+struct LandAnswer {
+  bool has_changed = false;  // the parent
+  session::ChangeCounts counts;
+  std::vector<session::Conflict> conflicts;  // with any, nothing has
+};
 using Answer = std::variant<SessionView, CommitAnswer, RollbackAnswer, DiscardAnswer, UpdateAnswer, DiffBegin, DiffPart,
                             DiffEnd, UnmountAnswer, ChangesAnswer, FileAnswer, TrafficAnswer, ResolveAnswer,
-                            ListingAnswer, SavepointsAnswer>;
+                            ListingAnswer, SavepointsAnswer, MountsAnswer, ForkAnswer, LandAnswer>;
 
 // What a program reads with --json: the same documents without the envelope.
 std::string to_json(const SessionView& view);
@@ -211,9 +246,13 @@ std::string to_json(const UpdateAnswer& answer, const std::string& session);
 std::string to_json(const DiscardAnswer& answer, const std::string& session);
 std::string to_json(const ResolveAnswer& answer, const std::string& session);
 std::string to_json(const SavepointsAnswer& answer, const std::string& session);
+std::string to_json(const LandAnswer& answer);
+std::string to_json(const MountsAnswer& answer, const std::string& session);
 std::string to_json(const TrafficAnswer& answer);
 // "list", "create", "restore", "drop".
 const char* name_of(SavepointVerb verb);
+// "list", "add", "replace", "remove".
+const char* name_of(MountsVerb verb);
 // "name_status", "stat", "patch".
 const char* name_of(DiffFormat format);
 std::optional<DiffFormat> diff_format_from_name(std::string_view name);

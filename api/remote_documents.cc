@@ -25,9 +25,15 @@ const Json& checked_object(const Json& json) {
 }
 
 RemoteSession session_from(const Json& json) {
-  return {.view = view_from(checked_object(json)),
-          .repository = get_bytes(json, "repository"),
-          .warning = text_or_none(json, "warning")};
+  RemoteSession session{.view = view_from(checked_object(json)),
+                        .repository = get_bytes(json, "repository"),
+                        .warning = text_or_none(json, "warning")};
+  const auto labels = json.find("labels");
+  if (labels == json.end() || !labels->is_object()) return session;
+  for (const auto& [name, value] : labels->items()) {
+    if (value.is_string()) session.labels[name] = value.get<std::string>();
+  }
+  return session;
 }
 
 session::ObjectId required_id(const Json& json, const std::string& name) {
@@ -93,6 +99,8 @@ CommitAnswer commit_answer(RemoteSession session) {
   answer.state = record.state;
   answer.reason = record.reason;
   answer.commit = record.commit;
+  const bool is_landed = record.state == session::State::committed && record.reason != session::Reason::no_changes;
+  if (is_landed) answer.landed_in = record.parent;
   if (record.state == session::State::awaiting_approval) answer.result = record.result;
   answer.expires = record.expires;
   answer.counts = record.counts.value_or(session::ChangeCounts{});

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,6 +19,7 @@ namespace escrow::api {
 struct RemoteSession {
   SessionView view;
   std::string repository, warning;
+  std::map<std::string, std::string> labels{};
 };
 RemoteSession session_from_json(std::string_view text);
 // How its commit ended, when a verb that commits has answered.

@@ -38,17 +38,6 @@ Json counts_by_kind(const std::vector<session::Omission>& omitted) {
   return kinds;
 }
 
-Json mounts_json(const std::vector<MountEntryView>& mounts) {
-  Json array = Json::array();
-  for (const MountEntryView& mount : mounts) {
-    Json entry{{"mode", mount.mode}, {"hides", mount.hides}, {"outside_transaction", mount.outside_transaction}};
-    set_bytes(entry, "path", mount.path);
-    set_bytes(entry, "source", mount.source);
-    array.push_back(std::move(entry));
-  }
-  return array;
-}
-
 }  // namespace
 
 std::string to_json(const RunResult& result) {

@@ -43,12 +43,32 @@ SessionRequestLine call_of_savepoint(const std::string& base, const SavepointReq
   return {.method = "DELETE", .target = one, .json = {}};
 }
 
+SessionRequestLine call_of_mounts(const std::string& base, const MountsRequest& request) {
+  const std::string all = base + "/mounts";
+  if (request.verb == MountsVerb::list) return get(all);
+  if (request.verb == MountsVerb::remove) {
+    if (request.path.empty()) throw Error(Errc::bad_request, "the path of the entry is empty");
+    return {.method = "DELETE", .target = all + "/" + percent_encoded(request.path), .json = {}};
+  }
+  JsonObject body;
+  body.documents("entry", {request.entry}).flag("replace", request.verb == MountsVerb::replace);
+  if (!request.rights.empty()) body.text("rights", request.rights);
+  return post(all, body);
+}
+
 SessionRequestLine call_of_finish(const std::string& base, const FinishRequest& request) {
   JsonObject body;
   body.text("reason", session::name_of(request.reason)).text("message", request.message);
   body.flag("keep_result", request.keep_result).text("image", request.image).text("trigger_id", request.trigger_id);
   if (request.exit_code) body.number("exit_code", static_cast<std::uint64_t>(*request.exit_code));
   return post(base + "/finish", body);
+}
+
+SessionRequestLine call_of_land(const std::string& base, const LandRequest& request) {
+  JsonObject body;
+  body.text("fork", request.fork).text("message", request.message).text("reason", session::name_of(request.reason));
+  if (request.exit_code) body.number("exit_code", static_cast<std::uint64_t>(*request.exit_code));
+  return post(base + "/land", body);
 }
 
 std::string diff_target(const DiffRequest& request) {
@@ -198,6 +218,7 @@ SessionRequestLine call_of(const session::SessionId& id, const Request& request)
           [&](const DiscardRequest& it) { return post(base + "/discard", JsonObject().texts("paths", it.paths)); },
           [&](const UpdateRequest&) { return post(base + "/update", {}); },
           [&](const DiffRequest& it) { return get(base + diff_target(it)); },
+          [&](const ExportRequest&) { return get(base + "/export"); },
           [&](const UnmountRequest&) { return post(base + "/unmount", {}); },
           [&](const FinishRequest& it) { return call_of_finish(base, it); },
           [&](const ChangesRequest&) { return get(base + "/changes"); },
@@ -223,6 +244,9 @@ SessionRequestLine call_of(const session::SessionId& id, const Request& request)
           },
           [&](const ListFilesRequest& it) { return get(base + listing_target(it)); },
           [&](const SavepointRequest& it) { return call_of_savepoint(base, it); },
+          [&](const ForkRequest& it) { return post(base + "/forks", JsonObject().text("fork", it.fork)); },
+          [&](const LandRequest& it) { return call_of_land(base, it); },
+          [&](const MountsRequest& it) { return call_of_mounts(base, it); },
       },
       request);
 }
@@ -248,7 +272,11 @@ Answer answer_of(const Request& request, HttpResponse response) {
           [&](const UpdateRequest&) -> Answer { return update_from(document()); },
           [&](const ResolveRequest&) -> Answer { return resolve_from(document()); },
           [&](const SavepointRequest&) -> Answer { return savepoints_from(document()); },
+          [&](const ForkRequest&) -> Answer { return ForkAnswer{}; },
+          [&](const LandRequest&) -> Answer { return land_from(document()); },
+          [&](const MountsRequest&) -> Answer { return MountsAnswer{mounts_from(get_array(document(), "mounts"))}; },
           [&](const DiffRequest&) -> Answer { return diff_end_from(response); },
+          [&](const ExportRequest&) -> Answer { return diff_end_from(response); },
           [&](const ChangesRequest&) -> Answer { return changes_from(document()); },
           [&](const ReadFileRequest&) -> Answer { return part_from(std::move(response)); },
           [&](const WriteFileRequest&) -> Answer { return file_from(response); },

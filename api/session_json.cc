@@ -76,8 +76,10 @@ void set_options(Json& json, const session::SessionOptions& options) {
   json["include_ignored"] = options.include_ignored;
   json["policies"] = strings_json(options.policies, "policy");
   json["contained_symlinks"] = options.contained_symlinks;
+  json["shows_lfs_pointers"] = options.shows_lfs_pointers;
   json["require_approval"] = options.require_approval;
   json["approval_expires_s"] = options.approval_expires_s;
+  json["isolation"] = name_of(options.isolation);
   json["limits"] = Json{{"staged_bytes", options.limits.staged_bytes}, {"files", options.limits.files}};
   json["command"] = strings_json(options.command, "argument");
 }
@@ -97,8 +99,14 @@ session::SessionOptions options_from(const Json& json) {
   options.include_ignored = get_bool(json, "include_ignored");
   options.policies = strings_from(get_array(json, "policies"), "policy");
   options.contained_symlinks = get_bool(json, "contained_symlinks");
+  options.shows_lfs_pointers = get_bool(json, "shows_lfs_pointers");
   options.require_approval = get_bool(json, "require_approval");
   options.approval_expires_s = get_integer(json, "approval_expires_s").value_or(0);
+  if (const std::string isolation = get_bytes(json, "isolation"); !isolation.empty()) {
+    const auto named = session::isolation_from_name(isolation);
+    if (!named) throw Error(Errc::bad_request, "the answer's \"isolation\" is not known");
+    options.isolation = *named;
+  }
   if (const auto limits = json.find("limits"); limits != json.end() && limits->is_object()) {
     options.limits = {.staged_bytes = get_count(*limits, "staged_bytes"), .files = get_count(*limits, "files")};
   }
@@ -170,6 +178,7 @@ session::SessionRecord record_from(const Json& json) {
                                 .conflicts = strings_from(get_array(json, "conflicts"), "path"),
                                 .unresolved = unresolved_from(get_array(json, "unresolved")),
                                 .resumes = session_from(json, "resumes"),
+                                .parent = session_from(json, "parent"),
                                 .result = get_id(json, "result"),
                                 .expires = std::nullopt,
                                 .reviewer = get_bytes(json, "reviewer"),
@@ -177,6 +186,7 @@ session::SessionRecord record_from(const Json& json) {
                                 .counts = std::nullopt,
                                 .created = get_time(json, "created"),
                                 .changed = get_time(json, "changed")};
+  record.reads = get_bytes(json, "reads");
   if (const std::optional<std::int64_t> code = get_integer(json, "exit_code")) {
     record.exit_code = static_cast<int>(*code);
   }
@@ -214,10 +224,20 @@ Json conflicts_json(const std::vector<session::Conflict>& conflicts) {
     set_bytes(entry, "path", conflict.path);
     entry["ours"] = name_of(conflict.ours);
     entry["theirs"] = name_of(conflict.theirs);
+    if (conflict.met != session::Met::changed) entry["met"] = name_of(conflict.met);
     array.push_back(std::move(entry));
   }
   return array;
 }
+
+namespace {
+
+// Absent where both sides changed the path.
+session::Met met_from(const std::string& name) {
+  return name.empty() ? session::Met::changed : value_named(name, session::Met::read_below, "conflict");
+}
+
+}  // namespace
 
 std::vector<session::Conflict> conflicts_from(const Json& array) {
   std::vector<session::Conflict> conflicts;
@@ -225,7 +245,8 @@ std::vector<session::Conflict> conflicts_from(const Json& array) {
     if (!entry.is_object()) throw Error(Errc::bad_request, "the answer's list of conflicts is malformed");
     conflicts.push_back({.path = get_bytes(entry, "path"),
                          .ours = value_named(get_bytes(entry, "ours"), Did::type_changed, "change"),
-                         .theirs = value_named(get_bytes(entry, "theirs"), Did::type_changed, "change")});
+                         .theirs = value_named(get_bytes(entry, "theirs"), Did::type_changed, "change"),
+                         .met = met_from(get_bytes(entry, "met"))});
   }
   return conflicts;
 }
@@ -268,9 +289,11 @@ Json view_json(const SessionView& view) {
   json["conflicts"] = strings_json(record.conflicts, "path");
   json["unresolved"] = unresolved_json(record.unresolved);
   json["resumes"] = record.resumes ? Json(record.resumes->text()) : Json(nullptr);
+  json["parent"] = record.parent ? Json(record.parent->text()) : Json(nullptr);
   if (view.resumed_as) json["resumed_as"] = view.resumed_as->text();
   set_id(json, "result", record.result);
   json["expires"] = record.expires ? Json(to_text(*record.expires)) : Json(nullptr);
+  if (!record.reads.empty()) json["reads"] = record.reads;
   set_bytes(json, "reviewer", record.reviewer);
   set_bytes(json, "review_comment", record.review_comment);
   json["created"] = to_text(record.created);
@@ -318,6 +341,7 @@ SessionView view_from(const Json& json) {
 Json commit_json(const CommitAnswer& answer) {
   Json json{{"state", name_of(answer.state)}, {"reason", name_of(answer.reason)}};
   set_id(json, "commit", answer.commit);
+  if (answer.landed_in) json["landed_in"] = answer.landed_in->text();
   set_id(json, "result", answer.result);
   json["expires"] = answer.expires ? Json(to_text(*answer.expires)) : Json(nullptr);
   json["counts"] = counts_json(answer.counts);
@@ -343,6 +367,18 @@ CommitAnswer commit_from(const Json& json) {
   answer.omitted = omissions_from(get_array(json, "omitted"));
   answer.warning = get_bytes(json, "warning");
   return answer;
+}
+
+Json land_json(const LandAnswer& answer) {
+  return {{"has_changed", answer.has_changed},
+          {"counts", counts_json(answer.counts)},
+          {"conflicts", conflicts_json(answer.conflicts)}};
+}
+
+LandAnswer land_from(const Json& json) {
+  return {.has_changed = json.value("has_changed", false),
+          .counts = json.contains("counts") ? counts_from(json["counts"]) : session::ChangeCounts{},
+          .conflicts = conflicts_from(get_array(json, "conflicts"))};
 }
 
 Json rollback_json(const RollbackAnswer& answer) {
@@ -397,6 +433,30 @@ SavepointsAnswer savepoints_from(const Json& json) {
   }
   answer.undo = get_bytes(json, "undo");
   return answer;
+}
+
+Json mounts_json(const std::vector<MountEntryView>& mounts) {
+  Json array = Json::array();
+  for (const MountEntryView& mount : mounts) {
+    Json entry{{"mode", mount.mode}, {"hides", mount.hides}, {"outside_transaction", mount.outside_transaction}};
+    set_bytes(entry, "path", mount.path);
+    set_bytes(entry, "source", mount.source);
+    array.push_back(std::move(entry));
+  }
+  return array;
+}
+
+std::vector<MountEntryView> mounts_from(const Json& array) {
+  std::vector<MountEntryView> mounts;
+  for (const Json& one : array) {
+    if (!one.is_object()) throw Error(Errc::bad_request, "\"mounts\" holds something else than entries");
+    mounts.push_back({.path = get_bytes(one, "path"),
+                      .source = get_bytes(one, "source"),
+                      .mode = get_bytes(one, "mode"),
+                      .hides = get_bool(one, "hides"),
+                      .outside_transaction = get_bool(one, "outside_transaction")});
+  }
+  return mounts;
 }
 
 Json traffic_json(const TrafficAnswer& it) {

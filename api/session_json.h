@@ -13,6 +13,8 @@ SessionView view_from(const Json& json);
 
 Json commit_json(const CommitAnswer& answer);
 CommitAnswer commit_from(const Json& json);
+Json land_json(const LandAnswer& answer);
+LandAnswer land_from(const Json& json);
 
 Json rollback_json(const RollbackAnswer& answer);
 RollbackAnswer rollback_from(const Json& json);
@@ -24,6 +26,9 @@ Json resolve_json(const ResolveAnswer& answer);
 ResolveAnswer resolve_from(const Json& json);
 Json savepoints_json(const SavepointsAnswer& answer);
 SavepointsAnswer savepoints_from(const Json& json);
+
+Json mounts_json(const std::vector<MountEntryView>& mounts);
+std::vector<MountEntryView> mounts_from(const Json& array);
 
 Json traffic_json(const TrafficAnswer& answer);
 TrafficAnswer traffic_from(const Json& json);

@@ -77,6 +77,35 @@ SavepointRequest read_savepoint(const HttpRequest& request) {
   return wanted;
 }
 
+ForkRequest read_fork(const HttpRequest& request) {
+  RequestFields fields = fields_of(request);
+  ForkRequest wanted{.fork = fields.required_text("fork")};
+  fields.refuse_others();
+  return wanted;
+}
+
+LandRequest read_land(const HttpRequest& request) {
+  RequestFields fields = fields_of(request);
+  LandRequest wanted{.fork = fields.required_text("fork"), .message = plain_text(fields, "message")};
+  const std::optional<session::Reason> reason = session::reason_from_name(fields.required_text("reason"));
+  if (!reason) fields.refuse("reason", "is none");
+  wanted.reason = *reason;
+  if (const auto code = fields.number("exit_code", 0, 255)) wanted.exit_code = static_cast<int>(*code);
+  fields.refuse_others();
+  return wanted;
+}
+
+MountsRequest read_entry(const HttpRequest& request) {
+  RequestFields fields = fields_of(request);
+  MountsRequest wanted{.verb = fields.flag("replace").value_or(false) ? MountsVerb::replace : MountsVerb::add};
+  const std::vector<std::string> entries = fields.documents("entry");
+  if (entries.size() != 1) fields.refuse("entry", "is not one entry");
+  wanted.entry = entries.front();
+  wanted.rights = fields.text("rights").value_or("");
+  fields.refuse_others();
+  return wanted;
+}
+
 Request with_nothing(const Call& call, Request request) {
   call.query.refuse_others();
   read_nothing(call.request);
@@ -122,6 +151,10 @@ Request of_content(Call& call) {
   if (call.request.content) write.content = call.request.content->descriptor();
   return write;
 }
+Request of_mounts(Call& call) { return with_nothing(call, MountsRequest{}); }
+Request of_entry(Call& call) {
+  return with_nothing(call, MountsRequest{.verb = MountsVerb::remove, .path = call.parameters[1]});
+}
 Request of_file(Call& call) { return with_nothing(call, RemoveFileRequest{.path = call.parameters[1]}); }
 
 constexpr std::array kRoutes = {
@@ -135,6 +168,7 @@ constexpr std::array kRoutes = {
     Route{"GET", "/unresolved", of_nothing<ResolveRequest>},
     Route{"POST", "/resolve", of_body<read_resolve>},
     Route{"GET", "/diff", of_query<read_diff>},
+    Route{"GET", "/export", of_nothing<ExportRequest>},
     Route{"GET", "/changes", of_nothing<ChangesRequest>},
     Route{"GET", "/entries", of_query<read_listing>},
     Route{"GET", "/files/{path}", [](Call& call) -> Request { return read_part(call); }},
@@ -144,6 +178,11 @@ constexpr std::array kRoutes = {
     Route{"POST", "/savepoints", of_body<read_savepoint>},
     Route{"POST", "/savepoints/{savepoint}/restore", of_savepoint<SavepointVerb::restore>},
     Route{"DELETE", "/savepoints/{savepoint}", of_savepoint<SavepointVerb::drop>},
+    Route{"POST", "/forks", of_body<read_fork>},
+    Route{"POST", "/land", of_body<read_land>},
+    Route{"GET", "/mounts", of_mounts},
+    Route{"POST", "/mounts", of_body<read_entry>},
+    Route{"DELETE", "/mounts/{path}", of_entry},
     Route{"GET", "/traffic", of_nothing<TrafficRequest>},
 };
 
@@ -317,6 +356,9 @@ HttpResponse response_of(const SessionCall& call, const Answer& answer, const st
           [&](const UpdateAnswer& it) { return ok(to_json(it, call.session) + "\n"); },
           [&](const ResolveAnswer& it) { return ok(to_json(it, call.session) + "\n"); },
           [&](const SavepointsAnswer& it) { return ok(to_json(it, call.session) + "\n"); },
+          [&](const ForkAnswer&) { return ok("{}\n"); },
+          [&](const LandAnswer& it) { return ok(to_json(it)); },
+          [&](const MountsAnswer& it) { return ok(to_json(it, call.session) + "\n"); },
           [&](const DiffBegin& it) { return diff_head(it.omitted); },
           [&](const DiffPart&) { return diff_head(0); },
           [&](const DiffEnd& it) { return diff_head(it.omitted.size()); },

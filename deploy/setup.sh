@@ -9,14 +9,18 @@ here=$(dirname "$0")
 
 build=(g++ cmake ninja-build pkg-config libfuse3-dev libgit2-dev libsqlite3-dev nlohmann-json3-dev libcli11-dev
   libspdlog-dev libboost-dev libarchive-dev prometheus-cpp-dev libssl-dev zlib1g-dev libseccomp-dev libsystemd-dev
-  libcurl4-openssl-dev libpugixml-dev
+  libcurl4-openssl-dev libpugixml-dev libdeflate-dev
   # deploy/libfuse.sh
   dpkg-dev meson liburing-dev libnuma-dev)
 run=(fuse3 git bubblewrap)
 # The tools that run inside mounts, the file systems compared with, container runtimes, a fresh Debian for the package.
-test=(libgtest-dev librapidcheck-dev ccache clang libclang-rt-dev sqlite3 rsync attr python3 python3-yaml
-  python3-jsonschema python3-setuptools python3-wheel mypy fuse-overlayfs e2fsprogs man-db procps util-linux tar
-  libarchive-tools strace curl openssl
+test=(
+  # escrow-csi, which is built where these are
+  libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler
+  libgtest-dev librapidcheck-dev ccache clang libclang-rt-dev sqlite3 rsync attr python3 python3-yaml
+  python3-jsonschema python3-setuptools python3-wheel mypy python3-grpcio python3-protobuf
+  fuse-overlayfs e2fsprogs man-db procps util-linux tar
+  libarchive-tools strace curl openssl git-lfs
   docker.io docker-compose podman runc busybox-static debootstrap systemd-container)
 
 packages=()

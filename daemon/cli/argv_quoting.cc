@@ -32,6 +32,11 @@ std::vector<std::string> words_as_given(const std::vector<std::string>& argument
   return given;
 }
 
+std::vector<std::string> words_before_flags(std::vector<std::string> arguments, const std::vector<std::string>& words) {
+  while (!arguments.empty() && (arguments.back() == "-v" || arguments.back().starts_with("--"))) arguments.pop_back();
+  return words_as_given(arguments, words);
+}
+
 std::vector<std::string> given_options(const CLI::App& command, const std::vector<std::string>& names) {
   std::vector<std::string> given;
   for (const std::string& name : names)

@@ -19,7 +19,8 @@ namespace escrow::daemon {
 namespace {
 
 constexpr const char* kExitStatusHelp =
-    "The repository is --repo, else $ESCROW_REPO, else the git repository around the current directory.\n"
+    "The repository is --repo, else $ESCROW_REPO, else the git repository around the current directory. In the mount\n"
+    "of a session its repository and the session itself need not be named.\n"
     "With --host, or $ESCROW_HOST, an escrowd is asked for its sessions, over TLS with the token in $ESCROW_TOKEN.\n"
     "A SESSION may be shortened to any unique prefix of its id.\n"
     "\n"
@@ -53,8 +54,13 @@ void register_commands(CLI::App& app, const GlobalOptions& options, Action& chos
   register_reject(app, options, chosen);
   register_discard(app, options, chosen);
   register_savepoint(app, options, chosen);
+  register_fork(app, options, chosen);
+  register_adopt(app, options, chosen);
+  register_mounts(app, options, chosen);
   register_update(app, options, chosen);
   register_resume(app, options, chosen);
+  register_export(app, options, chosen);
+  register_import_session(app, options, chosen);
   register_resolve(app, options, chosen);
   register_log(app, options, chosen);
   register_audit(app, options, chosen);

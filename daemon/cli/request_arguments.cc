@@ -44,12 +44,22 @@ void RequestArguments::add_git_to(CLI::App& command) {
                 "Give the session a .git of its own: git status, diff, log, blame, stash and commit work in it\n"
                 "(default, where the command sees the whole repository as a user of this machine)")
       ->excludes(without);
+  command
+      .add_option("--git-commits", git_commits_,
+                  "What becomes of commits made with it. squash (default): their messages are that of the commit;\n"
+                  "keep: each lands as a commit of its own, and what none of them has as one more")
+      ->type_name("squash|keep")
+      ->check(CLI::IsMember({"squash", "keep"}))
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::Throw)
+      ->excludes(without);
 }
 
 SessionRequest RequestArguments::request() const {
   SessionRequest request;
   if (no_git_) request.git = "off";
   if (git_) request.git = "squash";
+  if (!git_commits_.empty()) request.git = git_commits_;
   for (const SessionRequestField& field : session_request_fields()) {
     const auto given = given_.find(field.name);
     if (given == given_.end()) continue;
@@ -67,6 +77,12 @@ bool RequestArguments::has(std::string_view name) const {
 void add_trace_option(CLI::App& command, std::string& file) {
   command.add_option("--trace", file, "Append each denial to FILE as a line of JSON; - is standard error")
       ->type_name("FILE");
+}
+
+void add_with_changes_option(CLI::App& command, bool& given) {
+  command.add_flag("--with-changes", given,
+                   "Begin with what the work tree has uncommitted: changed, deleted and untracked files, but for what "
+                   "git ignores");
 }
 
 }  // namespace escrow::daemon

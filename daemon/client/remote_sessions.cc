@@ -102,12 +102,30 @@ class RemoteSessions final : public SessionSource {
     return before.record.mountpoint;
   }
 
-  api::ResolveAnswer settle(const Id&, const std::vector<std::string>&, session::Settle) override {
-    refuse_elsewhere("resolve");
+  api::ResolveAnswer settle(const Id& id, const std::vector<std::string>& paths, session::Settle how) override {
+    return ask<api::ResolveAnswer>(id, api::ResolveRequest{.paths = paths, .how = how});
   }
-  Resumed resume(const Id&) override { refuse_elsewhere("resume"); }
+  Resumed resume(const Id& id) override {
+    std::vector<Id> earlier;
+    if (const auto before = ask<api::SessionView>(id, api::StatusRequest{}).resumed_as) earlier.push_back(*before);
+    const api::RemoteSession opened = api::session_from_json(client_.post(path_of(id) + "/resume", {}));
+    const api::SessionView now = status(opened.view.record.id);
+    return {.record = now.record,
+            .counts = now.counts.value_or(session::ChangeCounts{}),
+            .earlier = std::move(earlier)};
+  }
+  session::SessionRecord fork(const Id&) override { refuse_elsewhere("fork"); }
+  std::vector<Id> forks_of(const Id&) override { return {}; }  // they cannot be made there
+  void export_state(const Id&, const std::function<void(std::string_view)>&) override { refuse_elsewhere("export"); }
+  session::SessionRecord import_state(
+      const std::string&, const std::function<void(const std::function<void(std::string_view)>&)>&) override {
+    refuse_elsewhere("import-session");
+  }
   api::SavepointsAnswer savepoint(const Id& id, const api::SavepointRequest& request) override {
     return ask<api::SavepointsAnswer>(id, request);
+  }
+  api::MountsAnswer mounts(const Id& id, const api::MountsRequest& request) override {
+    return ask<api::MountsAnswer>(id, request);
   }
 
   void log(const std::string& branch, const std::string& path,
@@ -156,8 +174,7 @@ class RemoteSessions final : public SessionSource {
  private:
   [[noreturn]] static void refuse_elsewhere(const char* command) {
     throw Error(Errc::bad_request, std::string("escrow ") + command +
-                                       " works on the machine of the repository only: run it there, without --host "
-                                       "(from here `escrow discard` gives up a session's side of a path)");
+                                       " works on the machine of the repository only: run it there, without --host");
   }
 
   // At most `most`, as the query has it.

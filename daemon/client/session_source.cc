@@ -5,10 +5,14 @@
 
 #include "daemon/client/remote_sessions.h"
 #include "daemon/host/config.h"
+#include "daemon/host/fork_parents.h"
+#include "daemon/host/policy_files.h"
 #include "daemon/host/repository_context.h"
 #include "daemon/host/session_access.h"
+#include "daemon/host/session_git.h"
 #include "session/base/error.h"
 #include "session/base/repo_path.h"
+#include "storage/staging/staged_state_file.h"
 
 namespace escrow::daemon {
 namespace {
@@ -17,7 +21,7 @@ constexpr std::size_t kSessionsAtOnce = 1000;
 
 class LocalSessions final : public SessionSource {
  public:
-  explicit LocalSessions(const GlobalOptions& options) : context_(options) {}
+  explicit LocalSessions(const GlobalOptions& options) : context_(options), place_(options.repository) {}
 
   std::vector<api::SessionView> unended() override {
     std::vector<api::SessionView> views;
@@ -62,18 +66,47 @@ class LocalSessions final : public SessionSource {
   }
   Resumed resume(const Id& id) override {
     std::vector<Id> earlier = recovered().repository().catalog().resumed_as(id);
-    const std::unique_ptr<session::Session> made = context_.sessions().resume(id, current_principal());
+    const std::unique_ptr<session::Session> made =
+        context_.sessions().resume(id, current_principal(), {.prepare = with_git_inside()});
     return {.record = made->record(),
             .counts = session::count_changes(made->preview().changes),
             .earlier = std::move(earlier)};
   }
+  session::SessionRecord fork(const Id& id) override {
+    recovered();
+    return open_fork(context_, id, {}, current_principal())->record();
+  }
+  std::vector<Id> forks_of(const Id& id) override { return context_.repository().catalog().forks_of(id); }
   api::SavepointsAnswer savepoint(const Id& id, const api::SavepointRequest& request) override {
     return access(id).savepoint(request);
+  }
+  api::MountsAnswer mounts(const Id& id, const api::MountsRequest& request) override {
+    return access(id).mounts(request);
   }
   std::vector<session::Omission> diff(const Id& id, const api::DiffRequest& request,
                                       const std::function<void(std::string_view)>& out) override {
     SessionAccess session = access(id);
     return session.omitted(session.diff(request, out));
+  }
+  void export_state(const Id& id, const std::function<void(std::string_view)>& out) override {
+    access(id).export_state(out);
+  }
+  session::SessionRecord import_state(
+      const std::string& branch,
+      const std::function<void(const std::function<void(std::string_view)>&)>& feed) override {
+    return recovered()
+        .sessions()
+        .open_from_staged_state(branch, current_principal(),
+                                [&](session::StagedParts& to) {
+                                  storage::StagedStateReader reader(to);
+                                  feed([&](std::string_view bytes) { reader.feed(bytes); });
+                                  reader.finish();
+                                },
+                                [git_inside = with_git_inside()](const auto& directory, const auto& options) {
+                                  compile_policies(options.policies);  // throws for what is none
+                                  git_inside(directory, options);
+                                })
+        ->record();
   }
   std::string unmount(const Id& id) override { return access(id).unmount(); }
 
@@ -139,11 +172,26 @@ class LocalSessions final : public SessionSource {
   }
   SessionAccess access(const Id& id) { return SessionAccess(recovered(), id.text()); }
 
+  // As a session has it that is opened to be mounted.
+  session::PrepareFor with_git_inside() {
+    return [this](const std::string& directory, const session::SessionOptions& options) {
+      if (const auto git = git_terms("", true, options, context_.repository(), place_)) note_git_terms(directory, *git);
+    };
+  }
+
   RepositoryContext context_;
+  const std::string place_;  // of the repository, as it was named
   bool is_recovered_ = false;
 };
 
 }  // namespace
+
+void discard_forks(SessionSource& sessions, const session::SessionId& id) {
+  for (const session::SessionId& fork : sessions.forks_of(id)) {
+    discard_forks(sessions, fork);
+    sessions.rollback(fork, false);
+  }
+}
 
 std::unique_ptr<SessionSource> session_source(const GlobalOptions& options) {
   const std::string host = service_host(options);

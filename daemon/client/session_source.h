@@ -55,11 +55,22 @@ class SessionSource {
     std::vector<Id> earlier;  // sessions that were opened with the same result before
   };
   virtual Resumed resume(const Id& id) = 0;
+  // A new session, mounted nowhere, that begins as this one and is committed into it.
+  virtual session::SessionRecord fork(const Id& id) = 0;
+  // The forks of it that have not ended, oldest first.
+  virtual std::vector<Id> forks_of(const Id& id) = 0;
   // Makes, restores or drops a savepoint, or lists them all.
   virtual api::SavepointsAnswer savepoint(const Id& id, const api::SavepointRequest& request) = 0;
+  // Adds, replaces or removes an entry of its mount table, or lists them all.
+  virtual api::MountsAnswer mounts(const Id& id, const api::MountsRequest& request) = 0;
   // Returns what the commit would leave out.
   virtual std::vector<session::Omission> diff(const Id& id, const api::DiffRequest& request,
                                               const std::function<void(std::string_view)>& out) = 0;
+  // What the session has staged, as one file; and a new session, mounted nowhere, made of one. `branch` may be empty:
+  // the one that it was on. `feed` sends the file piece by piece.
+  virtual void export_state(const Id& id, const std::function<void(std::string_view)>& out) = 0;
+  virtual session::SessionRecord import_state(
+      const std::string& branch, const std::function<void(const std::function<void(std::string_view)>&)>& feed) = 0;
   // Returns where it was mounted.
   virtual std::string unmount(const Id& id) = 0;
 
@@ -76,6 +87,9 @@ class SessionSource {
   // For after a commit was reported.
   virtual void tidy() noexcept = 0;
 };
+
+// Rolls back the forks of the session that have not ended, with theirs.
+void discard_forks(SessionSource& sessions, const session::SessionId& id);
 
 // Of --host and --repo. Throws Error{no_repository}, Error{bad_request}.
 std::unique_ptr<SessionSource> session_source(const GlobalOptions& options);

@@ -51,6 +51,14 @@ std::string explain(session::OmissionKind kind) {
       return "extended attributes of";
     case session::OmissionKind::mode:
       return "mode bits beyond the executable bit of";
+    case session::OmissionKind::unconverted_text:
+      return "conversion of line ends, which .gitattributes asks for (text, eol) and Escrow does not make, of";
+    case session::OmissionKind::unconverted_encoding:
+      return "conversion to UTF-8, which .gitattributes asks for (working-tree-encoding) and Escrow does not make, of";
+    case session::OmissionKind::unconverted_ident:
+      return "contraction of $Id$, which .gitattributes asks for (ident) and Escrow does not make, of";
+    case session::OmissionKind::unfiltered:
+      return "the filter that .gitattributes asks for (filter) and Escrow does not run, of";
     case session::OmissionKind::inside_submodule:
       return "inside a submodule";
   }
@@ -149,10 +157,25 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
+namespace {
+
+std::string side_of(const session::Conflict& conflict) {
+  switch (conflict.met) {
+    case session::Met::changed: return past(conflict.ours);
+    case session::Met::read: return "read it";
+    case session::Met::listed: return "listed its directory";
+    case session::Met::absent: return "did not find it";
+    case session::Met::read_below: return "read too much near it to be told apart";
+  }
+  return past(conflict.ours);
+}
+
+}  // namespace
+
 std::string conflict_lines(const std::vector<session::Conflict>& conflicts) {
   std::string text;
   for (const session::Conflict& conflict : conflicts) {
-    text += "  " + session::quote_path(conflict.path) + ": the session " + past(conflict.ours) + ", the branch " +
+    text += "  " + session::quote_path(conflict.path) + ": the session " + side_of(conflict) + ", the branch " +
             past(conflict.theirs) + "\n";
   }
   return text;

@@ -33,6 +33,9 @@ class CheckedOutReferences final : public session::ReferenceStore {
                  const session::ObjectId& commit) override;
   void pin_base(const session::SessionId& session, const session::ObjectId& commit) override;
   bool is_pinned(const session::SessionId& session, const session::ObjectId& commit) const override;
+  void pin_as(const session::SessionId& session, const session::SessionId& heir) override {
+    inner_.pin_as(session, heir);
+  }
   void unpin_base(const session::SessionId& session) override;
   void unpin_older(const session::SessionId& session, const session::ObjectId& base) override;
   void keep_result(const session::SessionId& session, const session::ObjectId& commit) override;

@@ -1,5 +1,6 @@
 #include "daemon/host/checkouts.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -51,22 +52,46 @@ std::string first_of(const std::vector<std::string>& paths) {
   return named;
 }
 
+// Sorted paths without those below a symbolic link that is one of them: git refuses to look there, and takes what it
+// had below out of the index for the link.
+std::vector<std::string> without_those_behind_links(const std::string& work_tree,
+                                                    const std::vector<std::string>& paths) {
+  std::vector<std::string> kept;
+  std::set<std::string> links;
+  for (const std::string& path : paths) {
+    bool is_behind = false;
+    for (std::size_t slash = path.find('/'); slash != path.npos && !is_behind; slash = path.find('/', slash + 1))
+      is_behind = links.contains(path.substr(0, slash));
+    if (is_behind) continue;
+    struct stat status {};
+    if (::lstat((work_tree + "/" + path).c_str(), &status) == 0 && S_ISLNK(status.st_mode)) links.insert(path);
+    kept.push_back(path);
+  }
+  return kept;
+}
+
 }  // namespace
 
 Checkouts::Checkouts(std::string git_directory, session::Log& log)
     : git_directory_(std::move(git_directory)), log_(log) {}
 
 std::string Checkouts::record_path() const { return git_directory_ + "/escrow/checkouts.behind"; }
+std::string Checkouts::scratch_path(const std::string& what) const {
+  return git_directory_ + "/escrow/checkouts." + what;
+}
 std::string Checkouts::lock_path() const { return git_directory_ + "/escrow/checkouts.lock"; }
 
 // Whatever repository the caller's variables are about. That the repository is trusted was decided when it was opened.
 Checkouts::Answer Checkouts::git(const std::string& work_tree, const std::vector<std::string>& arguments,
-                                 const storage::UniqueFd& turn) const {
-  std::vector<std::string> command = {"env"};
+                                 const storage::UniqueFd& turn, const Instead& instead) const {
+  std::vector<std::string> command;
+  if (!instead.input.empty()) command = {"sh", "-c", "exec \"$@\" < \"$0\"", instead.input};
+  command.emplace_back("env");
   for (const char* variable :
        {"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_COMMON_DIR", "GIT_CONFIG", "GIT_DIR", "GIT_INDEX_FILE",
         "GIT_NAMESPACE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_QUARANTINE_PATH", "GIT_WORK_TREE"})
     command.insert(command.end(), {"-u", variable});
+  if (!instead.index.empty()) command.push_back("GIT_INDEX_FILE=" + instead.index);
   command.insert(command.end(), {"LC_ALL=C", "git", "--no-optional-locks", "-c", "safe.directory=*", "-C", work_tree});
   command.insert(command.end(), arguments.begin(), arguments.end());
   ProgramOutput output = run_program(command, {.most_bytes = kMostBytesOfAList, .lock = turn.get()});
@@ -112,6 +137,23 @@ std::vector<std::string> Checkouts::uncommitted(const std::string& work_tree, Un
   return paths;
 }
 
+std::optional<session::ObjectId> Checkouts::head_of(const std::string& work_tree) const {
+  const Answer answer = git(work_tree, {"rev-parse", "--verify", "--quiet", "HEAD^{commit}"});
+  if (answer.status != 0) return std::nullopt;
+  return session::ObjectId::from_hex(answer.out.substr(0, answer.out.find('\n')));
+}
+
+std::vector<std::string> Checkouts::changed_paths(const std::string& work_tree) const {
+  const std::string against = head_of(work_tree) ? "HEAD" : kEmptyTree;
+  std::vector<std::string> paths =
+      list(work_tree, {"diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", "--ignore-submodules", against});
+  const std::vector<std::string> untracked = list(work_tree, {"ls-files", "--others", "--exclude-standard", "-z"});
+  paths.insert(paths.end(), untracked.begin(), untracked.end());
+  std::sort(paths.begin(), paths.end());
+  paths.erase(std::unique(paths.begin(), paths.end()), paths.end());
+  return paths;
+}
+
 std::vector<std::string> Checkouts::on_branch(const std::string& branch) const {
   std::error_code failed;
   std::vector<std::string> found;
@@ -131,18 +173,97 @@ void Checkouts::check(const std::string& work_tree, const std::string& from, con
   git(work_tree, {"update-index", "-q", "--ignore-submodules", "--refresh"}, turn);
   const std::vector<std::string> changed =
       list(work_tree, {"diff-tree", "-r", "-z", "--name-only", "--no-renames", from, to});
-  const std::vector<std::string> own =
+  std::vector<std::string> own =
       in_the_way_of(std::set<std::string>(changed.begin(), changed.end()), uncommitted(work_tree, Untracked::left_out));
+  const Touched touched = this->touched(work_tree, from, to, turn);
+  const std::set<std::string> same(touched.same.begin(), touched.same.end());
+  std::erase_if(own, [&](const std::string& path) { return same.contains(path); });
+  for (const std::string& path : touched.other)
+    if (std::find(own.begin(), own.end(), path) == own.end()) own.push_back(path);
   std::string named = first_of(own);
   if (own.empty()) {
     // It locks the index, too.
-    const Answer tried = git(work_tree, {"read-tree", "-m", "-u", "--dry-run", from, to}, turn);
+    const Instead after = {.index = touched.same.empty() ? "" : scratch_path("index"), .input = {}};
+    const Answer tried = git(work_tree, {"read-tree", "-m", "-u", "--dry-run", touched.from, to}, turn, after);
+    ::unlink(scratch_path("index").c_str());
     if (tried.status == 0) return;
     named = tried.complaint;
   }
   throw Error(Errc::wrong_state, "the branch is checked out in " + work_tree +
                                      ", and what is not committed there is in the way: " + named +
                                      "; commit, stash or remove it there, then commit the session again");
+}
+
+// Candidates are what the work tree has otherwise than `from`, known to git or not; each is staged in a copy of the
+// index, and compared with `to` there.
+Checkouts::Touched Checkouts::touched(const std::string& work_tree, const std::string& from, const std::string& to,
+                                      const storage::UniqueFd& turn) const {
+  std::set<std::string> changed, candidates;
+  const std::vector<std::string> moves =
+      list(work_tree, {"diff-tree", "-r", "-z", "--name-status", "--no-renames", from, to});
+  for (std::size_t at = 0; at + 1 < moves.size(); at += 2) {
+    const std::string& path = moves[at + 1];
+    changed.insert(path);
+    struct stat status {};
+    const bool is_added = moves[at] == "A";
+    if (is_added && ::lstat((work_tree + "/" + path).c_str(), &status) == 0 && !S_ISDIR(status.st_mode))
+      candidates.insert(path);
+  }
+  for (const std::string& path :
+       list(work_tree, {"diff-index", "-z", "--name-only", "--no-renames", "--ignore-submodules", from}))
+    if (changed.contains(path)) candidates.insert(path);
+  Touched found{.same = {}, .other = {}, .from = from};
+  if (candidates.empty()) return found;
+  Answer index = git(work_tree, {"rev-parse", "--path-format=absolute", "--git-path", "index"});
+  if (index.out.ends_with('\n')) index.out.pop_back();
+  const std::string copy = scratch_path("index");
+  std::error_code failed;
+  std::filesystem::copy_file(index.out, copy, std::filesystem::copy_options::overwrite_existing, failed);
+  if (failed) ::unlink(copy.c_str());  // there may be none yet
+  found.other.assign(candidates.begin(), candidates.end());
+  // git does not stage everything, for example what is behind a symbolic link by now.
+  if (stage(work_tree, found.other, copy, turn).status != 0) return found;
+  const Answer differing = git(work_tree, {"diff-index", "--cached", "-z", "--name-only", "--no-renames", to}, turn,
+                               {.index = copy, .input = {}});
+  if (differing.status != 0) return found;
+  const std::vector<std::string> lines = storage::split_texts(differing.out);
+  const std::set<std::string> differ(lines.begin(), lines.end());
+  found.other.clear();
+  for (const std::string& path : candidates) (differ.contains(path) ? found.other : found.same).push_back(path);
+  if (found.same.empty()) return found;
+  const std::string scratch = scratch_path("tree");
+  const Instead in_scratch = {.index = scratch, .input = {}};
+  ::unlink(scratch.c_str());
+  if (git(work_tree, {"read-tree", from}, turn, in_scratch).status != 0 ||
+      stage(work_tree, found.same, scratch, turn).status != 0)
+    throw Error(Errc::unavailable, "git cannot take what is in " + work_tree + " into an index");
+  Answer tree = git(work_tree, {"write-tree"}, turn, in_scratch);
+  ::unlink(scratch.c_str());
+  if (tree.status != 0)
+    throw Error(Errc::unavailable, "`git write-tree` failed in " + work_tree + ": " + tree.complaint);
+  found.from = tree.out.substr(0, tree.out.find('\n'));
+  return found;
+}
+
+Checkouts::Answer Checkouts::stage(const std::string& work_tree, const std::vector<std::string>& paths,
+                                   const std::string& index, const storage::UniqueFd& turn) const {
+  const std::string input = scratch_path("paths");
+  storage::write_file_durably(input, storage::join_texts(without_those_behind_links(work_tree, paths)), kRecordMode);
+  Answer answer = git(work_tree, {"update-index", "--add", "--remove", "--replace", "-z", "--stdin"}, turn,
+                      {.index = index, .input = input});
+  ::unlink(input.c_str());
+  return answer;
+}
+
+Checkouts::Answer Checkouts::follow(const std::string& work_tree, const std::string& from, const std::string& to,
+                                    const storage::UniqueFd& turn) const {
+  const Touched touched = this->touched(work_tree, from, to, turn);
+  ::unlink(scratch_path("index").c_str());
+  if (!touched.same.empty()) {
+    Answer staged = stage(work_tree, touched.same, "", turn);
+    if (staged.status != 0) return staged;
+  }
+  return git(work_tree, {"read-tree", "-m", "-u", touched.from, to}, turn);
 }
 
 std::unique_ptr<Checkouts::Move> Checkouts::prepare(const std::string& branch,
@@ -183,7 +304,7 @@ void Checkouts::Move::follow() noexcept {
   try {
     bool has_followed = true;
     for (const std::string& one : work_trees_) {
-      const Answer answer = checkouts_.git(one, {"read-tree", "-m", "-u", from_, to_}, turn_);
+      const Answer answer = checkouts_.follow(one, from_, to_, turn_);
       if (answer.status == 0) continue;
       has_followed = false;
       checkouts_.log_.write(session::LogLevel::warning,
@@ -220,7 +341,7 @@ std::vector<std::string> Checkouts::mend_now(const storage::UniqueFd& turn) cons
     // It never moved; or somebody has taken the work tree elsewhere, knowingly.
     if (head.status != 0 || head.out == parts[1] || on.out != "refs/heads/" + parts[0] + "\n") continue;
     git(work_tree, {"update-index", "-q", "--ignore-submodules", "--refresh"}, turn);
-    const Answer followed = git(work_tree, {"read-tree", "-m", "-u", parts[1], head.out}, turn);
+    const Answer followed = follow(work_tree, parts[1], head.out, turn);
     is_done = is_done && followed.status == 0;
     said.push_back(followed.status == 0
                        ? "the work tree " + work_tree + " was behind its branch '" + parts[0] +

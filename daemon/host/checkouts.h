@@ -2,10 +2,11 @@
 // along when a commit moves it, as git's receive.denyCurrentBranch=updateInstead does.
 //
 // All of it is done by git itself, as the user of this process. What a work tree has of its own and is not committed
-// stays; where it is in the way of the commit nothing moves. Between processes the moves take turns (a lock of
-// <gitdir>/escrow/). A git that is at work when its process is killed comes to its end; a move that was begun and has
-// not come that far is finished by the next command. An index.lock that a git leaves which is killed itself is for the
-// user to remove, as with any git: nobody can tell whose it is.
+// stays; where it is in the way of the commit nothing moves. A file that is there already as the commit has it is not
+// in the way: git knows it from then on (a session may have begun with it). Between processes the moves take turns (a
+// lock of <gitdir>/escrow/). A git that is at work when its process is killed comes to its end; a move that was begun
+// and has not come that far is finished by the next command. An index.lock that a git leaves which is killed itself is
+// for the user to remove, as with any git: nobody can tell whose it is.
 // Thread-safe. Throws Error{unavailable} where git cannot be run, and says what git says.
 #pragma once
 
@@ -32,6 +33,11 @@ class Checkouts {
   // Files that differ from HEAD, and, where they are counted, files and directories that git neither knows nor ignores.
   enum class Untracked { counted, left_out };
   std::vector<std::string> uncommitted(const std::string& work_tree, Untracked untracked) const;
+  // The commit that its HEAD is; nullopt: there is none yet.
+  std::optional<session::ObjectId> head_of(const std::string& work_tree) const;
+  // Each file that the work tree has otherwise than HEAD, or HEAD has and it has not, and each that git neither knows
+  // nor ignores; another repository is named as a directory, with a slash at its end. The index is not looked at.
+  std::vector<std::string> changed_paths(const std::string& work_tree) const;
   // Those that are on the branch.
   std::vector<std::string> on_branch(const std::string& branch) const;
 
@@ -67,17 +73,37 @@ class Checkouts {
     int status = 0;
     std::string out, complaint;
   };
+  // Another index than the work tree's own, and a file as standard input; each may be empty.
+  struct Instead {
+    std::string index, input;
+  };
   // With a turn, git changes the index or files, or locks the index: it comes to its end even if this process is
   // killed, and holds the turn until then.
   Answer git(const std::string& work_tree, const std::vector<std::string>& arguments,
-             const storage::UniqueFd& turn = storage::UniqueFd()) const;
+             const storage::UniqueFd& turn = storage::UniqueFd(), const Instead& instead = {}) const;
   // What git lists, each ended by a NUL. Throws Error{unavailable} when it fails.
   std::vector<std::string> list(const std::string& work_tree, const std::vector<std::string>& arguments) const;
   std::string record_path() const;
   std::string lock_path() const;
+  std::string scratch_path(const std::string& what) const;
   std::vector<std::string> mend_now(const storage::UniqueFd& turn) const;
   void check(const std::string& work_tree, const std::string& from, const std::string& to,
              const storage::UniqueFd& turn) const;
+  // Of what a move changes: those files that the work tree has otherwise than `from` has them, and ...
+  struct Touched {
+    std::vector<std::string> same;   // ... as `to` has them
+    std::vector<std::string> other;  // ... not so
+    std::string from;                // a tree: `from`, but with the same files as `to` has them
+  };
+  // With files that are the same, scratch_path("index") is the work tree's index with those in it.
+  Touched touched(const std::string& work_tree, const std::string& from, const std::string& to,
+                  const storage::UniqueFd& turn) const;
+  // Makes each path in the index (empty: the work tree's own) what the work tree has there.
+  Answer stage(const std::string& work_tree, const std::vector<std::string>& paths, const std::string& index,
+               const storage::UniqueFd& turn) const;
+  // Takes index and files along.
+  Answer follow(const std::string& work_tree, const std::string& from, const std::string& to,
+                const storage::UniqueFd& turn) const;
 
   const std::string git_directory_;  // constant, as the next
   session::Log& log_;

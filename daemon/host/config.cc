@@ -3,13 +3,10 @@
 #include <pwd.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <vector>
 
 #include "session/base/error.h"
-#include "storage/bucket/bucket_name.h"
-#include "storage/repository/repository.h"
 
 namespace escrow::daemon {
 
@@ -26,30 +23,6 @@ std::string absolute_path(const std::string& path) {
   std::string text = (here / path).lexically_normal().string();
   while (text.size() > 1 && text.ends_with('/')) text.pop_back();
   return text;
-}
-
-namespace {
-
-std::string absolute_place(const std::string& place) {
-  return storage::names_bucket(place) ? storage::parse_bucket_name(place).text() : absolute_path(place);
-}
-
-}  // namespace
-
-std::string place_of_the_user(const GlobalOptions& options) {
-  if (!options.repository.empty()) return absolute_place(options.repository);
-  if (const char* named = std::getenv("ESCROW_REPO"); named != nullptr && *named != '\0') return absolute_place(named);
-  std::error_code failed;
-  return std::filesystem::current_path(failed).string();  // "" where it is gone: many commands need none
-}
-
-std::string repository_path(const GlobalOptions& options) {
-  if (!options.repository.empty()) return absolute_place(options.repository);
-  if (const char* named = std::getenv("ESCROW_REPO"); named != nullptr && *named != '\0') return absolute_place(named);
-  const std::string here = absolute_path(".");
-  if (std::optional<std::string> found = storage::Repository::discover(here)) return *std::move(found);
-  throw Error(Errc::no_repository,
-              "no repository: " + here + " is not inside a git repository; give --repo DIR or set ESCROW_REPO");
 }
 
 std::string principal_of(unsigned uid) {

@@ -7,7 +7,8 @@
 
 namespace escrow::daemon {
 
-// --repo, else ESCROW_REPO, else the git repository that encloses the current directory; throws Error{no_repository}.
+// --repo, else ESCROW_REPO, else that of the session in whose mount the current directory lies, else the git repository
+// that encloses it; throws Error{no_repository}.
 // An absolute path, or a place in object storage, s3://BUCKET/PREFIX.
 std::string repository_path(const GlobalOptions& options);
 // The directory in which the repository is looked for: --repo, ESCROW_REPO, or the current one.

@@ -3,12 +3,15 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <iterator>
 #include <span>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "session/base/clock.h"
 #include "session/base/error.h"
 #include "session/transaction/commit_message.h"
 #include "session/trees/git_file_rules.h"
@@ -27,6 +30,7 @@ namespace {
 constexpr std::size_t kWritten_bytes = std::size_t{1} << 20;  // at once
 constexpr char kUnderWay[] = "is being made\n";               // in the mark, until everything is there
 constexpr char kIndexUnderWay[] = "index.escrow";
+constexpr std::chrono::milliseconds kCoarseTick{10};           // CLOCK_REALTIME_COARSE is not further behind, at HZ=100
 
 // As a value of git-config(1).
 std::string in_quotes(std::string_view text) {
@@ -238,16 +242,36 @@ void GitInside::make_directory() {
   target.write(mark, 0, std::as_bytes(std::span(whole)), session::WriteOrigin::call);
 }
 
+// The file has the time of before anybody was asked what is changed: what changes afterwards is not older, and so is
+// read by git.
 void GitInside::make_index() {
   const session::SessionRecord record = session_.record();
   if (!record.base) return;
   const session::Commit base = session_.quarantine().read_commit(*record.base);
   const auto [below, times] = session_.overlay().root_times();
-  const std::string index = storage::work_tree_index(session_.quarantine(), base.tree, below, times.get());
+  const bool shows_files = !record.options.shows_lfs_pointers;
+  const auto lfs_files = shows_files ? repository_.files_over(session_.quarantine()) : nullptr;
+  session::Timestamp written;
+  const auto make = [&] {
+    written = session::SystemClock().now();
+    const storage::WorkTree shown{.tree = base.tree,
+                                  .times = below,
+                                  .newer = times.get(),
+                                  .files = lfs_files.get(),
+                                  .changed = session_.overlay().staged_paths()};
+    return storage::work_tree_index(session_.quarantine(), shown, written);
+  };
+  storage::WorkTreeIndex index = make();
+  if (index.is_too_early) {
+    std::this_thread::sleep_until(std::chrono::system_clock::time_point(std::chrono::seconds(written.seconds + 1)) +
+                                  kCoarseTick);
+    index = make();
+  }
   FileSystem& target = files();
   const NodeId git{own_.load()};
   if (target.own_lookup(git, kIndexUnderWay)) target.unlink(git, kIndexUnderWay);
-  StagedDirectory(target, git, record.options).make_file(kIndexUnderWay, index);
+  const NodeId file = StagedDirectory(target, git, record.options).make_file(kIndexUnderWay, index.bytes);
+  target.change_attributes(file, {.modified = written});
   target.rename(git, kIndexUnderWay, git, "index", session::RenameMode::no_replace);
 }
 

@@ -33,7 +33,7 @@ namespace {
 
 // Of what somebody else than this process's user has copied to its disk, uncounted by any limit.
 constexpr std::uint64_t kMostCopied_bytes = std::uint64_t{4} << 30;
-constexpr char kTableName[] = "/mount-table", kCopyPrefix[] = "injected.";
+constexpr char kTableName[] = "/mount-table", kCopyPrefix[] = "injected.", kScratchPrefix[] = "scratch-";
 
 // What is opened of the source is opened with the rights; what is made is made with this process's own.
 storage::CopyOptions copying_with(const std::optional<CommandSpec::Identity>& rights) {
@@ -54,7 +54,7 @@ std::set<std::string> copies_in(const std::string& session_directory) {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(session_directory)) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with(kCopyPrefix)) names.insert(name);
+    if (name.starts_with(kCopyPrefix) || name.starts_with(kScratchPrefix)) names.insert(name);
   }
   return names;
 }
@@ -109,11 +109,10 @@ std::string text_of(const KeptMounts& mounts) {
     api::JsonObject entry;
     entry.documents("entry", {document_of(spec)}).flag("is_file", spec.is_file);
     if (!spec.content.empty()) entry.text("content", spec.content);
+    if (!spec.rights.empty()) entry.text("rights", spec.rights);
     entries.push_back(std::move(entry));
   }
-  api::JsonObject table;
-  if (mounts.rights) table.text("rights", text_of_rights(*mounts.rights));
-  return table.objects("entries", std::move(entries)).text();
+  return api::JsonObject().objects("entries", std::move(entries)).text();
 }
 
 template <typename Number>
@@ -151,39 +150,111 @@ void add_mounts(KeptMounts& mounts, const std::vector<MountEntrySpec>& more) {
   check_mount_entries(mounts.entries, "the mount table");
 }
 
-void keep_mounts(const std::string& session_directory, KeptMounts mounts, const session::SessionOptions& options,
-                 storage::Repository& repository) {
+void change_mounts(KeptMounts& mounts, const api::MountsRequest& request) {
+  const auto remove = [&mounts](const session::RepoPath& path) {
+    return std::erase_if(mounts.entries, [&](const MountEntrySpec& there) { return there.path == path; }) != 0;
+  };
+  if (request.verb == api::MountsVerb::remove) {
+    const session::RepoPath path = session::RepoPath::parse(request.path, "the path of the entry");
+    if (!remove(path))
+      throw Error(Errc::not_found, "the mount table has no entry at '" + session::quote_path(path.text()) + "'");
+    return;
+  }
+  MountEntrySpec spec = mount_entry_of_document(request.entry, "the entry");
+  spec.rights = request.rights;
+  if (remove(spec.path) && request.verb == api::MountsVerb::add) {
+    throw Error(Errc::exists, "the mount table has an entry at '" + session::quote_path(spec.path.text()) +
+                                  "' already; replace it, or remove it first");
+  }
+  mounts.entries.push_back(std::move(spec));
+  check_mount_entries(mounts.entries, "the mount table");
+}
+
+namespace {
+
+// `path`: an empty directory of the session's.
+void fill(MountEntrySpec& spec, const std::string& path, const session::SessionOptions& options,
+          storage::Repository& repository) {
+  const FileDescriptor to = open_directory(path);
+  if (spec.source == Source::files) {
+    KeptFiles(to.get(), options).put_files(spec.files);
+    spec.files.clear();
+  } else if (spec.source == Source::revision) {
+    copy_revision(spec, KeptFiles(to.get(), options), repository);
+  } else {
+    copy_source(spec, to.get(), rights_of_text(spec.rights), repository.git_directory());
+  }
+}
+
+void remove_copies(const std::string& session_directory, const std::set<std::string>& names) {
+  for (const std::string& name : names) remove_copy(session_directory, name);
+}
+
+}  // namespace
+
+void remove_unnamed_copies(const std::string& session_directory) {
+  std::set<std::string> unnamed = copies_in(session_directory);
+  if (unnamed.empty()) return;
+  const KeptMounts mounts = kept_mounts(session_directory);
+  for (const MountEntrySpec& spec : mounts.entries) unnamed.erase(spec.content);
+  remove_copies(session_directory, unnamed);
+}
+
+KeptMounts keep_mounts(const std::string& session_directory, KeptMounts mounts, const session::SessionOptions& options,
+                       storage::Repository& repository, const std::set<std::string>& in_use) {
   std::set<std::string> unnamed = copies_in(session_directory);
   for (const MountEntrySpec& spec : mounts.entries) unnamed.erase(spec.content);
+  for (const std::string& name : in_use) unnamed.erase(name);
   std::uint64_t next = 0;
-  const auto fresh_name = [&] {
-    while (std::filesystem::exists(session_directory + "/" + kCopyPrefix + std::to_string(next))) ++next;
-    return kCopyPrefix + std::to_string(next);
+  const auto fresh_name = [&](const std::string& prefix) {
+    while (std::filesystem::exists(session_directory + "/" + prefix + std::to_string(next))) ++next;
+    return prefix + std::to_string(next);
   };
   bool has_new = false;
-  for (MountEntrySpec& spec : mounts.entries) {
-    if (spec.source == Source::host_directory) open_host_directory(spec, mounts.rights, repository.git_directory());
-    if (!spec.is_copy() || !spec.content.empty()) continue;
-    spec.content = fresh_name();
-    const std::string path = session_directory + "/" + spec.content;
-    if (::mkdir(path.c_str(), 0700) != 0) throw storage::system_error(errno, "keep what is injected");
-    const FileDescriptor to = open_directory(path);
-    if (spec.source == Source::files) {
-      KeptFiles(to.get(), options).put_files(spec.files);
-      spec.files.clear();
-    } else if (spec.source == Source::revision) {
-      copy_revision(spec, KeptFiles(to.get(), options), repository);
-    } else {
-      copy_source(spec, to.get(), mounts.rights, repository.git_directory());
+  std::set<std::string> made;
+  try {
+    for (MountEntrySpec& spec : mounts.entries) {
+      if (spec.source == Source::host_directory) open_host_directory(spec, repository.git_directory());
+      const bool is_scratch = spec.source == Source::scratch;
+      if ((!spec.is_copy() && !is_scratch) || !spec.content.empty()) continue;
+      spec.content = fresh_name(is_scratch ? kScratchPrefix : kCopyPrefix);
+      const std::string path = session_directory + "/" + spec.content;
+      if (::mkdir(path.c_str(), 0700) != 0) throw storage::system_error(errno, "keep an entry of the mount table");
+      made.insert(spec.content);
+      if (is_scratch) {
+        prepare_scratch(path, options);
+      } else {
+        fill(spec, path, options, repository);
+        has_new = true;
+      }
     }
-    has_new = true;
+  } catch (...) {
+    remove_copies(session_directory, made);
+    throw;
   }
   // A run's session does not outlive its host, so neither has its table to.
   if (has_new && !options.ephemeral) storage::sync_file_system(session_directory);
   const std::string file = session_directory + kTableName;
   storage::put_file(file, file + ".new", text_of(mounts), 0600);
   if (!options.ephemeral) storage::sync_directory(session_directory);
-  for (const std::string& name : unnamed) remove_copy(session_directory, name);
+  remove_copies(session_directory, unnamed);
+  return mounts;
+}
+
+void inherit_mounts(const std::string& parent_directory, const std::string& fork_directory,
+                    const session::SessionOptions& options, storage::Repository& repository) {
+  if (const std::optional<GitTerms> git = noted_git_terms(parent_directory)) note_git_terms(fork_directory, *git);
+  KeptMounts mounts = kept_mounts(parent_directory);
+  if (mounts.entries.empty()) return;
+  for (const MountEntrySpec& spec : mounts.entries) {
+    if (spec.content.empty()) continue;
+    const std::string path = fork_directory + "/" + spec.content;
+    if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+      throw storage::system_error(errno, "keep what is injected");
+    storage::copy_tree(open_directory(parent_directory + "/" + spec.content).get(), open_directory(path).get(), {});
+  }
+  storage::sync_file_system(fork_directory);
+  keep_mounts(fork_directory, std::move(mounts), options, repository);
 }
 
 std::function<void(const std::string& directory)> preparation_of(const SessionRequest& request,
@@ -194,7 +265,9 @@ std::function<void(const std::string& directory)> preparation_of(const SessionRe
   return [&](const std::string& directory) {
     if (git) note_git_terms(directory, *git);
     if (request.mounts.specs.empty()) return;
-    keep_mounts(directory, {request.mounts.specs, rights_of_text(request.mount_rights)}, options, repository);
+    KeptMounts mounts{request.mounts.specs};
+    for (MountEntrySpec& spec : mounts.entries) spec.rights = request.mount_rights;
+    keep_mounts(directory, mounts, options, repository);
   };
 }
 
@@ -203,7 +276,7 @@ KeptMounts kept_mounts(const std::string& session_directory) try {
   const std::optional<std::string> text = storage::read_if_there(session_directory + kTableName);
   if (!text) return mounts;
   api::RequestFields fields(*text, "the session's mount table");
-  mounts.rights = rights_of_text(fields.text("rights").value_or(""));
+  const std::string rights_of_all = fields.text("rights").value_or("");  // of a session of an earlier version
   for (const std::string& document : fields.documents("entries")) {
     api::RequestFields kept(document, "the session's mount table");
     const std::vector<std::string> entry = kept.documents("entry");
@@ -211,6 +284,7 @@ KeptMounts kept_mounts(const std::string& session_directory) try {
     MountEntrySpec spec = mount_entry_of_document(entry.front(), "the session's mount table");
     spec.content = kept.text("content").value_or("");
     spec.is_file = kept.flag("is_file").value_or(false);
+    spec.rights = kept.text("rights").value_or(rights_of_all);
     mounts.entries.push_back(std::move(spec));
   }
   return mounts;

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "daemon/host/entry_rights.h"
+#include "daemon/host/session_here.h"
 #include "daemon/process/user_rights.h"
 #include "session/base/error.h"
 #include "session/decorators/single_file.h"
@@ -39,27 +40,20 @@ bool is_at_or_below(const std::string& path, const std::string& directory) {
   return path.size() == directory.size() || directory.ends_with('/') || path[directory.size()] == '/';
 }
 
-// A directory in that of the session, for an entry and whoever uses the session.
-std::string own_directory(const session::Session& session, const session::RepoPath& at, const char* kind) {
-  const std::string path = session.directory() + "/" + kind + "." + std::to_string(std::hash<std::string>{}(at.text()));
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
-    throw storage::system_error(errno, std::string("create a ") + kind + " directory of the session");
+// A scratch directory of a session of an earlier version, whose table does not name it.
+std::string unnamed_scratch(const session::Session& session, const session::RepoPath& at) {
+  const std::string path = session.directory() + "/scratch." + std::to_string(std::hash<std::string>{}(at.text()));
+  if (::mkdir(path.c_str(), 0700) == 0) {
+    prepare_scratch(path, session.record().options);
+  } else if (errno != EEXIST) {
+    throw storage::system_error(errno, "create a scratch directory of the session");
+  }
   return path;
 }
 
 std::shared_ptr<session::EntryFileSystem> own_files(const std::string& path) {
   return std::make_shared<storage::HostDirectory>(
       path, storage::HostDirectory::Options{.is_volatile = false, .durable = false}, "--mount");
-}
-
-std::shared_ptr<session::EntryFileSystem> make_scratch(const session::Session& session, const session::RepoPath& at) {
-  const std::string path = own_directory(session, at, "scratch");
-  const session::SessionOptions options = session.record().options;
-  if (::geteuid() == 0 && ::lchown(path.c_str(), options.uid, options.gid) != 0)
-    throw storage::system_error(errno, "give a scratch directory to the session's user");
-  if (::chmod(path.c_str(), 0777 & ~options.umask) != 0)
-    throw storage::system_error(errno, "set the mode of a scratch directory");
-  return own_files(path);
 }
 
 // The copy that was kept with the session.
@@ -115,6 +109,15 @@ void refuse_repository(const MountEntrySpec& spec, const std::string& real, cons
                          "' is there, and past its policies nobody is to reach it; choose a directory beside it");
 }
 
+// A host that waits for its own mount waits for ever, and so do two that wait for one another's.
+void refuse_session_mount(const MountEntrySpec& spec, const std::string& path, const std::string& what) {
+  const std::optional<SessionHere> mounted = session_at(path);
+  if (!mounted) return;
+  refuse_entry(what, cannot_show(spec) + "it is in the mount of session " + mounted->id +
+                         ", and mounts that show one another would wait for each other; fork that session, or copy "
+                         "what is needed");
+}
+
 }  // namespace
 
 FileDescriptor open_source(const MountEntrySpec& spec, const std::optional<CommandSpec::Identity>& rights,
@@ -130,25 +133,62 @@ FileDescriptor open_source(const MountEntrySpec& spec, const std::optional<Comma
 }
 
 std::shared_ptr<session::EntryFileSystem> open_host_directory(const MountEntrySpec& spec,
-                                                              const std::optional<CommandSpec::Identity>& rights,
                                                               const std::string& git_directory) {
+  const std::optional<CommandSpec::Identity> rights = rights_of_text(spec.rights);
   const std::string what = name_of(spec);
+  refuse_session_mount(spec, spec.directory, what);  // before it is touched
   const FileDescriptor opened = rights ? open_as(spec, rights, what) : FileDescriptor();
   const std::string path = rights ? descriptor_path(opened) : spec.directory;
   auto files = std::make_shared<storage::HostDirectory>(path, storage::HostDirectory::Options{}, what);
+  refuse_session_mount(spec, files->host_path(), what);
   refuse_repository(spec, files->host_path(), git_directory, what);
   if (!rights) return files;
   return std::make_shared<EntryRights>(std::move(files), *rights);
 }
 
-std::vector<MountEntry> open_mount_entries(const KeptMounts& mounts, const std::string& git_directory) {
-  std::vector<MountEntry> entries;
-  for (const MountEntrySpec& spec : mounts.entries) {
-    MountEntry entry{.spec = spec};
-    if (spec.source == MountEntrySpec::Source::host_directory)
-      entry.files = open_host_directory(spec, mounts.rights, git_directory);
-    entries.push_back(std::move(entry));
+void prepare_scratch(const std::string& path, const session::SessionOptions& options) {
+  if (::geteuid() == 0 && ::lchown(path.c_str(), options.uid, options.gid) != 0)
+    throw storage::system_error(errno, "give a scratch directory to the session's user");
+  if (::chmod(path.c_str(), 0777 & ~options.umask) != 0)
+    throw storage::system_error(errno, "set the mode of a scratch directory");
+}
+
+std::shared_ptr<session::EntryFileSystem> open_entry(const MountEntrySpec& spec, const session::Session& session,
+                                                     const storage::Repository& repository) {
+  using Source = MountEntrySpec::Source;
+  std::shared_ptr<session::EntryFileSystem> files;
+  switch (spec.source) {
+    case Source::host_directory:
+      files = open_host_directory(spec, repository.git_directory());
+      break;
+    case Source::scratch:
+      files = own_files(spec.content.empty() ? unnamed_scratch(session, spec.path)
+                                             : session.directory() + "/" + spec.content);
+      break;
+    case Source::snapshot:
+    case Source::files:
+    case Source::revision:
+      files = copied_files(session, spec);
+      break;
+    case Source::cache: {
+      const session::SessionOptions options = session.record().options;
+      files = repository.caches().open(session.directory(), spec.cache,
+                                       {options.uid, options.gid, static_cast<mode_t>(options.umask)});
+      break;
+    }
   }
+  if (!spec.limits.any()) return files;
+  return std::make_shared<session::LimitedEntry>(std::move(files), spec.limits, !spec.is_volatile());
+}
+
+std::vector<MountEntry> open_entries(const session::Session& session, const std::optional<GitTerms>& git,
+                                     const storage::Repository& repository) {
+  remove_unnamed_copies(session.directory());
+  std::vector<MountEntry> entries;
+  const KeptMounts mounts = kept_mounts(session.directory());
+  for (const MountEntrySpec& spec : mounts.entries)
+    entries.push_back({.spec = spec, .files = open_entry(spec, session, repository)});
+  if (git && git->objects.empty()) entries.push_back(objects_entry(repository));
   return entries;
 }
 
@@ -164,28 +204,19 @@ std::vector<MountEntrySpec> with_objects(std::vector<MountEntrySpec> specs, cons
   return specs;
 }
 
-std::unique_ptr<session::MountTable> make_mount_table(const std::vector<MountEntry>& entries,
-                                                      session::FileSystem& repository, session::Session& session,
-                                                      const storage::Caches& caches) {
-  if (entries.empty()) return nullptr;
-  const session::SessionRecord record = session.record();
+std::vector<session::MountTable::Entry> table_of(const std::vector<MountEntry>& entries) {
   std::vector<session::MountTable::Entry> table;
-  for (const MountEntry& entry : entries) {
-    const MountEntrySpec& spec = entry.spec;
-    std::shared_ptr<session::EntryFileSystem> files = entry.files;
-    if (spec.source == MountEntrySpec::Source::scratch) files = make_scratch(session, spec.path);
-    if (spec.is_copy()) files = copied_files(session, spec);
-    if (spec.source == MountEntrySpec::Source::cache) {
-      files = caches.open(session.directory(), spec.cache,
-                          {record.options.uid, record.options.gid, static_cast<mode_t>(record.options.umask)});
-    }
-    if (spec.limits.any())
-      files = std::make_shared<session::LimitedEntry>(std::move(files), spec.limits, !spec.is_volatile());
-    table.push_back({spec.path, std::move(files), spec.read_only, spec.is_volatile()});
-  }
+  for (const MountEntry& entry : entries)
+    table.push_back({entry.spec.path, entry.files, entry.spec.read_only, entry.spec.is_volatile()});
+  return table;
+}
+
+std::unique_ptr<session::MountTable> make_mount_table(const std::vector<MountEntry>& entries,
+                                                      session::FileSystem& repository, session::Session& session) {
+  const session::SessionRecord record = session.record();
   return std::make_unique<session::MountTable>(
       repository, [&session](session::NodeId node) { return session.overlay().names(node); }, session.gate(),
-      std::move(table),
+      table_of(entries),
       session::MountTable::Owner{record.options.uid, record.options.gid, session::SystemClock().now()});
 }
 
@@ -223,15 +254,14 @@ std::vector<api::MountEntryView> noted_mounts(const std::string& session_directo
   return mounts;
 }
 
-std::vector<api::MountEntryView> views_of(const std::vector<MountEntry>& entries, session::MountTable* table) {
+std::vector<api::MountEntryView> views_of(const std::vector<MountEntrySpec>& specs, session::MountTable* table) {
   std::vector<api::MountEntryView> views;
-  for (std::size_t at = 0; at < entries.size(); ++at) {
-    const MountEntrySpec& spec = entries[at].spec;
+  for (const MountEntrySpec& spec : specs) {
     if (spec.path.text() == kObjectsInMount) continue;
     views.push_back({.path = spec.path.text(),
                      .source = spec.source_text(),
                      .mode = spec.mode_text(),
-                     .hides = table != nullptr && table->hides(at),
+                     .hides = table != nullptr && table->hides(spec.path),
                      .outside_transaction = spec.is_volatile() && !spec.read_only});
   }
   return views;

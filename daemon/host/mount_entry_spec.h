@@ -36,10 +36,11 @@ struct MountEntrySpec {
   std::map<std::string, File> files{};  // by path below the entry; empty once they are kept with the session
   bool read_only = true;
   session::EntryLimits limits{};
-  // Of a copy that is kept (kept_mounts.h): the directory below the session's, and whether what is in
-  // it is a single file.
+  // Of a copy or a scratch directory that is kept (kept_mounts.h): the directory below the session's, and whether what
+  // is in it is a single file.
   std::string content{};
   bool is_file = false;
+  std::string rights{};  // whose hold on its host directory (kept_mounts.h); empty: this process's own
 
   bool is_volatile() const { return source == Source::host_directory; }
   bool is_copy() const {

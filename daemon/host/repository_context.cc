@@ -6,8 +6,12 @@
 #include "daemon/host/checked_out_references.h"
 #include "daemon/host/checkouts.h"
 #include "daemon/host/config.h"
+#include "daemon/host/fork_parents.h"
 #include "daemon/host/mountpoint.h"
 #include "daemon/host/spdlog_log.h"
+#include "daemon/host/work_tree_changes.h"
+#include "session/base/error.h"
+#include "session/base/repo_path.h"
 
 namespace escrow::daemon {
 namespace {
@@ -29,6 +33,7 @@ RepositoryContext::RepositoryContext(const GlobalOptions& options)
       work_tree_(checkouts_ ? checkouts_->work_tree_around(options.checkouts_from) : std::nullopt),
       followed_(checkouts_ ? std::make_unique<CheckedOutReferences>(repository_->references(), *checkouts_, work_tree_)
                            : nullptr),
+      parents_(std::make_unique<ForkParents>(*this)),
       services_{.objects = repository_->objects(),
                 .references = followed_ ? *followed_ : repository_->references(),
                 .catalog = repository_->catalog(),
@@ -36,7 +41,9 @@ RepositoryContext::RepositoryContext(const GlobalOptions& options)
                 .clock = clock_,
                 .log = *log_,
                 .times = &repository_->change_times(),
-                .chains = &chains_},
+                .chains = &chains_,
+                .parents = parents_.get(),
+                .files = &repository_->files()},
       sessions_(services_) {}
 
 RepositoryContext::~RepositoryContext() = default;
@@ -69,11 +76,49 @@ std::string RepositoryContext::words_about_checkout(const std::string& branch) c
          " not committed, and not in the session: it begins at the head of '" + branch + "'";
 }
 
+std::string RepositoryContext::take_changes_of_checkout(session::Session& session) const {
+  using session::Errc;
+  const session::SessionRecord record = session.record();
+  const std::string& branch = record.options.branch;
+  if (!work_tree_)
+    throw session::Error(Errc::bad_request, "--with-changes takes the uncommitted changes of a work tree of the "
+                                            "repository, and neither the current directory nor --repo "
+                                            "is in one; call it from there");
+  if (record.options.read_only)
+    throw session::Error(Errc::bad_request, "--with-changes and --read-only exclude each other: a session that is read "
+                                            "only has nothing to commit; leave one of them out");
+  const std::string there = checkouts_->branch_of(*work_tree_);
+  if (there != branch || checkouts_->head_of(*work_tree_) != record.base)
+    throw session::Error(Errc::wrong_state, "--with-changes: the session begins at the head of '" + branch +
+                                                "', and the work tree " + *work_tree_ + " is at another commit, on '" +
+                                                there + "'; check '" + branch + "' out there, or name its branch");
+  const TakenChanges changes = take_changes(*work_tree_, checkouts_->changed_paths(*work_tree_), session);
+  std::string words;
+  if (changes.taken > 0)
+    words = plural(changes.taken, "path") + " of " + *work_tree_ + (changes.taken == 1 ? " is" : " are") +
+            " not committed, and in the session as found there";
+  if (changes.left.empty()) return words;
+  return words + (words.empty() ? "" : "; ") + plural(changes.left.size(), "path") +
+         " outside of the session, or of another mount or repository, " + (changes.left.size() == 1 ? "is" : "are") +
+         " not: " + session::quote_path(changes.left.front()) + (changes.left.size() == 1 ? "" : ", ...");
+}
+
 void RepositoryContext::tidy() noexcept {
   try {
     repository_->fold_packs();
   } catch (const std::exception& failure) {
     log_->write(session::LogLevel::warning, std::string("making one pack of many: ") + failure.what());
+  }
+}
+
+std::string open_with_changes(RepositoryContext& context, std::unique_ptr<session::Session>& session) {
+  try {
+    return context.take_changes_of_checkout(*session);
+  } catch (...) {
+    const session::SessionId id = session->id();
+    session.reset();
+    context.sessions().roll_back(id, session::Reason::not_started, {}, current_principal());
+    throw;
   }
 }
 

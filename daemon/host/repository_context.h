@@ -19,6 +19,7 @@
 namespace escrow::daemon {
 
 class Checkouts;
+class ForkParents;
 
 class RepositoryContext {
  public:
@@ -33,6 +34,10 @@ class RepositoryContext {
   session::ReferenceStore& references() { return services_.references; }
   // A sentence about what the user's work tree has of its own, and sessions of the branch therefore lack; or nothing.
   std::string words_about_checkout(const std::string& branch) const;
+  // Takes that into a session which was just opened and is used by nobody (work_tree_changes.h), and returns a sentence
+  // about it, or nothing. Throws Error{bad_request} where there is no such work tree, Error{wrong_state} unless the
+  // session began at its HEAD. After a failure the session is half filled.
+  std::string take_changes_of_checkout(session::Session& session) const;
 
   // Brings sessions whose host died to a legal state, and logs what was done. Commands that touch sessions call it
   // first.
@@ -48,8 +53,12 @@ class RepositoryContext {
   std::unique_ptr<session::ReferenceStore> followed_;  // null: the repository's own
   session::SystemClock clock_;
   session::CommitChains chains_;
+  std::unique_ptr<ForkParents> parents_;
   session::Services services_;
   session::SessionManager sessions_;
 };
+
+// The same for a session that nobody has seen yet: where it throws, the session is rolled back, and gone.
+std::string open_with_changes(RepositoryContext& context, std::unique_ptr<session::Session>& session);
 
 }  // namespace escrow::daemon

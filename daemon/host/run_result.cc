@@ -48,6 +48,13 @@ std::string first_names(const List& list, PathOf path_of, std::size_t most = kNa
   return text;
 }
 
+// The attributes that ask for a conversion.
+std::string attributes_of(OmissionKind kind) {
+  if (kind == OmissionKind::unconverted_text) return "text or eol";
+  if (kind == OmissionKind::unconverted_encoding) return "working-tree-encoding";
+  return kind == OmissionKind::unconverted_ident ? "ident" : "filter";
+}
+
 std::string what_ended_it(const session::SessionRecord& record, const RunSummary& run) {
   switch (run.end.cause) {
     case EndCause::exited:
@@ -80,9 +87,12 @@ std::string committed_sentence(const session::SessionRecord& record, const RunSu
     text = " changed nothing, so there is no commit";
   }
   const std::vector<session::Omission>& omitted = run.result.omitted;
-  const auto ignored = static_cast<std::size_t>(std::count_if(
-      omitted.begin(), omitted.end(), [](const auto& one) { return one.kind == OmissionKind::ignored; }));
-  if (const std::size_t left_out = omitted.size() - ignored; left_out > 0) {
+  const auto count_if = [&](const auto& is_one) {
+    return static_cast<std::size_t>(
+        std::count_if(omitted.begin(), omitted.end(), [&](const auto& one) { return is_one(one.kind); }));
+  };
+  const std::size_t ignored = count_if([](OmissionKind kind) { return kind == OmissionKind::ignored; });
+  if (const std::size_t left_out = omitted.size() - ignored - count_if(session::is_conversion); left_out > 0) {
     text += " (" + counted(left_out, "thing that git cannot hold or that was excluded is", "things that git cannot "
                            "hold or that were excluded are") + " not in it)";
   }
@@ -212,16 +222,21 @@ std::string summary_of(const RunSummary& run) {
 std::string omissions_sentence(const std::vector<session::Omission>& omitted, bool is_verbose) {
   std::map<OmissionKind, std::vector<std::string>> by_kind;
   for (const session::Omission& omission : omitted) by_kind[omission.kind].push_back(omission.path);
-  std::string text;
+  std::string left_out, unconverted;
   for (const auto& [kind, paths] : by_kind) {
+    if (kind == OmissionKind::ignored && !is_verbose) continue;  // the summary counts them
     std::string name = session::name_of(kind);
     std::replace(name.begin(), name.end(), '_', ' ');
-    if (kind == OmissionKind::ignored && !is_verbose) continue;  // the summary counts them
+    std::string& text = session::is_conversion(kind) ? unconverted : left_out;
     const std::size_t most = is_verbose ? paths.size() : kNamesShown;
-    text += (text.empty() ? "" : "; ") + std::to_string(paths.size()) + " " + name + " (" +
+    text += (text.empty() ? "" : "; ") +
+            (session::is_conversion(kind) ? attributes_of(kind) : std::to_string(paths.size()) + " " + name) + " (" +
             first_names(paths, [](const std::string& path) { return path; }, most) + ")";
   }
-  return text.empty() ? text : "left out of the commit: " + text;
+  if (!left_out.empty()) left_out = "left out of the commit: " + left_out;
+  if (unconverted.empty()) return left_out;
+  return (left_out.empty() ? "" : left_out + "; ") +
+         "committed as they are, where .gitattributes has git convert files at check-in: " + unconverted;
 }
 
 void check_result_path(const std::string& path) {

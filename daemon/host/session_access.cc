@@ -7,6 +7,8 @@
 
 #include "api/control_client.h"
 #include "daemon/host/file_verbs.h"
+#include "daemon/host/live_mounts.h"
+#include "daemon/host/mount_entries.h"
 #include "daemon/host/mountpoint.h"
 #include "daemon/host/session_files.h"
 #include "daemon/host/session_git.h"
@@ -88,9 +90,9 @@ std::optional<session::SessionId> newest_of(const std::vector<session::SessionId
 // The files of a session that is mounted nowhere, as its mount would show them.
 struct DetachedFiles {
   DetachedFiles(session::Session& session, RepositoryContext& context)
-      : stack(session, context.repository(), context.log(), std::nullopt, entries, std::nullopt, {}),
+      : stack(session, context.repository(), context.log(), std::nullopt,
+              open_entries(session, std::nullopt, context.repository()), std::nullopt, {}),
         files(stack.files(), nullptr) {}
-  const std::vector<MountEntry> entries;  // none
   SessionStack stack;
   SessionFiles files;
 };
@@ -203,12 +205,13 @@ api::Answer SessionAccess::act(session::Session& session, session::Attachment at
             return view;
           },
           [&](const api::CommitRequest& it) -> api::Answer {
-            const session::CommitOutcome outcome = session.commit({.message = message_of(session, it.message),
-                                                                   .exit_code = {},
-                                                                   .reason = session::Reason::success,
-                                                                   .by_hand = true,
-                                                                   .who = who,
-                                                                   .include_ignored = it.include_ignored});
+            const session::CommitOutcome outcome =
+                session.commit(with_commits_inside(session, {.message = it.message,
+                                                             .exit_code = {},
+                                                             .reason = session::Reason::success,
+                                                             .by_hand = true,
+                                                             .who = who,
+                                                             .include_ignored = it.include_ignored}));
             return commit_answer(session, outcome);
           },
           [&](const api::RollbackRequest& it) -> api::Answer {
@@ -230,12 +233,25 @@ api::Answer SessionAccess::act(session::Session& session, session::Attachment at
             remark_what_changes(request);
             return resolve(session, it, who);
           },
+          [&](const api::ForkRequest& it) -> api::Answer { return daemon::fork_into(session, it, [] {}); },
+          [&](const api::LandRequest& it) -> api::Answer {
+            remark_what_changes(request);
+            return daemon::land(session, it, who);
+          },
           [&](const api::SavepointRequest& it) -> api::Answer {
             remark_what_changes(request);
             return change_savepoints(session, it);
           },
+          [&](const api::MountsRequest& it) -> api::Answer {
+            remark_what_changes(request);
+            return change_kept_mounts(session, context_.repository(), it);
+          },
           [&](const api::DiffRequest& it) -> api::Answer {
             return send_diff(session, context_.repository(), it, parts_to(on_part));
+          },
+          [&](const api::ExportRequest&) -> api::Answer {
+            session::KeptToExport kept(session, {});
+            return send_export(kept, context_.repository(), parts_to(on_part));
           },
           [&](const api::FinishRequest& it) -> api::Answer {
             const session::SessionRecord record = session.record();
@@ -289,14 +305,20 @@ api::Answer SessionAccess::answer_ended(const session::SessionManager::Listed& l
                         [&](const api::DiscardRequest&) -> api::Answer { refuse_ended(record, "discard in"); },
                         [&](const api::UpdateRequest&) -> api::Answer { refuse_ended(record, "update"); },
                         [&](const api::ResolveRequest&) -> api::Answer { refuse_ended(record, "resolve paths of"); },
+                        [&](const api::ForkRequest&) -> api::Answer { refuse_ended(record, "fork"); },
+                        [&](const api::LandRequest&) -> api::Answer { refuse_ended(record, "commit a fork into"); },
                         [&](const api::SavepointRequest& it) -> api::Answer {
                           refuse_ended(record, std::string(api::name_of(it.verb)) + " a savepoint of");
+                        },
+                        [&](const api::MountsRequest&) -> api::Answer {
+                          refuse_ended(record, "change the mount table of");
                         },
                         [&](const api::DiffRequest& it) -> api::Answer {
                           if (!it.since.empty()) refuse_ended(record, "diff since a savepoint of");
                           if (!is_waiting) refuse_ended(record, "diff");
                           return send_sealed_diff(record, context_.repository(), it, parts_to(on_part));
                         },
+                        [&](const api::ExportRequest&) -> api::Answer { refuse_ended(record, "export"); },
                         [&](const api::UnmountRequest&) -> api::Answer { refuse_ended(record, "unmount"); },
                         [&](const api::ChangesRequest&) -> api::Answer { refuse_ended(record, "look into"); },
                         [&](const api::ReadFileRequest&) -> api::Answer { refuse_ended(record, "look into"); },
@@ -338,6 +360,12 @@ api::DiscardAnswer SessionAccess::discard(const std::vector<std::string>& paths)
   return std::get<api::DiscardAnswer>(ask(api::DiscardRequest{.paths = paths}));
 }
 
+void SessionAccess::fork_into(const session::SessionId& fork) { ask(api::ForkRequest{.fork = fork.text()}); }
+
+api::LandAnswer SessionAccess::land(const api::LandRequest& request) {
+  return std::get<api::LandAnswer>(ask(request));
+}
+
 api::UpdateAnswer SessionAccess::update() { return std::get<api::UpdateAnswer>(ask(api::UpdateRequest{})); }
 
 api::ResolveAnswer SessionAccess::settle(const std::vector<std::string>& paths, session::Settle how) {
@@ -346,6 +374,10 @@ api::ResolveAnswer SessionAccess::settle(const std::vector<std::string>& paths, 
 
 api::SavepointsAnswer SessionAccess::savepoint(const api::SavepointRequest& request) {
   return std::get<api::SavepointsAnswer>(ask(request));
+}
+
+api::MountsAnswer SessionAccess::mounts(const api::MountsRequest& request) {
+  return std::get<api::MountsAnswer>(ask(request));
 }
 
 api::CommitAnswer SessionAccess::approve(const session::Approval& approval) {
@@ -368,6 +400,10 @@ api::RollbackAnswer SessionAccess::reject(const session::Review& review, session
 
 api::DiffEnd SessionAccess::diff(const api::DiffRequest& request, const std::function<void(std::string_view)>& out) {
   return std::get<api::DiffEnd>(ask(request, [&](const api::DiffPart& part) { out(part.text); }));
+}
+
+void SessionAccess::export_state(const std::function<void(std::string_view)>& out) {
+  ask(api::ExportRequest{}, [&](const api::DiffPart& part) { out(part.text); });
 }
 
 std::vector<session::Omission> SessionAccess::omitted(api::DiffEnd end) {

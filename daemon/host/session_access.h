@@ -43,6 +43,11 @@ class SessionAccess {
   api::DiscardAnswer discard(const std::vector<std::string>& paths);
   // Also where it only lists them.
   api::SavepointsAnswer savepoint(const api::SavepointRequest& request);
+  // For a fork whose directory this process holds (session/transaction/forks.h).
+  void fork_into(const session::SessionId& fork);
+  api::LandAnswer land(const api::LandRequest& request);
+  // The same of its mount table, mounted or not.
+  api::MountsAnswer mounts(const api::MountsRequest& request);
   api::UpdateAnswer update();
   // Without paths it lists what there is to settle.
   api::ResolveAnswer settle(const std::vector<std::string>& paths, session::Settle how);
@@ -50,6 +55,8 @@ class SessionAccess {
   api::CommitAnswer approve(const session::Approval& approval);
   api::RollbackAnswer reject(const session::Review& review, session::Reason reason);
   api::DiffEnd diff(const api::DiffRequest& request, const std::function<void(std::string_view)>& out);
+  // The staged state, as a file (storage/staging/staged_state_file.h). Of an open session.
+  void export_state(const std::function<void(std::string_view)>& out);
   // What a commit would leave out, which a host only counts in its answer to a diff.
   std::vector<session::Omission> omitted(api::DiffEnd end);
   api::ChangesAnswer changes();

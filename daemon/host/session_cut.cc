@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "session/base/error.h"
+
 namespace escrow::daemon {
 namespace {
 
@@ -33,6 +35,26 @@ std::unique_ptr<SessionCut> try_cut(session::WriteGate& gate, const fuse::Mount&
     return cut;
   }
   return nullptr;
+}
+
+void refuse_without_cut(const std::string& verb, const session::SessionId& id) {
+  throw session::Error(session::Errc::busy, "cannot " + verb + " session " + id.text() +
+                                                ": programs go on writing to it, and there is no moment that has all "
+                                                "they wrote; let them pause, and try again");
+}
+
+void refuse_under_write_back(const std::string& verb, const session::SessionId& id) {
+  throw session::Error(session::Errc::wrong_state,
+                       "cannot " + verb + " session " + id.text() +
+                           " while it is mounted with --io writeback, where only programs in the mount can change "
+                           "files; unmount it and try again");
+}
+
+void refuse_to_commit_without_cut(const session::SessionId& id) {
+  throw session::Error(session::Errc::busy, "cannot commit session " + id.text() +
+                                                ": programs go on writing to it, and with --io writeback there is no "
+                                                "moment that has all they wrote; let them pause or end, and commit "
+                                                "again");
 }
 
 }  // namespace escrow::daemon

@@ -23,12 +23,14 @@ struct GitTerms {
   // Where git finds the repository's objects, as who uses the mount sees that directory; empty: in the mount itself,
   // for users who do not see this machine's files.
   std::string objects{};
+  bool keeps_commits = false;  // those made inside land one by one; else their messages are the message of the one
 };
 
-// What was asked for ("off", "squash", or nothing), for a session that is about to be opened in the repository that was
-// named as `place`. Nothing is "squash" where `by_default`, git may be inside, and no limit of the session would count
-// its files. Throws Error{bad_request} where git must not be inside: objects know no paths, so it would show what a
-// policy or a path prefix hides; and a bucket's objects are not on this machine.
+// What was asked for ("off", "squash", "keep", or nothing), for a session that is about to be opened in the repository
+// that was named as `place`. Nothing is "squash" where `by_default`, git may be inside, no limit of the session would
+// count its files, and the session does not note what it reads. Throws Error{bad_request} where git must not be
+// inside: objects know no paths, so it would show what a policy or a path prefix hides; and a bucket's objects are not
+// on this machine.
 std::optional<GitTerms> git_terms(const std::string& asked, bool by_default, const session::SessionOptions& options,
                                   const storage::Repository& repository, const std::string& place);
 // This machine's path of the objects.
@@ -38,9 +40,10 @@ std::string objects_directory(const storage::Repository& repository);
 void note_git_terms(const std::string& session_directory, const GitTerms& terms);
 std::optional<GitTerms> noted_git_terms(const std::string& session_directory);
 
-// `given`, or where that is empty and nothing was said at the opening, the messages of the commits that were made
-// inside, the oldest first; empty: there are none. What is in the .git is the command's: whatever cannot be read as git
-// writes it is passed over.
-std::string message_of(session::Session& session, const std::string& given);
+// `given` with what was committed inside: where it has no message and nothing was said at the opening, the messages of
+// those commits, the oldest first; and where they are kept (GitTerms), the commits. Then the message that was given is
+// that of what none of them has. What is in the .git is the command's: whatever cannot be read as git writes it is
+// passed over. The session outlives the request.
+session::CommitRequest with_commits_inside(session::Session& session, session::CommitRequest given);
 
 }  // namespace escrow::daemon

@@ -14,6 +14,8 @@
 #include "daemon/host/config.h"
 #include "daemon/host/file_verbs.h"
 #include "daemon/host/file_write_turns.h"
+#include "daemon/host/invalidation.h"
+#include "daemon/host/live_mounts.h"
 #include "daemon/host/mountpoint.h"
 #include "daemon/host/session_cut.h"
 #include "daemon/host/session_git.h"
@@ -65,8 +67,7 @@ struct SessionHost::Impl {
         log(to),
         cache_before(repository.cache_counts()),
         event(make_event()),
-        entries(opened_entries()),
-        stack(*session, repository, log, roots(), entries, options.git,
+        stack(*session, repository, log, roots(), open_entries(*session, options.git, repository), options.git,
               options.trace ? [this](const auto& lines) { options.trace->write(session->record(), lines); }
                             : std::function<void(const std::vector<session::TracedDenial>&)>()),
         mount(std::make_unique<fuse::Mount>(stack.files(), mount_options(), log, [this] { announce(); })) {
@@ -102,14 +103,6 @@ struct SessionHost::Impl {
     } catch (const Error& error) {
       log.write(LogLevel::warning, std::string("the session stays marked as mounted: ") + error.what());
     }
-  }
-
-  // With the repository's objects in the mount, where git's users see them in no other way.
-  std::vector<MountEntry> opened_entries() const {
-    std::vector<MountEntry> opened =
-        open_mount_entries(kept_mounts(session->directory()), repository.git_directory());
-    if (options.git && options.git->objects.empty()) opened.push_back(objects_entry(repository));
-    return opened;
   }
 
   // Where links must not lead out of.
@@ -214,7 +207,7 @@ struct SessionHost::Impl {
   // Nothing can be done with a session as long as nobody knows what became of its commit.
   void settle(Held& held) {
     if (held->ended || session->record().state != session::State::committing) return;
-    const Invalidation invalidation(*this);
+    const Invalidation invalidation(*session, *mount, log);
     session->settle();
     const session::SessionRecord record = session->record();
     if (record.state == session::State::open) {
@@ -258,51 +251,11 @@ struct SessionHost::Impl {
 
   // ---- Verbs.
 
-  // Made before a verb changes the session; its end tells the kernel what changed, whether the verb succeeded or not. A
-  // kernel that cannot be told shows the change late, and the log says so.
-  class Invalidation {
-   public:
-    explicit Invalidation(Impl& host) : host_(host) {}
-    ~Invalidation() {
-      std::vector<fuse::NameInDirectory> names;
-      for (const session::Overlay::Stale& entry : host_.session->take_stale())
-        names.push_back({entry.directory, entry.name});
-      try {
-        host_.mount->invalidate(names);
-      } catch (const Error& error) {
-        host_.log.write(LogLevel::error, "the mount " + host_.options.mount.mountpoint +
-                                             " may go on showing what was replaced until it is unmounted: " +
-                                             error.what());
-      }
-    }
-    Invalidation(const Invalidation&) = delete;
-    Invalidation& operator=(const Invalidation&) = delete;
-
-   private:
-    Impl& host_;
-  };
-
   void refuse_while_run_owns(const char* verb) const {
     if (options.cancel_run) {
       throw Error(Errc::wrong_state, std::string("cannot ") + verb + " session " + session->id().text() +
                                          ": a command still runs in it; its exit status decides, or roll it back");
     }
-  }
-
-  // The kernel keeps the size of a file that it writes back, whatever it is told.
-  void refuse_written_back(const char* verb) const {
-    if (!writes_back()) return;
-    throw Error(Errc::wrong_state, std::string("cannot ") + verb + " session " + session->id().text() +
-                                       " while it is mounted with --io writeback, where only programs in the mount can "
-                                       "change files; unmount it and try again");
-  }
-
-  // Writes into the kernel's cache cannot be refused.
-  void refuse_without_a_moment() const {
-    if (!writes_back()) return;
-    throw Error(Errc::busy, "cannot commit session " + session->id().text() +
-                                ": programs go on writing to it, and with --io writeback there is no moment that has "
-                                "all they wrote; let them pause or end, and commit again");
   }
 
   // How it ends, and what it changes, are the command's.
@@ -325,14 +278,15 @@ struct SessionHost::Impl {
       if (!cut) {
         // Programs are refused from here on: not for a commit that cannot be.
         if (auto conflicts = session->foreseen_conflicts()) return commit_answer(*session, std::move(*conflicts));
-        refuse_without_a_moment();
+        // Writes into the kernel's cache cannot be refused.
+        if (writes_back()) refuse_to_commit_without_cut(session->id());
         seal();
       }
-      const session::CommitOutcome outcome = session->commit({.message = message_of(*session, request.message),
-                                                              .exit_code = {},
-                                                              .reason = session::Reason::success,
-                                                              .by_hand = true, .who = who,
-                                                              .include_ignored = request.include_ignored});
+      const session::CommitOutcome outcome =
+          session->commit(with_commits_inside(*session, {.message = request.message, .exit_code = {},
+                                                         .reason = session::Reason::success,
+                                                         .by_hand = true, .who = who,
+                                                         .include_ignored = request.include_ignored}));
       api::CommitAnswer answer = commit_answer(*session, outcome);
       if (std::holds_alternative<session::Conflicts>(outcome)) {
         session->gate().move_to(before);
@@ -341,7 +295,7 @@ struct SessionHost::Impl {
       // Only now is anybody refused.
       session->gate().move_to(WriteGate::Position::sealed);
       cut.reset();
-      answer.warning = take_mount_away();
+      add_warning(answer, take_mount_away());
       end(held);
       return answer;
     } catch (const std::exception& failure) {
@@ -404,7 +358,8 @@ struct SessionHost::Impl {
 
   // Before what changes the session.
   void remark(const api::Request& request, const std::string& who) {
-    repository.catalog().remark(session->id(), session::SystemClock().now(), who, changing_verb_of(request));
+    if (const char* verb = changing_verb_of(request))
+      repository.catalog().remark(session->id(), session::SystemClock().now(), who, verb);
   }
 
   // A verb that looks at what the session holds.
@@ -419,9 +374,9 @@ struct SessionHost::Impl {
   template <typename Work>
   api::Answer change(const api::Request& request, const char* verb, const std::string& who, Work work) {
     const Held held = lock_to_look(verb);
-    refuse_written_back(verb);
+    if (writes_back()) refuse_under_write_back(verb, session->id());
     remark(request, who);
-    const Invalidation invalidation(*this);
+    const Invalidation invalidation(*session, *mount, log);
     return work();
   }
 
@@ -457,16 +412,54 @@ struct SessionHost::Impl {
     if (held->ended) refuse_ended(session->record(), verb);
     if (request.verb == api::SavepointVerb::list || request.verb == api::SavepointVerb::drop)
       return change_savepoints(*session, request);
-    if (changing_verb_of(request) != nullptr) remark(request, who);
+    remark(request, who);
     const std::shared_ptr<void> excluded = file_writes.exclude();
-    const Invalidation invalidation(*this);  // once writers go on
-    const std::unique_ptr<SessionCut> cut = try_cut();
-    if (!cut) {
-      throw Error(Errc::busy, "cannot " + verb + " session " + session->id().text() +
-                                  ": programs go on writing to it, and there is no moment that has all they wrote; let "
-                                  "them pause, and try again");
-    }
-    return change_savepoints(*session, request);
+    const Invalidation invalidation(*session, *mount, log);  // once writers go on
+    std::unique_ptr<SessionCut> cut = required_cut(verb);
+    return change_savepoints(*session, request, [&cut] { cut.reset(); });
+  }
+
+  // Most of what waits to be recorded is so before anybody has to wait.
+  std::unique_ptr<SessionCut> required_cut(const std::string& verb) {
+    session->overlay().flush(true);
+    if (std::unique_ptr<SessionCut> cut = try_cut()) return cut;
+    refuse_without_cut(verb, session->id());
+  }
+
+  // As it was when it was asked for, while programs and verbs go on.
+  api::Answer export_state(const SendPart& send_part) {
+    Held held = lock_verbs();
+    if (held->ended) refuse_ended(session->record(), "export");
+    std::shared_ptr<void> excluded = file_writes.exclude();
+    std::unique_ptr<SessionCut> cut = required_cut("export");
+    session::KeptToExport kept(*session, [&cut] { cut.reset(); });
+    excluded.reset();
+    held.lock().unlock();
+    return send_export(kept, repository, send_part);
+  }
+
+  api::Answer mounts(const api::MountsRequest& request, const std::string& who) {
+    const Held held = lock_verbs();
+    if (held->ended) refuse_ended(session->record(), "change the mount table of");
+    remark(request, who);
+    return change_live_mounts(*session, repository, stack, *mount, log, request);
+  }
+
+  // As a savepoint; what it is then is filled in while programs go on.
+  api::Answer fork(const api::ForkRequest& request) {
+    const Held held = lock_verbs();
+    if (held->ended) refuse_ended(session->record(), "fork");
+    std::shared_ptr<void> excluded = file_writes.exclude();
+    std::unique_ptr<SessionCut> cut = required_cut("fork");
+    return daemon::fork_into(*session, request, [&] {
+      cut.reset();
+      excluded.reset();
+    });
+  }
+
+  // Also of a run, while its command runs in it: a fork that the command has made.
+  api::Answer land(const api::LandRequest& request, const std::string& who) {
+    return change(request, "commit a fork into", who, [&] { return daemon::land(*session, request, who); });
   }
 
   api::Answer diff(const api::DiffRequest& request, const SendPart& send_part) {
@@ -519,6 +512,10 @@ struct SessionHost::Impl {
             [&](const api::ResolveRequest& it) { return resolve(it, who); },
             [&](const api::DiffRequest& it) { return diff(it, send_part); },
             [&](const api::SavepointRequest& it) { return savepoint(it, who); },
+            [&](const api::ForkRequest& it) { return fork(it); },
+            [&](const api::LandRequest& it) { return land(it, who); },
+            [&](const api::ExportRequest&) -> api::Answer { return export_state(send_part); },
+            [&](const api::MountsRequest& it) { return mounts(it, who); },
             [&](const api::UnmountRequest&) { return unmount(); },
             [&](const api::FinishRequest& it) { return finish(it, who); },
             [&](const api::ChangesRequest&) { return changes(); },
@@ -535,7 +532,6 @@ struct SessionHost::Impl {
   session::Log& log;
   const storage::CacheCounts cache_before;  // what the process had counted for sessions before this one
   const FileDescriptor event;
-  const std::vector<MountEntry> entries;  // beside the repository
   SessionStack stack;                  // self-locking
   FileWriteTurns file_writes;  // self-locking
   session::Synchronized<Verbs> verbs;  // self-locking; held for the whole of a verb

@@ -295,12 +295,17 @@ const std::vector<SessionRequestField>& session_request_fields() {
        .help = "Applied to the modes of what the repository holds", .check = check_umask},
       {.part = Part::view, .name = "read_only", .document = "read_only", .member = &Request::read_only,
        .help = "Every change fails with EROFS"},
+      {.part = Part::view, .name = "isolation", .document = "isolation", .member = &Request::isolation,
+       .help = "serializable: what was read, listed or not found must not have changed by the commit, either",
+       .choices = {"snapshot", "serializable"}},
       {.part = Part::view, .name = "symlinks", .document = "symlinks", .member = &Request::symlinks,
        .help = "contained: a link that leads out of the mount cannot be read (EACCES); any (default, not with "
                "--confine, nor in a container)",
        .choices = {"any", "contained"}},
       {.part = Part::view, .name = "git", .document = "git", .member = &Request::git,
-       .choices = {"off", "squash"}},
+       .choices = {"off", "squash", "keep"}},
+      {.part = Part::view, .name = "lfs", .document = "lfs", .member = &Request::lfs,
+       .help = "on: the files of Git LFS (default); off: the pointers to them", .choices = {"on", "off"}},
       {.part = Part::view, .name = "policy", .document = "policy", .member = &Request::policies, .value = "FILE",
        .help = "Refuse what the policy in FILE does not allow (may be repeated: each can only narrow)"},
       {.part = Part::view, .name = "mount", .document = "mounts", .member = &Request::mounts, .value = "ENTRY",
@@ -462,9 +467,11 @@ session::SessionOptions session_options(const SessionRequest& request, const ses
   options.excludes = request.excludes;
   options.include_ignored = request.include_ignored;
   options.policies = request.policies.documents;
+  options.shows_lfs_pointers = request.lfs == "off";
   options.contained_symlinks = request.symlinks == "contained";
   options.require_approval = request.require_approval;
   options.approval_expires_s = request.approval_expires.count();
+  options.isolation = *session::isolation_from_name(request.isolation);
   options.limits = {.staged_bytes = request.limit_staged_bytes, .files = request.limit_files};
   return options;
 }

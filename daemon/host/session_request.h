@@ -45,10 +45,12 @@ struct SessionRequest {
   std::optional<std::uint32_t> uid, gid;  // nullopt: of who asks
   std::string umask = "022";              // octal
   bool read_only = false;
-  std::string git;  // inside: "off" or "squash"; empty: as the kind of session has it (session_git.h)
+  std::string git;  // inside: "off", "squash" or "keep"; empty: as the kind of session has it (session_git.h)
+  std::string lfs;  // "on" or "off": pointers of Git LFS are shown as they are; empty: on
   std::string symlinks;  // "any" or "contained"; empty: as the kind of session has it
   PolicyDocuments policies;
   bool keep_on_failure = false;
+  std::string isolation = "snapshot";  // or "serializable"
   std::uint64_t limit_staged_bytes = 0, limit_files = 0;  // 0: none
   MountEntries mounts;       // beside the repository
   // Whose rights hold on the host directories of `mounts`: "UID:GID:GROUP,GROUP"; empty: this process's.

@@ -1,4 +1,3 @@
-#include "daemon/host/kept_mounts.h"
 #include "daemon/host/session_run.h"
 
 #include <grp.h>
@@ -6,16 +5,20 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <utility>
 
 #include "daemon/host/config.h"
+#include "daemon/host/fork_parents.h"
 #include "daemon/host/io_choice.h"
+#include "daemon/host/kept_mounts.h"
 #include "daemon/host/mountpoint.h"
 #include "daemon/host/run_result.h"
 #include "daemon/host/session_access.h"
 #include "daemon/host/session_git.h"
+#include "daemon/host/session_verbs.h"
 #include "daemon/process/confinement.h"
 #include "daemon/process/user_namespace.h"
 #include "session/base/error.h"
@@ -27,6 +30,12 @@ using session::Errc;
 using session::Error;
 
 namespace {
+
+using namespace std::chrono_literals;
+
+// Storing the files of a command with a time limit may take as long again as the limit, and at least this long.
+constexpr std::chrono::milliseconds kShortestStoring = 1min;
+constexpr auto kLookEvery = 100ms;
 
 bool names(const std::string& entry, std::string_view name) {
   return entry.size() > name.size() && entry[name.size()] == '=' && entry.starts_with(name);
@@ -89,6 +98,11 @@ void SessionRun::check() const {
 void SessionRun::prepare_process() {
   if (find_mount_access() == MountAccess::user_namespace) enter_user_namespace();
   runner_ = std::make_unique<Runner>();
+  if (settings_.container) return;
+  CommandSpec spec;
+  spec.identity = settings_.identity;
+  spec.limits = settings_.confined ? limits_when_confined(settings_.limits) : settings_.limits;
+  runner_->make_ready(spec);
 }
 
 // Before anything is opened: there may be no runtime, or no image.
@@ -146,10 +160,14 @@ void SessionRun::open_session() {
   if (!session) {
     session = context_->sessions().open(
         session_options, settings_.create_branch, settings_.id.value_or(session::SessionId::generate()),
-        preparation_of(settings_.view, std::nullopt, session_options, context_->repository()));
+        preparation_of(settings_.view, git_ && git_->keeps_commits ? git_ : std::nullopt, session_options,
+                       context_->repository()));
   }
   id_ = session->id();
-  if (const std::string words = context_->words_about_checkout(session->record().options.branch); !words.empty())
+  if (const std::string words = settings_.with_changes
+                                    ? open_with_changes(*context_, session)
+                                    : context_->words_about_checkout(session->record().options.branch);
+      !words.empty())
     settings_.say(words);
   ballast_.emplace(session->directory());
   SessionHost::Options host_options;
@@ -297,28 +315,83 @@ void SessionRun::end_session() {
     end_.cause = EndCause::cancelled;
     end_.signal_number = SIGTERM;
   }
-  if (const auto reason = rollback_reason(end_)) {
-    host_->finish_rollback(*reason, recorded_status(end_), settings_.who, settings_.keep_on_failure);
-  } else {
-    commit();
-  }
+  stored_by_ = std::chrono::steady_clock::now() + std::max(settings_.timeout.value_or(0ms), kShortestStoring);
+  host_->session().overlay().while_storing([this] { check_storing(); });
+  rollback_reason(end_) ? roll_back(*rollback_reason(end_)) : commit();
   result_.mounts = host_->mounts();
   result_.omitted = host_->session().omitted();
   result_.record = host_->session().record();
+  if (result_.record->state == session::State::rolled_back) roll_back_forks();
   if (settings_.concluded) settings_.concluded(result_);
 }
 
-void SessionRun::commit() {
-  const session::CommitRequest request{.message = message_of(host_->session(), settings_.message), .exit_code = 0,
-                                       .reason = session::Reason::success, .by_hand = settings_.is_tried_again,
-                                       .who = settings_.who};
+// A file with a hole of terabytes takes days to read: who waits for the run is not kept waiting for that. Throws.
+void SessionRun::check_storing() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now < look_again_) return;
+  look_again_ = now + kLookEvery;
+  const int signal = runner_->cancel_signal();
+  const bool is_cancelled = signal != 0 || (settings_.was_cancelled && settings_.was_cancelled());
+  if (!is_cancelled && (!settings_.timeout || now < stored_by_)) return;
+  if (!rollback_reason(end_)) {
+    end_.cause = is_cancelled ? EndCause::cancelled : EndCause::timed_out;
+    if (is_cancelled) end_.signal_number = signal != 0 ? signal : SIGTERM;
+  }
+  is_given_up_ = true;
+  throw Error(Errc::unavailable, "storing what the command left took too long");
+}
+
+void SessionRun::tell_not_kept(const Error& why) const {
+  settings_.say("warning: the result of session " + id_->text() + " is not kept: " + why.what());
+}
+
+void SessionRun::roll_back(session::Reason reason) {
+  if (settings_.keep_on_failure) {
+    try {
+      return host_->finish_rollback(reason, recorded_status(end_), settings_.who, true);
+    } catch (const Error& error) {
+      if (!is_given_up_) throw;
+      tell_not_kept(error);
+    }
+  }
+  host_->finish_rollback(reason, recorded_status(end_), settings_.who, false);
+}
+
+// A fork is committed into its session, so nobody could commit one whose session has been rolled back.
+void SessionRun::roll_back_forks() {
+  try {
+    std::string named;
+    for (const session::SessionId& fork : daemon::roll_back_forks(*context_, *id_, settings_.who))
+      named += (named.empty() ? "" : ", ") + fork.text();
+    if (!named.empty()) settings_.say("its forks were rolled back with it: " + named);
+  } catch (const Error& error) {
+    settings_.say(std::string("warning: forks of the session stay open: ") + error.what());
+  }
+}
+
+void SessionRun::commit() try {
+  const session::CommitRequest request = with_commits_inside(
+      host_->session(), {.message = settings_.message, .exit_code = 0, .reason = session::Reason::success,
+                         .by_hand = settings_.is_tried_again, .who = settings_.who});
   const session::CommitOutcome outcome = host_->finish_commit(request);
-  if (const auto* committed = std::get_if<session::Committed>(&outcome)) result_.counts = committed->counts;
-  if (const auto* sealed = std::get_if<session::AwaitingApproval>(&outcome)) result_.counts = sealed->counts;
+  std::string squashed;
+  if (const auto* committed = std::get_if<session::Committed>(&outcome)) {
+    result_.counts = committed->counts;
+    squashed = squashed_words(committed->squashed);
+  }
+  if (const auto* sealed = std::get_if<session::AwaitingApproval>(&outcome)) {
+    result_.counts = sealed->counts;
+    squashed = squashed_words(sealed->squashed);
+  }
+  if (!squashed.empty()) settings_.say("warning: " + squashed);
   const auto* conflicts = std::get_if<session::Conflicts>(&outcome);
   if (conflicts == nullptr) return;
   result_.conflicts = conflicts->paths;
   if (settings_.is_tried_again) host_->finish_rollback(session::Reason::conflict, 0, settings_.who, false);
+} catch (const Error& error) {
+  if (!is_given_up_) throw;
+  if (settings_.keep_on_failure) tell_not_kept(error);
+  host_->finish_rollback(*rollback_reason(end_), recorded_status(end_), settings_.who, false);
 }
 
 // Escrow itself failed on the way. What was to be rolled back is; a commit that failed for an outside reason has left

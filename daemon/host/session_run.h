@@ -31,6 +31,7 @@ class SessionRun {
     // Asked when the repository is open; what makes it a run's is filled in.
     std::function<session::SessionOptions(const session::ReferenceStore&)> session_options;
     bool create_branch = false;
+    bool with_changes = false;  // of the user's work tree (RepositoryContext::take_changes_of_checkout())
     std::optional<session::SessionId> id;  // nullopt: a fresh one
     // A session that is open and mounted nowhere: the command runs in it, and it stays open whatever becomes of the
     // command. Its own options hold; session_options is not asked.
@@ -61,7 +62,7 @@ class SessionRun {
     // The session is open and mounted; what it throws rolls it back.
     std::function<void()> before_start;
     std::function<void()> started;
-    // Asked when the command has succeeded: whether the run was cancelled before it ended.
+    // Whether the run was cancelled; asked when the command has succeeded, and while its files are stored.
     std::function<bool()> was_cancelled;
     // The session is decided, and the result has what there is to say of it.
     std::function<void(const api::RunResult&)> concluded;
@@ -96,6 +97,10 @@ class SessionRun {
   void end_session();
   void leave_session();
   void commit();
+  void roll_back(session::Reason reason);
+  void roll_back_forks();
+  void check_storing();
+  void tell_not_kept(const session::Error& why) const;
   void abandon();
   void keep_open();
 
@@ -109,6 +114,9 @@ class SessionRun {
   std::optional<Ballast> ballast_;
   std::unique_ptr<SessionHost> host_;
   CommandEnd end_;
+  // When storing the files of a command with a time limit is given up; when check_storing() looks again.
+  std::chrono::steady_clock::time_point stored_by_{}, look_again_{};
+  bool is_given_up_ = false;  // storing it took longer, or the run was cancelled meanwhile
   api::RunResult result_;
 };
 

@@ -1,5 +1,6 @@
 #include "daemon/host/session_stack.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "daemon/host/policy_files.h"
@@ -8,25 +9,33 @@ namespace escrow::daemon {
 
 namespace {
 
-std::unique_ptr<session::LimitedFileSystem> limited_file_system(session::Session& session) {
+std::unique_ptr<session::ReadSetFileSystem> recorded_file_system(session::Session& session) {
+  session::ReadRecorder* const recorder = session.read_recorder();
+  if (recorder == nullptr) return nullptr;
+  return std::make_unique<session::ReadSetFileSystem>(session.file_system(), *recorder);
+}
+
+std::unique_ptr<session::LimitedFileSystem> limited_file_system(session::Session& session,
+                                                                session::FileSystem& files) {
   const session::SessionLimits& limits = session.record().options.limits;
   if (limits.staged_bytes == 0 && limits.files == 0) return nullptr;
-  return std::make_unique<session::LimitedFileSystem>(session.file_system(), session.overlay(), limits);
+  return std::make_unique<session::LimitedFileSystem>(files, session.overlay(), limits);
 }
 
 }  // namespace
 
 SessionStack::SessionStack(session::Session& session, storage::Repository& repository, session::Log& log,
                            const std::optional<session::ContainedLinks::Roots>& roots,
-                           const std::vector<MountEntry>& entries, const std::optional<GitTerms>& git,
+                           std::vector<MountEntry> entries, const std::optional<GitTerms>& git,
                            std::function<void(const std::vector<session::TracedDenial>&)> trace)
     : session_(session),
-      entries_(entries),
+      entries_(Entries{std::move(entries), {}}),
       denials_(session.id(), repository.catalog(), clock_, log, std::move(trace)),
       policy_(compile_policies(session.record().options.policies)),
-      limited_(limited_file_system(session)),
+      recorded_(recorded_file_system(session)),
+      limited_(limited_file_system(session, recorded())),
       git_(git ? std::make_unique<GitInside>(limited(), session, repository, log, *git) : nullptr),
-      table_(make_mount_table(entries, versioned(), session, repository.caches())) {
+      table_(make_mount_table(entries_.lock()->there, versioned(), session)) {
   const session::SessionOptions options = session.record().options;
   if (options.contained_symlinks && roots) {
     links_ = std::make_unique<session::ContainedLinks>(
@@ -38,9 +47,14 @@ SessionStack::SessionStack(session::Session& session, storage::Repository& repos
   }
 }
 
+session::FileSystem& SessionStack::recorded() {
+  if (recorded_) return *recorded_;
+  return session_.file_system();
+}
+
 session::FileSystem& SessionStack::limited() {
   if (limited_) return *limited_;
-  return session_.file_system();
+  return recorded();
 }
 
 session::FileSystem& SessionStack::versioned() {
@@ -49,8 +63,7 @@ session::FileSystem& SessionStack::versioned() {
 }
 
 session::FileSystem& SessionStack::tabled() {
-  if (table_) return *table_;
-  return versioned();
+  return *table_;
 }
 
 session::FileSystem& SessionStack::contained() {
@@ -59,19 +72,48 @@ session::FileSystem& SessionStack::contained() {
 }
 
 session::Overlay::Names SessionStack::names(session::NodeId node) const {
-  return table_ ? table_->names(node) : session_.overlay().names(node);
+  return table_->names(node);
 }
 
-std::vector<api::MountEntryView> SessionStack::mounts() const { return views_of(entries_, table_.get()); }
+std::vector<api::MountEntryView> SessionStack::mounts() const {
+  std::vector<MountEntrySpec> specs;
+  for (const MountEntry& entry : entries()) specs.push_back(entry.spec);
+  return views_of(specs, table_.get());
+}
+
+std::vector<MountEntry> SessionStack::entries() const { return entries_.lock_shared()->there; }
+
+std::vector<session::Overlay::Stale> SessionStack::replace_entries(std::vector<MountEntry> entries) {
+  std::vector<session::Overlay::Stale> names = table_->replace(table_of(entries));
+  const auto held = entries_.lock();
+  std::erase_if(held->left, [](const Left& left) { return left.files.expired(); });
+  for (MountEntry& old : held->there) {
+    const bool stays = std::any_of(entries.begin(), entries.end(),
+                                   [&old](const MountEntry& entry) { return entry.files == old.files; });
+    if (!stays) held->left.push_back({old.files, old.spec.content, old.spec.cache});
+  }
+  held->there = std::move(entries);
+  return names;
+}
+
+SessionStack::Departed SessionStack::departed() {
+  table_->drop_unheld();
+  Departed departed;
+  const auto held = entries_.lock_shared();
+  for (const Left& left : held->left) {
+    if (left.files.expired()) continue;
+    departed.contents.insert(left.content);
+    departed.caches.insert(left.cache);
+  }
+  return departed;
+}
 
 std::function<bool(session::NodeId)> SessionStack::volatile_nodes() const {
-  if (!table_) return {};
   return [this](session::NodeId node) { return table_->is_volatile(node); };
 }
 
 std::vector<session::NodeId> SessionStack::held_files() const {
   std::vector<session::NodeId> held = session_.overlay().held_files();
-  if (!table_) return held;
   const std::vector<session::NodeId> beside = table_->held_files();
   held.insert(held.end(), beside.begin(), beside.end());
   return held;

@@ -1,6 +1,6 @@
 // The way of every call on a session's files in the process that hosts it, from the outside in: what its policies
-// allow, links that stay inside, its mount table, and of the repository its limits, the write gate, the overlay. A
-// mount's requests and the API's take it.
+// allow, links that stay inside, its mount table, and of the repository its limits, the record of what is read, the
+// write gate, the overlay. A mount's requests and the API's take it.
 //
 // Thread-safe. Destroying it flushes its denials.
 #pragma once
@@ -8,17 +8,21 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "daemon/host/git_inside.h"
 #include "daemon/host/mount_entries.h"
 #include "session/base/clock.h"
+#include "session/base/synchronized.h"
 #include "session/decorators/access_policy.h"
 #include "session/decorators/contained_links.h"
 #include "session/decorators/denial_log.h"
 #include "session/decorators/limited_file_system.h"
 #include "session/decorators/mount_table.h"
 #include "session/decorators/policed_file_system.h"
+#include "session/decorators/read_set_file_system.h"
 #include "session/transaction/session.h"
 
 namespace escrow::daemon {
@@ -26,34 +30,53 @@ namespace escrow::daemon {
 class SessionStack {
  public:
   // All must outlive it. `roots`: where its mount is, for a session whose links must not lead out; `entries`: what it
-  // shows beside the repository; `git`: of a session that has a .git; `trace` may be empty.
+  // shows beside the repository, with its sources open; `git`: of a session that has a .git; `trace` may be empty.
   SessionStack(session::Session& session, storage::Repository& repository, session::Log& log,
                const std::optional<session::ContainedLinks::Roots>& roots,
-               const std::vector<MountEntry>& entries, const std::optional<GitTerms>& git,
+               std::vector<MountEntry> entries, const std::optional<GitTerms>& git,
                std::function<void(const std::vector<session::TracedDenial>&)> trace);
 
   session::FileSystem& files();
   session::DenialLog& denials() { return denials_; }
   const session::AccessPolicy* policy() const { return policy_.get(); }  // null: none
   std::vector<api::MountEntryView> mounts() const;                        // beside the repository
+  std::vector<MountEntry> entries() const;
+  // Makes these the whole table: see MountTable::replace().
+  std::vector<session::Overlay::Stale> replace_entries(std::vector<MountEntry> entries);
+  void close_departed() { table_->close_departed(); }
+  // The copies (MountEntrySpec::content) and caches of entries that have left, and of which something is open still.
+  struct Departed {
+    std::set<std::string> contents, caches;
+  };
+  Departed departed();
   std::function<bool(session::NodeId)> volatile_nodes() const;  // for MountOptions
   session::Overlay::Names names(session::NodeId node) const;
   std::vector<session::NodeId> held_files() const;  // that can be written to
 
  private:
+  session::FileSystem& recorded();
   session::FileSystem& limited();
   session::FileSystem& versioned();
   session::FileSystem& tabled();
   session::FileSystem& contained();
 
   session::Session& session_;  // constant, as the pointers; self-locking
-  const std::vector<MountEntry>& entries_;
+  struct Left {
+    std::weak_ptr<session::EntryFileSystem> files;
+    std::string content, cache;
+  };
+  struct Entries {
+    std::vector<MountEntry> there;
+    std::vector<Left> left;
+  };
+  session::SharedSynchronized<Entries> entries_;  // a leaf
   session::SystemClock clock_;
   session::DenialLog denials_;
   const std::unique_ptr<session::AccessPolicy> policy_;
+  const std::unique_ptr<session::ReadSetFileSystem> recorded_;  // null: what is read does not matter
   const std::unique_ptr<session::LimitedFileSystem> limited_;  // null without limits
   const std::unique_ptr<GitInside> git_;                       // null: no .git
-  const std::unique_ptr<session::MountTable> table_;           // null: the repository is all there is
+  const std::unique_ptr<session::MountTable> table_;
   std::unique_ptr<session::ContainedLinks> links_;             // null: links may lead anywhere
   std::unique_ptr<session::PolicedFileSystem> policed_;        // null without a policy
 };

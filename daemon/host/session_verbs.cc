@@ -10,6 +10,7 @@
 #include "daemon/process/exit_status.h"
 #include "session/transaction/approval.h"
 #include "session/transaction/commit.h"
+#include "storage/staging/staged_state_file.h"
 
 namespace escrow::daemon {
 
@@ -77,6 +78,7 @@ api::SessionView view_of(session::Session& session, session::Attachment attachme
       view.would_conflict = std::move(preview.conflicts);
     }
     view.usage = session.overlay().usage();
+    if (view.record.last_error.empty()) view.record.last_error = session.overlay().last_unreadable();
   } catch (const Error& error) {
     // What is damaged is shown as far as it can be read.
     const bool is_damage = error.code() == Errc::input_output || error.code() == Errc::damaged_repository;
@@ -100,9 +102,17 @@ api::DenialView denials_of(const session::SessionCatalog& catalog, const session
   return view;
 }
 
+void add_warning(api::CommitAnswer& answer, const std::string& more) {
+  if (!more.empty()) answer.warning += (answer.warning.empty() ? "" : "; ") + more;
+}
+
+std::string squashed_words(const std::string& why) {
+  return why.empty() ? std::string() : "the commits made inside became one: " + why;
+}
+
 api::CommitAnswer commit_answer(const session::Session& session, const session::CommitOutcome& outcome) {
   api::CommitAnswer answer = commit_answer(session.record(), outcome);
-  answer.omitted = session.omitted();
+  if (!answer.landed_in) answer.omitted = session.omitted();  // into a parent all comes along
   return answer;
 }
 
@@ -118,12 +128,18 @@ api::CommitAnswer commit_answer(const session::SessionRecord& record, const sess
                            .warning = {}};
   std::visit(Overloaded{
                  [&](const session::Committed& committed) {
+                   add_warning(answer, squashed_words(committed.squashed));
                    answer.commit = committed.commit;
                    answer.counts = committed.counts;
                  },
                  [](const session::NothingToCommit&) {},
                  [&](const session::Conflicts& conflicts) { answer.conflicts = conflicts.paths; },
+                 [&](const session::Landed& landed) {
+                   answer.landed_in = landed.parent;
+                   answer.counts = landed.counts;
+                 },
                  [&](const session::AwaitingApproval& sealed) {
+                   add_warning(answer, squashed_words(sealed.squashed));
                    answer.result = sealed.result;
                    answer.expires = sealed.expires;
                    answer.counts = sealed.counts;
@@ -163,13 +179,14 @@ api::Answer finish_session(session::Session& session, const api::FinishRequest& 
                            std::string warning) {
   if (!request.image.empty() || !request.trigger_id.empty()) session.identify(request.image, request.trigger_id);
   if (request.reason == session::Reason::success) {
-    const session::CommitOutcome outcome = session.commit({.message = message_of(session, request.message),
-                                                           .exit_code = request.exit_code,
-                                                           .reason = request.reason,
-                                                           .by_hand = false,
-                                                           .who = who});
+    const session::CommitOutcome outcome =
+        session.commit(with_commits_inside(session, {.message = request.message,
+                                                     .exit_code = request.exit_code,
+                                                     .reason = request.reason,
+                                                     .by_hand = false,
+                                                     .who = who}));
     api::CommitAnswer answer = commit_answer(session, outcome);
-    answer.warning = std::move(warning);
+    add_warning(answer, warning);
     return answer;
   }
   session.rollback(request.reason, request.exit_code, who, request.keep_result);
@@ -197,6 +214,19 @@ api::DiffEnd send_sealed_diff(const session::SessionRecord& record, const storag
   return send_trees(sealed.base_tree, sealed.tree, nullptr, repository, request, send_part);
 }
 
+api::DiffEnd send_export(session::KeptToExport& kept, const storage::Repository& repository,
+                         const SendPart& send_part) {
+  std::string pending;
+  const auto send = [&] { send_part(api::DiffPart{.text = std::exchange(pending, {})}); };
+  storage::StagedStateWriter writer([&](std::string_view bytes) {
+    pending += bytes;
+    if (pending.size() >= kDiffPartBytes) send();
+  });
+  session::send_staged_state(kept.overlay(), kept.record(), repository.objects(), writer);
+  send();
+  return {};
+}
+
 int exit_status_of(const api::CommitAnswer& answer) {
   if (!answer.conflicts.empty()) return kExitConflict;
   return answer.result ? kExitAwaitsApproval : kExitSuccess;
@@ -222,6 +252,7 @@ const char* changing_verb_of(const api::Request& request) {
                         [](const api::StatusRequest&) -> const char* { return nullptr; },
                         [](const api::DiffRequest&) -> const char* { return nullptr; },
                         [](const api::UnmountRequest&) -> const char* { return nullptr; },
+                        [](const api::ExportRequest&) -> const char* { return nullptr; },
                         [](const api::ChangesRequest&) -> const char* { return nullptr; },
                         [](const api::ReadFileRequest&) -> const char* { return nullptr; },
                         [](const api::ListFilesRequest&) -> const char* { return nullptr; },
@@ -229,6 +260,11 @@ const char* changing_verb_of(const api::Request& request) {
                         [](const api::WriteFileRequest&) -> const char* { return nullptr; },
                         [](const api::RemoveFileRequest&) -> const char* { return nullptr; },
                         [](const api::TrafficRequest&) -> const char* { return nullptr; },
+                        [](const api::ForkRequest&) -> const char* { return nullptr; },
+                        [](const api::LandRequest&) -> const char* { return "committed a fork into it"; },
+                        [](const api::MountsRequest& it) -> const char* {
+                          return it.verb == api::MountsVerb::list ? nullptr : "changed its mount table";
+                        },
                         [](const api::SavepointRequest& it) -> const char* {
                           return it.verb == api::SavepointVerb::restore ? "restored a savepoint" : nullptr;
                         },
@@ -254,13 +290,14 @@ bool has_plenty_of_room(const std::string& directory) {
   return ::statvfs(directory.c_str(), &disk) == 0 && std::uint64_t{disk.f_bavail} * disk.f_frsize >= kPlenty_bytes;
 }
 
-api::SavepointsAnswer change_savepoints(session::Session& session, const api::SavepointRequest& request) {
+api::SavepointsAnswer change_savepoints(session::Session& session, const api::SavepointRequest& request,
+                                        const std::function<void()>& is_cut) {
   api::SavepointsAnswer answer;
   switch (request.verb) {
     case api::SavepointVerb::list:
       break;
     case api::SavepointVerb::create:
-      session.create_savepoint(request.name);
+      session.create_savepoint(request.name, is_cut);
       break;
     case api::SavepointVerb::restore:
       answer.undo = session.restore_savepoint(request.name);
@@ -272,6 +309,34 @@ api::SavepointsAnswer change_savepoints(session::Session& session, const api::Sa
   const std::vector<session::Savepoint> all = session.savepoints();
   for (const session::Savepoint& one : all) answer.savepoints.push_back({one.name, one.created});
   return answer;
+}
+
+namespace {
+
+session::SessionId fork_from(const std::string& text) {
+  const auto id = session::SessionId::parse(text);
+  if (!id) throw Error(Errc::bad_request, "\"fork\" is no whole id of a session");
+  return *id;
+}
+
+}  // namespace
+
+api::ForkAnswer fork_into(session::Session& parent, const api::ForkRequest& request,
+                          const std::function<void()>& is_cut) {
+  parent.fork_into(fork_from(request.fork), is_cut);
+  return {};
+}
+
+api::LandAnswer land(session::Session& parent, const api::LandRequest& request, const std::string& who) {
+  const session::CommitOutcome outcome = parent.land(fork_from(request.fork), {.message = request.message,
+                                                                               .exit_code = request.exit_code,
+                                                                               .reason = request.reason,
+                                                                               .by_hand = true,
+                                                                               .who = who});
+  if (const auto* met = std::get_if<session::Conflicts>(&outcome)) return {.counts = {}, .conflicts = met->paths};
+  const auto* landed = std::get_if<session::Landed>(&outcome);
+  if (landed == nullptr) return {};
+  return {.has_changed = true, .counts = landed->counts, .conflicts = {}};
 }
 
 api::ResolveAnswer resolve(session::Session& session, const api::ResolveRequest& request, const std::string& who) {

@@ -9,6 +9,7 @@
 #include "api/protocol.h"
 #include "fuse/mount.h"
 #include "session/transaction/session.h"
+#include "session/transaction/staged_state.h"
 #include "storage/repository/repository.h"
 
 namespace escrow::daemon {
@@ -21,6 +22,10 @@ api::SessionView view_of(session::Session& session, session::Attachment attachme
 // How much was denied in the session.
 api::DenialView denials_of(const session::SessionCatalog& catalog, const session::SessionId& id);
 
+// After what there is to say already.
+void add_warning(api::CommitAnswer& answer, const std::string& more);
+// Of Committed::squashed; "" for "".
+std::string squashed_words(const std::string& why);
 api::CommitAnswer commit_answer(const session::Session& session, const session::CommitOutcome& outcome);
 // The same of a session that had been sealed before.
 api::CommitAnswer commit_answer(const session::SessionRecord& record, const session::CommitOutcome& outcome);
@@ -40,6 +45,9 @@ int exit_status_of(const api::CommitAnswer& answer);
 api::DiffEnd send_diff(session::Session& session, const storage::Repository& repository,
                        const api::DiffRequest& request, const SendPart& send_part);
 
+api::DiffEnd send_export(session::KeptToExport& kept, const storage::Repository& repository,
+                         const SendPart& send_part);
+
 // What approving the session would commit.
 api::DiffEnd send_sealed_diff(const session::SessionRecord& record, const storage::Repository& repository,
                               const api::DiffRequest& request, const SendPart& send_part);
@@ -54,8 +62,15 @@ const char* changing_verb_of(const api::Request& request);
 // Settles the paths, or lists what there is to settle.
 api::ResolveAnswer resolve(session::Session& session, const api::ResolveRequest& request, const std::string& who);
 
-// Does what is asked, or lists what there is. Throws what Session throws.
-api::SavepointsAnswer change_savepoints(session::Session& session, const api::SavepointRequest& request);
+// Does what is asked, or lists what there is. `is_cut`: as Session::create_savepoint() calls it. Throws what Session
+// throws.
+api::SavepointsAnswer change_savepoints(session::Session& session, const api::SavepointRequest& request,
+                                        const std::function<void()>& is_cut = {});
+
+// The parent's part of a fork's beginning, and of its commit. `is_cut`: nothing need wait any more.
+api::ForkAnswer fork_into(session::Session& parent, const api::ForkRequest& request,
+                          const std::function<void()>& is_cut);
+api::LandAnswer land(session::Session& parent, const api::LandRequest& request, const std::string& who);
 
 // The requests that a mount has served.
 std::vector<api::TrafficAnswer::Operation> operations_of(const std::vector<fuse::OperationCount>& counts);

@@ -141,19 +141,19 @@ void ArchivedTree::add_hard_link(std::string_view name, std::string_view target)
 session::BuiltTree ArchivedTree::build(session::Quarantine& quarantine, ImportFilter filter) const {
   session::BuiltTree built;
   OmittedNames omitted(OmittedNames::kAnswer_bytes);
-  FilteredDirectory filtered(filter, [&] { return read_ignore_file(quarantine, root_, ""); });
+  FilteredDirectory filtered(
+      filter, [&](std::string_view name) { return read_rules_file(quarantine, root_, "", name); });
   built.tree = build(quarantine, root_, "", filtered, omitted);
   built.omitted = omitted.take();
   return built;
 }
 
-std::string ArchivedTree::read_ignore_file(const session::ObjectReader& objects, const Directory& directory,
-                                           const std::string& path) {
-  const auto found = directory.find(session::kIgnoreFileName);
+std::string ArchivedTree::read_rules_file(const session::ObjectReader& objects, const Directory& directory,
+                                          const std::string& path, std::string_view name) {
+  const auto found = directory.find(name);
   const auto* const leaf = found == directory.end() ? nullptr : std::get_if<Leaf>(&found->second.is);
-  if (leaf == nullptr) return {};
-  return session::read_ignore_file(objects, {.name = found->first, .mode = leaf->mode, .id = leaf->id},
-                                   session::join_path(path, found->first));
+  if (leaf == nullptr || leaf->mode == GitMode::symlink) return {};
+  return read_rules(*objects.open_blob(leaf->id), name, session::join_path(path, name));
 }
 
 session::TreeRoot ArchivedTree::build(session::Quarantine& quarantine, const Directory& directory,
@@ -169,12 +169,17 @@ session::TreeRoot ArchivedTree::build(session::Quarantine& quarantine, const Dir
     if (const auto why = filtered.why_left_out(name, inner != nullptr)) {
       omitted.add(below, *why);
     } else if (const auto* leaf = std::get_if<Leaf>(&entry.is)) {
-      put({.name = name, .mode = leaf->mode, .id = leaf->id}, below);
+      const bool is_for_lfs = leaf->mode != GitMode::symlink && filtered.is_for_lfs(name);
+      // Which files these are is known only once the whole archive was read.
+      const session::ObjectId id = is_for_lfs ? quarantine.put_lfs_file(*quarantine.open_blob(leaf->id)) : leaf->id;
+      put({.name = name, .mode = leaf->mode, .id = id}, below);
     } else if (const auto* kind = std::get_if<OmissionKind>(&entry.is)) {
       omitted.add(below, *kind);
     } else {
       const std::size_t omitted_before = omitted.size();
-      FilteredDirectory filtered_below(filtered, name, [&] { return read_ignore_file(quarantine, **inner, below); });
+      FilteredDirectory filtered_below(filtered, name, [&](std::string_view file) {
+        return read_rules_file(quarantine, **inner, below, file);
+      });
       const session::TreeRoot inside = build(quarantine, **inner, below, filtered_below, omitted);
       if (inside) {
         put({.name = name, .mode = GitMode::tree, .id = *inside}, below);

@@ -53,8 +53,8 @@ class ArchivedTree {
   const Entry* find(const Parts& parts) const;
   static session::TreeRoot build(session::Quarantine& quarantine, const Directory& directory, const std::string& path,
                                  FilteredDirectory& filtered, OmittedNames& omitted);
-  static std::string read_ignore_file(const session::ObjectReader& objects, const Directory& directory,
-                                      const std::string& path);
+  static std::string read_rules_file(const session::ObjectReader& objects, const Directory& directory,
+                                     const std::string& path, std::string_view name);
 
   Directory root_;
   std::size_t entries_ = 0;

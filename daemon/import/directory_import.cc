@@ -21,6 +21,10 @@ void DirectoryImport::leaf(const std::string& path, GitMode mode, const session:
   open_.back().push_back({.name = name_of(path), .mode = mode, .id = quarantine_.put_blob(content)});
 }
 
+void DirectoryImport::lfs_file(const std::string& path, GitMode mode, const session::ByteSource& content) {
+  open_.back().push_back({.name = name_of(path), .mode = mode, .id = quarantine_.put_lfs_file(content)});
+}
+
 void DirectoryImport::enter(const std::string&) { open_.emplace_back(); }
 
 void DirectoryImport::leave(const std::string& path) {

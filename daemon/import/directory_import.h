@@ -20,6 +20,7 @@ class DirectoryImport final : public DirectoryVisitor {
   explicit DirectoryImport(session::Quarantine& quarantine) : quarantine_(quarantine), open_(1) {}
 
   void leaf(const std::string& path, session::GitMode mode, const session::ByteSource& content) override;
+  void lfs_file(const std::string& path, session::GitMode mode, const session::ByteSource& content) override;
   void enter(const std::string& path) override;
   void leave(const std::string& path) override;
 

@@ -128,7 +128,7 @@ WalkedDirectory DirectoryWalk::run(const std::string& directory) {
 }
 
 WalkedDirectory DirectoryWalk::run(FileDescriptor directory) {
-  FilteredDirectory filtered(filter_, [&] { return read_ignore_file(directory, ""); });
+  FilteredDirectory filtered(filter_, [&](std::string_view name) { return read_rules_file(directory, "", name); });
   walk(directory, "", 0, filtered);
   result_.omitted = omitted_.take();
   return std::move(result_);
@@ -146,16 +146,17 @@ void DirectoryWalk::walk(const FileDescriptor& directory, const std::string& pat
 }
 
 // Git follows no link there, and takes nothing but a regular file.
-std::string DirectoryWalk::read_ignore_file(const FileDescriptor& directory, const std::string& path) {
-  const std::string name(session::kIgnoreFileName), below = session::join_path(path, name);
-  FileDescriptor file = open_(directory.get(), name, O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
+std::string DirectoryWalk::read_rules_file(const FileDescriptor& directory, const std::string& path,
+                                           std::string_view name) {
+  const std::string below = session::join_path(path, name);
+  FileDescriptor file = open_(directory.get(), std::string(name), O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
   if (!file && (errno == ENOENT || errno == ELOOP || errno == ENXIO)) return {};
   struct stat about {};
   if (!file || fstat(file.get(), &about) != 0) refuse(below, errno);
   if (!S_ISREG(about.st_mode)) return {};
   const auto size = static_cast<std::uint64_t>(about.st_size);
   const std::function<void(std::uint64_t)> unseen = [](std::uint64_t) {};
-  return session::read_ignore_file(FileSource(std::move(file), size, below, unseen), below);
+  return read_rules(FileSource(std::move(file), size, below, unseen), name, below);
 }
 
 void DirectoryWalk::look_at(int directory, const std::string& name, const std::string& path, int depth,
@@ -176,7 +177,7 @@ void DirectoryWalk::look_at(int directory, const std::string& name, const std::s
     return look_into(directory, name, path, depth, filtered);
   }
   if (S_ISLNK(about.st_mode)) return read_link(found, path);
-  if (S_ISREG(about.st_mode)) return read_file(directory, name, path);
+  if (S_ISREG(about.st_mode)) return read_file(directory, name, path, filtered);
   omit(path, kind_of_special(about.st_mode));
 }
 
@@ -187,14 +188,15 @@ void DirectoryWalk::look_into(int directory, const std::string& name, const std:
   const std::uint64_t files_before = result_.size.files;
   const std::size_t omitted_before = omitted_.size();
   visitor_.enter(path);
-  FilteredDirectory filtered(above, name, [&] { return read_ignore_file(child, path); });
+  FilteredDirectory filtered(above, name, [&](std::string_view file) { return read_rules_file(child, path, file); });
   walk(child, path, depth + 1, filtered);
   visitor_.leave(path);
   const bool has_nothing = result_.size.files == files_before && omitted_.size() == omitted_before;
   if (has_nothing) omit(path, OmissionKind::empty_directory);
 }
 
-void DirectoryWalk::read_file(int directory, const std::string& name, const std::string& path) {
+void DirectoryWalk::read_file(int directory, const std::string& name, const std::string& path,
+                              FilteredDirectory& filtered) {
   // O_NONBLOCK: should it have become a fifo since it was looked at, opening must not wait.
   FileDescriptor file = open_(directory, name, O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
   struct stat about {};
@@ -204,7 +206,9 @@ void DirectoryWalk::read_file(int directory, const std::string& name, const std:
   posix_fadvise(file.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
   const FileSource content(std::move(file), size, path, on_read_);
   if (session::git_refuses_file(name, content)) return omit(path, OmissionKind::git_refused);
-  visitor_.leaf(path, (about.st_mode & S_IXUSR) != 0 ? GitMode::executable : GitMode::regular, content);
+  const GitMode mode = (about.st_mode & S_IXUSR) != 0 ? GitMode::executable : GitMode::regular;
+  if (filtered.is_for_lfs(name)) visitor_.lfs_file(path, mode, content);
+  else visitor_.leaf(path, mode, content);
   result_.size.bytes += size;
   ++result_.size.files;
   if (progress_) progress_(result_.size);

@@ -31,6 +31,10 @@ class DirectoryVisitor {
   virtual ~DirectoryVisitor() = default;
   // A file, or a symbolic link: its content is where it points to.
   virtual void leaf(const std::string& path, session::GitMode mode, const session::ByteSource& content) = 0;
+  // A file that is for Git LFS (FilteredDirectory::is_for_lfs()).
+  virtual void lfs_file(const std::string& path, session::GitMode mode, const session::ByteSource& content) {
+    leaf(path, mode, content);
+  }
   // Around what is in a directory below the one that is walked; there may be nothing in it.
   virtual void enter(const std::string& path) = 0;
   virtual void leave(const std::string& path) = 0;
@@ -81,8 +85,8 @@ class DirectoryWalk {
                FilteredDirectory& filtered);
   void look_into(int directory, const std::string& name, const std::string& path, int depth,
                  FilteredDirectory& above);
-  std::string read_ignore_file(const FileDescriptor& directory, const std::string& path);
-  void read_file(int directory, const std::string& name, const std::string& path);
+  std::string read_rules_file(const FileDescriptor& directory, const std::string& path, std::string_view name);
+  void read_file(int directory, const std::string& name, const std::string& path, FilteredDirectory& filtered);
   void read_link(const FileDescriptor& link, const std::string& path);
   void omit(const std::string& path, session::OmissionKind kind);
 

@@ -50,22 +50,29 @@ ImportFilter::ImportFilter(session::Session& session, const session::ReferenceSt
     : objects_(&session.quarantine()) {
   const session::SessionRecord record = session.record();
   excludes_ = session::PathPatterns(record.options.excludes);
-  const session::IgnoreRule rule = references.rule_of(record.options.branch).ignore;
-  if (!rule.is_on || record.options.include_ignored) return;
-  ignoring_.emplace(*objects_, session::tree_of_commit(*objects_, record.base), record.options.prefix, rule);
+  const session::BranchRule rule = references.rule_of(record.options.branch);
+  const TreeRoot base = session::tree_of_commit(*objects_, record.base);
+  attributes_.emplace(*objects_, base, record.options.prefix, rule.attributes_file);
+  if (!rule.ignore.is_on || record.options.include_ignored) return;
+  ignoring_.emplace(*objects_, base, record.options.prefix, rule.ignore);
 }
 
-FilteredDirectory::FilteredDirectory(ImportFilter& filter, session::IgnoreLevel::ReadFile read) : filter_(filter) {
+FilteredDirectory::FilteredDirectory(ImportFilter& filter, const ReadFile& read) : filter_(filter) {
+  if (filter.attributes_)
+    attributes_ = filter.attributes_->level([read] { return read(session::kAttributesFileName); });
   if (!filter.ignoring_) return;
-  level_ = filter.ignoring_->level(std::move(read));
+  level_ = filter.ignoring_->level([read] { return read(session::kIgnoreFileName); });
   tracked_root_ = filter.ignoring_->tracked();
 }
 
-FilteredDirectory::FilteredDirectory(FilteredDirectory& above, std::string_view name,
-                                     session::IgnoreLevel::ReadFile read)
+FilteredDirectory::FilteredDirectory(FilteredDirectory& above, std::string_view name, const ReadFile& read)
     : filter_(above.filter_), path_(session::join_path(above.path_, name)) {
+  if (above.attributes_ != nullptr)
+    attributes_ = std::make_unique<session::AttributeLevel>(
+        *above.attributes_, name, [read] { return read(session::kAttributesFileName); });
   if (above.level_ == nullptr) return;
-  level_ = std::make_unique<session::IgnoreLevel>(*above.level_, name, std::move(read));
+  level_ = std::make_unique<session::IgnoreLevel>(*above.level_, name,
+                                                  [read] { return read(session::kIgnoreFileName); });
   tracked_root_ = session::tree_of(above.tracked(name));
 }
 
@@ -84,6 +91,11 @@ std::optional<OmissionKind> FilteredDirectory::why_left_out(std::string_view nam
   const std::optional<TreeEntry> entry = tracked(name);
   if (entry && (entry->mode == GitMode::tree) == is_directory) return std::nullopt;
   return OmissionKind::ignored;
+}
+
+std::string read_rules(const session::ByteSource& content, std::string_view name, const std::string& path) {
+  return name == session::kAttributesFileName ? session::read_attributes_file(content, path)
+                                              : session::read_ignore_file(content, path);
 }
 
 TreeRoot with_excluded(session::Quarantine& quarantine, const TreeRoot& before, const TreeRoot& imported,

@@ -23,6 +23,10 @@ class BreakableSource final : public session::ByteSource {
 
 }  // namespace
 
+session::ObjectId InterruptibleQuarantine::put_lfs_file(const session::ByteSource& source) {
+  return quarantine_.put_lfs_file(BreakableSource(source, stopping_));
+}
+
 session::ObjectId InterruptibleQuarantine::put_blob(const session::ByteSource& source) {
   return quarantine_.put_blob(BreakableSource(source, stopping_));
 }

@@ -19,6 +19,7 @@ class InterruptibleQuarantine final : public session::Quarantine {
       : quarantine_(quarantine), stopping_(stopping) {}
 
   session::ObjectId put_blob(const session::ByteSource& source) override;
+  session::ObjectId put_lfs_file(const session::ByteSource& source) override;
   session::ObjectId put_tree(const session::Tree& tree) override;
   session::ObjectId put_commit(const session::Commit& commit) override;
 

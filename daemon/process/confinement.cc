@@ -223,6 +223,11 @@ std::vector<std::string> confined_environment() {
   return environment;
 }
 
+Containment::Limits limits_when_confined(Containment::Limits limits) {
+  if (limits.processes != 0) limits.processes += kOwnProcesses;
+  return limits;
+}
+
 void confine(CommandSpec& spec, const Confinement& confinement) {
   const CommandSpec::Identity user = spec.identity.value_or(CommandSpec::Identity{::geteuid(), ::getegid(), {}});
   // Only root may change its groups; an ordinary user's lead nowhere, because nothing of theirs is to be seen.
@@ -244,7 +249,7 @@ void confine(CommandSpec& spec, const Confinement& confinement) {
   add_command(options, spec.arguments);
   spec.arguments = std::move(arguments);
   spec.wrapped = spec.hardened = true;
-  if (spec.limits.processes != 0) spec.limits.processes += kOwnProcesses;
+  spec.limits = limits_when_confined(spec.limits);
 }
 
 }  // namespace escrow::daemon

@@ -45,6 +45,8 @@ void check_sandbox_command(const std::vector<std::string>& command, const std::v
 // The environment a confined command begins with: a search path, HOME, language and terminal.
 std::vector<std::string> confined_environment();
 
+// What a command with these limits has to get as a confined one, whose sandbox takes processes, too.
+Containment::Limits limits_when_confined(Containment::Limits limits);
 // Makes of a command over the mount `spec.working_directory` one that is confined. What is started outside has a fixed
 // environment: the command's own exists inside only.
 void confine(CommandSpec& spec, const Confinement& confinement);

@@ -1,6 +1,9 @@
 #include "daemon/process/containment.h"
 
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -34,6 +37,17 @@ Containment::Containment(Method method, const Limits& limits, uid_t user) {
   if (!missing.processes) return;
   if (user == 0 && limits.needs_processes) failure_ = kNoProcessLimit;
   users_processes_ = limits.processes + tasks_of(user);
+}
+
+pid_t Containment::send_ahead() const {
+  if (cgroups_.empty()) return 0;
+  const pid_t ahead = ::fork();
+  if (ahead == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    enter();
+    ::_exit(0);
+  }
+  return std::max(ahead, 0);
 }
 
 int Containment::enter() const noexcept {

@@ -41,6 +41,12 @@ class Containment {
   // Why a limit cannot be kept; empty: they are, or there were to be none.
   const std::string& failure() const noexcept { return failure_; }
 
+  // Whether it stays true as time goes on: no limit counts what the command's user has already.
+  bool can_be_made_early() const noexcept { return !users_processes_; }
+  // The first process to enter a cgroup after a while waits for each processor, some 10 ms (cgroup_threadgroup_rwsem
+  // and synchronize_rcu() in the kernel); those that follow soon do not. This is one that does nothing else: returns at
+  // once; 0: there is none.
+  pid_t send_ahead() const;
   // For the command, between fork and exec. Async-signal-safe. 0, or the errno that keeps it from its limits.
   int enter() const noexcept;
   std::vector<std::string> cgroup_paths() const;

@@ -99,6 +99,8 @@ int Runner::cancel_signal() {
   return cancel_signal_;
 }
 
+void Runner::make_ready(const CommandSpec& spec) { channel_->send(MessageKind::contain, encode(spec)); }
+
 CommandEnd Runner::run(const CommandSpec& spec, const std::function<void()>& started) {
   if (cancel_signal_ != 0 || cancel_signal() != 0) {
     CommandEnd end;

@@ -33,6 +33,9 @@ class Runner {
   // The first signal that asked to cancel, 0: none so far.
   int cancel_signal();
 
+  // What will hold a command like `spec` is made while the caller goes on with other things; run() may still be given
+  // another. Only what limits it and who it runs as counts.
+  void make_ready(const CommandSpec& spec);
   // Once: runs the command, and returns when it and everything it started have ended. `started` is called when it runs.
   CommandEnd run(const CommandSpec& spec, const std::function<void()>& started = {});
 

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "daemon/process/fresh_mountpoint.h"
 #include "fuse/place.h"
@@ -57,6 +58,8 @@ class Supervisor {
   void serve();
 
  private:
+  void contain_early(const CommandSpec& spec);
+  void contain();
   bool start(const CommandSpec& spec);
   // One wait; false when the host is gone.
   bool step();
@@ -81,6 +84,8 @@ class Supervisor {
   Terminal terminal_;
   CommandSpec spec_;
   std::optional<Containment> containment_;
+  std::string contained_for_;  // what containment_ was made for
+  pid_t sent_ahead_ = 0;
   std::optional<OutputCapture> output_;
   pid_t child_ = -1;
   bool foreground_ = false;  // the command's group has, or is to have, the terminal
@@ -93,7 +98,11 @@ class Supervisor {
 };
 
 void Supervisor::serve() {
-  const std::optional<Message> first = channel_.receive();
+  std::optional<Message> first = channel_.receive();
+  if (first && first->kind == MessageKind::contain) {
+    contain_early(decode_command_spec(first->body));
+    first = channel_.receive();
+  }
   if (!first || first->kind != MessageKind::start) return;
   if (!start(decode_command_spec(first->body))) {
     channel_.send(MessageKind::ended, encode(end_));
@@ -110,9 +119,31 @@ void Supervisor::serve() {
   take_away_mountpoint();
 }
 
+// While the host opens the session.
+void Supervisor::contain_early(const CommandSpec& spec) {
+  spec_ = spec;
+  contain();
+  if (!containment_->failure().empty()) return;
+  sent_ahead_ = containment_->send_ahead();
+}
+
+void Supervisor::contain() {
+  // It counts against the limits until it has been waited for.
+  if (sent_ahead_ > 0) ::waitpid(std::exchange(sent_ahead_, 0), nullptr, 0);
+  CommandSpec like;
+  like.containment = spec_.containment;
+  like.limits = spec_.limits;
+  like.identity = spec_.identity;
+  std::string wanted = encode(like);
+  if (containment_ && containment_->can_be_made_early() && contained_for_ == wanted) return;
+  containment_.reset();
+  containment_.emplace(spec_.containment, spec_.limits, spec_.identity ? spec_.identity->uid : ::geteuid());
+  contained_for_ = std::move(wanted);
+}
+
 bool Supervisor::start(const CommandSpec& spec) {
   spec_ = spec;
-  containment_.emplace(spec_.containment, spec_.limits, spec_.identity ? spec_.identity->uid : ::geteuid());
+  contain();
   output_.emplace(spec_.output);
   for (const std::string& failure : {containment_->failure(), output_->failure()}) {
     if (failure.empty()) continue;

@@ -56,15 +56,17 @@ _escrow() {
   elif [[ $current == -* ]]; then
     [ "$command" != policy ] || command='policy test'
     [ "$command" != savepoint ] || command='savepoint diff'
+    [ "$command" != mounts ] || command='mounts add'
     [ "$command" != cache ] || command='cache list'
     [ "$command" != token ] || command='token create'
     # shellcheck disable=SC2086  # two words
     mapfile -t COMPREPLY < <(compgen -W "$(_escrow_help_words $command)" -- "$current")
   else
     case $command in
-      status | diff | commit | rollback | approve | reject | discard | update | resume | resolve)
+      status | diff | commit | rollback | approve | reject | discard | update | resume | export | resolve | fork | adopt)
         mapfile -t COMPREPLY < <(compgen -W "$(_escrow_sessions)" -- "$current") ;;
       savepoint) mapfile -t COMPREPLY < <(compgen -W "create list diff restore drop $(_escrow_sessions)" -- "$current") ;;
+      mounts) mapfile -t COMPREPLY < <(compgen -W "list add replace remove $(_escrow_sessions)" -- "$current") ;;
       cache) mapfile -t COMPREPLY < <(compgen -W 'list drop' -- "$current") ;;
       policy) mapfile -t COMPREPLY < <(compgen -W 'test explain' -- "$current"; compgen -f -- "$current") ;;
       token) mapfile -t COMPREPLY < <(compgen -W 'create list revoke' -- "$current") ;;

@@ -17,6 +17,7 @@ struct BranchRule {
   bool require_approval = false;        // success leads to awaiting_approval, not to a commit
   std::int64_t approval_expires_s = 0;  // after this time unapproved a result is rolled back; 0: never
   IgnoreRule ignore{};
+  std::string attributes_file{};        // what info/attributes of the repository says (gitattributes(5))
   bool merges_text = false;             // files that both sides changed are merged line by line before they conflict
 };
 

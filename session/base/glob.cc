@@ -103,7 +103,10 @@ Glob::Glob(std::string_view text) {
   }
   Bytes bounds;
   bounds.set(0);
-  for (const Bytes& bytes : parts.characters) bounds |= bytes ^ bytes << 1;
+  for (const Bytes& bytes : parts.characters) {
+    bounds |= bytes ^ bytes << 1;
+    if (bytes.count() == 1) letters_ |= Word{1} << bytes._Find_first() % kBitsOfWord;
+  }
   for (std::size_t byte = 0; byte < bounds.size(); ++byte) {
     if (!bounds.test(byte)) continue;
     bounds_.push_back(static_cast<unsigned char>(byte));

@@ -17,6 +17,13 @@ class Glob {
  public:
   explicit Glob(std::string_view text);
   bool match(std::string_view path) const;
+  // The letters that each match has, as letters_of() counts them: a path that lacks one need not be matched.
+  std::uint64_t letters() const { return letters_; }
+  static std::uint64_t letters_of(std::string_view path) {
+    std::uint64_t letters = 0;
+    for (const char c : path) letters |= std::uint64_t{1} << static_cast<unsigned char>(c) % 64;
+    return letters;
+  }
 
  private:
   using Word = std::uint64_t;
@@ -29,6 +36,7 @@ class Glob {
   std::vector<Word> stars_, deeps_;   // states with a `*` or `**/` before their character
   std::vector<unsigned char> bounds_;  // where ranges of bytes begin that fit alike; the first is 0
   std::vector<Word> fits_;            // by range: the states whose character such a byte is
+  std::uint64_t letters_ = 0;
   bool is_open_ = false;              // ends with `**`: the last state takes anything that follows
 };
 

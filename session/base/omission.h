@@ -16,9 +16,16 @@ enum class OmissionKind {
   empty_directory,
   xattrs,            // the file is committed, its extended attributes are not
   mode,              // the file is committed, mode bits beyond the executable bit are not
+  // The file is committed with the bytes that it has, where git would convert them (check_in_conversions.h):
+  unconverted_text,      // line ends
+  unconverted_encoding,
+  unconverted_ident,
+  unfiltered,
   inside_submodule,
 };
 const char* name_of(OmissionKind kind);
+// Whether all of the file is committed, and only a conversion is missing.
+bool is_conversion(OmissionKind kind);
 
 struct Omission {
   std::string path;  // below the mount's root

@@ -11,8 +11,6 @@ namespace {
 
 constexpr std::size_t kMaxPattern_bytes = 4096;
 
-bool has_wildcard(std::string_view glob) { return glob.find_first_of("*?[\\") != std::string_view::npos; }
-
 std::string_view name_in(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
 std::vector<std::string> components_of(std::string_view glob) {
@@ -43,10 +41,6 @@ bool has_closed_classes(std::string_view glob) {
     }
   }
   return true;
-}
-
-bool matches_component(const std::string& pattern, std::string_view name) {
-  return has_wildcard(pattern) ? glob_match(pattern, name) : pattern == name;
 }
 
 bool ends_escaping(std::string_view glob) {
@@ -113,6 +107,7 @@ AccessPolicy::AccessPolicy(const std::vector<PolicyDocument>& documents) {
       for (const std::string& text : rule.paths) add(text, rule, policy, number);
     }
   }
+  note_what_is_allowed_below();
 }
 
 void AccessPolicy::note_denial(const PolicyRule& rule) {
@@ -140,80 +135,68 @@ void AccessPolicy::add(const std::string& text, const PolicyRule& rule, std::siz
     pattern.directories_only = true;
     glob.remove_suffix(1);
   }
-  pattern.anchored = glob.find('/') != std::string_view::npos;
+  const bool is_anchored = glob.find('/') != std::string_view::npos;
   if (glob.front() == '/') glob.remove_prefix(1);
-  if (has_wildcard(glob)) pattern.glob.emplace(glob);
-  if (pattern.anchored) pattern.components = components_of(glob);
 
   const auto at = static_cast<std::uint32_t>(patterns_.size());
   if (text == "/" || text == "**") root_.push_back(at);
-  if (!has_wildcard(glob)) {
-    (pattern.anchored ? whole_paths_ : names_)[std::string(glob)].push_back(at);
-  } else if (!pattern.anchored && glob.starts_with("*.") && !has_wildcard(glob.substr(1)) && glob.rfind('.') == 1) {
-    endings_[std::string(glob.substr(1))].push_back(at);
-  } else if (const std::size_t slash = glob.substr(0, glob.find_first_of("*?[\\")).rfind('/');
-             pattern.anchored && slash != std::string_view::npos) {
-    directories_[std::string(glob.substr(0, slash))].push_back(at);
-  } else {
-    others_.push_back(at);
-  }
+  if (!glob.empty()) tree_.add(glob, is_anchored, at);
   patterns_.push_back(std::move(pattern));
 }
 
-// Patterns that match `path` itself, whatever they do above it.
-template <typename Visit>
-void AccessPolicy::visit_own_matches(std::string_view path, bool is_directory, Visit visit) const {
-  if (path.empty()) {
-    for (const std::uint32_t number : root_) visit(number, patterns_[number]);
-    return;
+void AccessPolicy::note_what_is_allowed_below() {
+  allowed_below_.resize(tree_.nodes());
+  for (std::uint32_t node = 0; node < tree_.nodes(); ++node) {
+    for (const std::uint32_t number : tree_.patterns_below(node)) {
+      const Pattern& pattern = patterns_[number];
+      if (!pattern.allows) continue;
+      Actions& allowed = allowed_below_[node][pattern.policy];
+      allowed = allowed | pattern.actions;
+    }
   }
-  const std::string_view name = name_in(path);
-  const auto consider = [&](std::uint32_t number, bool matches) {
+}
+
+// Patterns that match `name` in the directory that `directory` leads to, whatever they do above it.
+template <typename Visit>
+PatternTree::States AccessPolicy::visit_own_matches(const PatternTree::States& directory, std::string_view name,
+                                                    bool is_directory, Visit visit) const {
+  return tree_.below(directory, name, [&](std::uint32_t number) {
     const Pattern& pattern = patterns_[number];
-    if (pattern.directories_only && !is_directory) return;
-    if (matches || pattern.glob->match(pattern.anchored ? path : name)) visit(number, pattern);
-  };
-  const auto consider_all = [&](const Index& index, std::string_view key, bool matches) {
-    if (index.empty()) return;
-    if (const auto found = index.find(key); found != index.end())
-      for (const std::uint32_t number : found->second) consider(number, matches);
-  };
-  consider_all(whole_paths_, path, true);
-  consider_all(names_, name, true);
-  if (const std::size_t dot = name.rfind('.'); dot != std::string_view::npos)
-    consider_all(endings_, name.substr(dot), true);
-  if (!directories_.empty())
-    for (std::size_t slash = path.find('/'); slash != std::string_view::npos; slash = path.find('/', slash + 1))
-      consider_all(directories_, path.substr(0, slash), false);
-  for (const std::uint32_t number : others_) consider(number, false);
+    if (is_directory || !pattern.directories_only) visit(number, pattern);
+  });
 }
 
 // Also those that match a directory above it.
 template <typename Visit>
-void AccessPolicy::visit_matches(std::string_view path, bool is_directory, Visit visit) const {
-  if (!path.empty()) {
-    visit_own_matches("", true, visit);
-    for (std::size_t slash = path.find('/'); slash != std::string_view::npos; slash = path.find('/', slash + 1))
-      visit_own_matches(path.substr(0, slash), true, visit);
+PatternTree::States AccessPolicy::visit_matches(std::string_view path, bool is_directory, Visit visit) const {
+  for (const std::uint32_t number : root_) visit(number, patterns_[number]);
+  PatternTree::States states = tree_.root();
+  while (!path.empty()) {
+    const std::size_t slash = std::min(path.find('/'), path.size());
+    const bool is_last = slash == path.size();
+    states = visit_own_matches(states, path.substr(0, slash), is_directory || !is_last, visit);
+    path.remove_prefix(is_last ? slash : slash + 1);
   }
-  visit_own_matches(path, is_directory, visit);
+  return states;
+}
+
+void AccessPolicy::say(Place& place, const Pattern& pattern) {
+  Actions& said = pattern.allows ? place.said_[pattern.policy].allowed : place.said_[pattern.policy].denied;
+  said = said | pattern.actions;
 }
 
 AccessPolicy::Place AccessPolicy::at(std::string_view path, bool is_directory) const {
   Place place;
-  visit_matches(path, is_directory, [&](std::uint32_t, const Pattern& pattern) {
-    Actions& said = pattern.allows ? place.said_[pattern.policy].allowed : place.said_[pattern.policy].denied;
-    said = said | pattern.actions;
-  });
+  place.states_ =
+      visit_matches(path, is_directory, [&](std::uint32_t, const Pattern& pattern) { say(place, pattern); });
   return place;
 }
 
 AccessPolicy::Place AccessPolicy::below(const Place& directory, std::string_view path, bool is_directory) const {
-  Place place = directory;
-  visit_own_matches(path, is_directory, [&](std::uint32_t, const Pattern& pattern) {
-    Actions& said = pattern.allows ? place.said_[pattern.policy].allowed : place.said_[pattern.policy].denied;
-    said = said | pattern.actions;
-  });
+  Place place;
+  place.said_ = directory.said_;
+  place.states_ = visit_own_matches(directory.states_, name_in(path), is_directory,
+                                    [&](std::uint32_t, const Pattern& pattern) { say(place, pattern); });
   return place;
 }
 
@@ -226,34 +209,21 @@ Actions AccessPolicy::allowed(const Place& place) const {
   return result;
 }
 
-// Whether the pattern could match a path below the directory. One without a slash could anywhere.
-bool AccessPolicy::may_match_below(const Pattern& pattern, std::string_view path) {
-  if (!pattern.anchored) return true;
-  std::size_t at = 0;
-  for (; !path.empty(); ++at) {
-    if (at == pattern.components.size()) return false;
-    if (pattern.components[at] == "**") return true;
-    const std::size_t slash = std::min(path.find('/'), path.size());
-    if (!matches_component(pattern.components[at], path.substr(0, slash))) return false;
-    path.remove_prefix(std::min(slash + 1, path.size()));
-  }
-  return at < pattern.components.size();
-}
-
 bool AccessPolicy::may_differ_below(std::string_view path) const {
   std::vector<bool> covers(patterns_.size());
-  visit_matches(path, true, [&](std::uint32_t number, const Pattern&) { covers[number] = true; });
-  for (std::size_t number = 0; number < patterns_.size(); ++number)
-    if (!covers[number] && may_match_below(patterns_[number], path)) return true;
-  return false;
+  const PatternTree::States states =
+      visit_matches(path, true, [&](std::uint32_t number, const Pattern&) { covers[number] = true; });
+  return std::any_of(states.begin(), states.end(), [&](std::uint32_t node) {
+    const auto& below = tree_.patterns_below(node);
+    return std::any_of(below.begin(), below.end(), [&](std::uint32_t number) { return !covers[number]; });
+  });
 }
 
-Actions AccessPolicy::may_be_allowed_below(const Place& directory, std::string_view path) const {
+Actions AccessPolicy::may_be_allowed_below(const Place& directory) const {
   Place below = directory;
-  for (const Pattern& pattern : patterns_) {
-    if (!pattern.allows || !may_match_below(pattern, path)) continue;
-    Actions& said = below.said_[pattern.policy].allowed;
-    said = said | pattern.actions;
+  for (const std::uint32_t node : directory.states_) {
+    for (std::size_t policy = 0; policy < allows_by_default_.size(); ++policy)
+      below.said_[policy].allowed = below.said_[policy].allowed | allowed_below_[node][policy];
   }
   return allowed(below);
 }

@@ -14,10 +14,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
-#include "session/base/glob.h"
+#include "session/decorators/pattern_tree.h"
 
 namespace escrow::session {
 
@@ -82,6 +81,7 @@ class AccessPolicy {
       Actions allowed, denied;
     };
     std::array<Said, kMaxPolicies> said_{};  // by document
+    PatternTree::States states_;
   };
   Place at(std::string_view path, bool is_directory) const;
   // Of `path`, a name in the directory that `directory` is the place of.
@@ -92,7 +92,7 @@ class AccessPolicy {
   // Whether something below the directory might be judged in another way than the directory itself. In doubt yes.
   bool may_differ_below(std::string_view path) const;
   // What might be allowed somewhere below the directory; in doubt more.
-  Actions may_be_allowed_below(const Place& directory, std::string_view path) const;
+  Actions may_be_allowed_below(const Place& directory) const;
   // Whether the action is denied anywhere.
   bool can_deny(Action action) const { return deniable_.has(action); }
   // Whether it is denied on a file, or a directory, whose name may be seen all the same: a name at which all actions
@@ -116,36 +116,28 @@ class AccessPolicy {
  private:
   struct Pattern {
     std::string text;
-    std::optional<Glob> glob;  // nullopt: without wildcards, so that its index finds it
     std::size_t policy = 0, rule = 0;
     bool allows = false;
     Actions actions;
-    bool anchored = false, directories_only = false;
-    std::vector<std::string> components;  // of an anchored glob
+    bool directories_only = false;
   };
-  struct Hash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
-  };
-  // Pattern numbers by what a path must have for them to match at all.
-  using Index = std::unordered_map<std::string, std::vector<std::uint32_t>, Hash, std::equal_to<>>;
+  using AllowedByPolicy = std::array<Actions, kMaxPolicies>;
 
   void note_denial(const PolicyRule& rule);
   void add(const std::string& text, const PolicyRule& rule, std::size_t policy, std::size_t number);
+  void note_what_is_allowed_below();
   template <typename Visit>
-  void visit_matches(std::string_view path, bool is_directory, Visit visit) const;
+  PatternTree::States visit_matches(std::string_view path, bool is_directory, Visit visit) const;
   template <typename Visit>
-  void visit_own_matches(std::string_view path, bool is_directory, Visit visit) const;
-  static bool may_match_below(const Pattern& pattern, std::string_view path);
+  PatternTree::States visit_own_matches(const PatternTree::States& directory, std::string_view name, bool is_directory,
+                                        Visit visit) const;
+  static void say(Place& place, const Pattern& pattern);
 
   // All constant.
   std::vector<bool> allows_by_default_;  // by policy
   std::vector<Pattern> patterns_;
-  Index whole_paths_;                    // anchored, without wildcards
-  Index names_;                          // not anchored, without wildcards
-  Index endings_;                        // "*.x"
-  Index directories_;                    // anchored, by the directory before the first wildcard
-  std::vector<std::uint32_t> others_;
+  PatternTree tree_;                     // of their numbers
+  std::vector<AllowedByPolicy> allowed_below_;  // by node of the tree
   std::vector<std::uint32_t> root_;      // those that match the root itself
   Actions deniable_;
   Actions deniable_on_seen_files_, deniable_on_seen_directories_;

@@ -143,7 +143,7 @@ std::optional<Attributes> PolicedFileSystem::lookup(NodeId id, std::string_view 
   };
   if (on_file.empty()) {
     const Spot spot = judge_as_directory();
-    if (on_directory.empty() && policy_.may_be_allowed_below(spot.place, spot.path).empty())
+    if (on_directory.empty() && policy_.may_be_allowed_below(spot.place).empty())
       refuse(file.path, false, Action::list, "lookup");
   }
   auto found = Inner::lookup(id, name);

@@ -15,4 +15,16 @@ bool tree_order_less(const TreeEntry& a, const TreeEntry& b) {
   return next(a) < next(b);
 }
 
+std::string read_all(const ByteSource& source) {
+  std::string content(source.size(), '\0');
+  std::size_t at = 0;
+  while (at < content.size()) {
+    const std::size_t count = source.read(at, std::as_writable_bytes(std::span(content).subspan(at)));
+    if (count == 0) break;
+    at += count;
+  }
+  content.resize(at);
+  return content;
+}
+
 }  // namespace escrow::session

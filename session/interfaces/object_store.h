@@ -62,6 +62,10 @@ class ByteSource {
   virtual std::size_t read(std::uint64_t offset, std::span<std::byte> out) const = 0;
 };
 
+// All of it, of a source that fits into memory. For rules that read a file which a program may be rewriting: where it
+// has become shorter than size(), what is there at the time.
+std::string read_all(const ByteSource& source);
+
 // Reading. Every method throws Error{input_output} when an object is missing or damaged: for that object alone.
 class ObjectReader {
  public:
@@ -82,6 +86,10 @@ class Quarantine : public ObjectReader {
  public:
   // Streams, once from front to back, but may look at the first 64 KiB before; memory is bounded whatever the size.
   virtual ObjectId put_blob(const ByteSource& source) = 0;
+  // The same for a file that git hands to the filter of Git LFS: its bytes become an object of Git LFS, published with
+  // the pointer that names it, which is the blob. Bytes that are a pointer already, and no bytes at all, are a blob as
+  // they are (git-lfs-clean(1)). A store that has no objects of Git LFS puts the bytes.
+  virtual ObjectId put_lfs_file(const ByteSource& source) { return put_blob(source); }
   // `tree` in git order. The empty tree is allowed.
   virtual ObjectId put_tree(const Tree& tree) = 0;
   virtual ObjectId put_commit(const Commit& commit) = 0;
@@ -168,6 +176,8 @@ class ReferenceStore {
   virtual void pin_fresh(const SessionId& session, const std::string& branch, const ObjectId& commit) = 0;
   virtual void pin_base(const SessionId& session, const ObjectId& commit) = 0;
   virtual bool is_pinned(const SessionId& session, const ObjectId& commit) const = 0;
+  // The pins of `session` are pins of `heir`, too, for which its creator calls.
+  virtual void pin_as(const SessionId& session, const SessionId& heir) = 0;
   virtual void unpin_base(const SessionId& session) = 0;
   // Drops those pins of the session that name ancestors of `base`, which is pinned: what they hold it holds, too.
   virtual void unpin_older(const SessionId& session, const ObjectId& base) = 0;

@@ -32,6 +32,8 @@ class SessionCatalog {
   virtual std::vector<SessionRecord> unended() const = 0;
   // All, oldest first: for who checks everything. The cost grows with the repository's history.
   virtual std::vector<SessionRecord> list() const = 0;
+  // Forks of the session whose state is not final, oldest first.
+  virtual std::vector<SessionId> forks_of(const SessionId& id) const = 0;
   // The sessions that resume this one, oldest first.
   virtual std::vector<SessionId> resumed_as(const SessionId& id) const = 0;
 
@@ -53,6 +55,11 @@ class SessionCatalog {
   virtual void add_denials(const SessionId& id, const std::vector<DenialCount>& denials) = 0;
   // In the order in which they first came.
   virtual std::vector<DenialCount> denials(const SessionId& id) const = 0;
+
+  // Keeps what a session had read when it was committed or sealed, in place of what was kept before, for as long as its
+  // record. Returns "sha256:..." of it.
+  virtual std::string keep_reads(const SessionId& id, const std::string& reads) = 0;
+  virtual std::optional<std::string> reads(const SessionId& id) const = 0;
 
   // Forgets final sessions, their history and denials, older than `before`, in several transactions with room for
   // others in between. Returns how many.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "session/interfaces/object_store.h"
+#include "session/interfaces/read_log.h"
 #include "session/interfaces/session_journal.h"
 #include "session/interfaces/staging_area.h"
 
@@ -20,6 +21,7 @@ class SessionDirectory {
   virtual StagingArea& staging() = 0;
   virtual SessionJournal& journal() = 0;
   virtual Quarantine& quarantine() = 0;
+  virtual ReadLog& reads() = 0;
   virtual std::string path() const = 0;
   // Removes what is staged, the journal and the quarantine's own copies: of a session whose result the quarantine has
   // published, and which is not to change any more. The lock stays, and the record of what was published. Idempotent;
@@ -28,6 +30,9 @@ class SessionDirectory {
   // Of a session whose outcome is recorded as committed: what it has of its caches is what later sessions see of them.
   // Throws Error naming the cache that stays as it was. Idempotent.
   virtual void publish_caches() = 0;
+  // `heir`, whose staging area nobody has used yet, has these staging files, too, under the same ids. No byte is
+  // copied: neither may write to them any more.
+  virtual void share_staging(const std::vector<StagingId>& files, SessionDirectory& heir) = 0;
   // Removes the directory and all it holds; nothing of the session remains below it.
   virtual void remove() = 0;
 };
@@ -38,7 +43,11 @@ class SessionDirectories {
   virtual std::unique_ptr<SessionDirectory> create(const SessionId& id) = 0;
   // nullptr when another process (or this one) holds it. Throws Error{no_session} when there is none.
   virtual std::unique_ptr<SessionDirectory> try_open(const SessionId& id) = 0;
+  // The directory of a session whose holder waits meanwhile, and has let go of its journal (SessionJournal::let_go()).
+  // Throws Error{no_session} when there is none.
+  virtual std::unique_ptr<SessionDirectory> borrow(const SessionId& id) = 0;
   virtual bool is_held(const SessionId& id) const = 0;
+  virtual bool exists(const SessionId& id) const = 0;
   virtual std::vector<SessionId> list() const = 0;
   virtual std::string path_of(const SessionId& id) const = 0;
 };

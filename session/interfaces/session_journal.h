@@ -116,6 +116,8 @@ class SessionJournal {
   virtual std::vector<NodeRow> all_nodes() = 0;
   virtual void append(const JournalBatch& batch) = 0;
   virtual void barrier() = 0;
+  // Another one may use the same journal until the next call here.
+  virtual void let_go() {}
 };
 
 }  // namespace escrow::session

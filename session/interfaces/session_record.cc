@@ -37,6 +37,18 @@ bool has_control_character(std::string_view text) {
 
 }  // namespace
 
+const char* name_of(Isolation isolation) {
+  switch (isolation) {
+    case Isolation::snapshot: return "snapshot";
+    case Isolation::serializable: return "serializable";
+  }
+  return "?";
+}
+
+std::optional<Isolation> isolation_from_name(std::string_view name) {
+  return value_named(std::array{Isolation::snapshot, Isolation::serializable}, name);
+}
+
 const char* name_of(State state) {
   switch (state) {
     case State::open: return "open";

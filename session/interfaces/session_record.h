@@ -42,6 +42,15 @@ enum class Reason {
   lease_expired,  // who had opened it did not renew its lease
 };
 
+// What others may have committed meanwhile for a session to be committed.
+enum class Isolation {
+  snapshot,      // anything, but to the paths that it changed
+  serializable,  // nothing that it read, listed or found absent, either
+};
+
+const char* name_of(Isolation isolation);
+std::optional<Isolation> isolation_from_name(std::string_view name);
+
 const char* name_of(State state);
 const char* name_of(Attachment attachment);
 const char* name_of(Reason reason);
@@ -87,10 +96,12 @@ struct SessionOptions {
   bool include_ignored = false;  // what git would not add is committed, too
   std::vector<std::string> policies;  // JSON documents, as given; each can only narrow what the others allow
   bool contained_symlinks = false;    // a link that leads out of the mount cannot be read
+  bool shows_lfs_pointers = false;    // instead of the objects of Git LFS that they name
   // Success leads to awaiting_approval, not to a commit. A rule of the branch can turn it on, nothing off.
   bool require_approval = false;
   std::int64_t approval_expires_s = 0;  // after this time unapproved it is rolled back; 0: never
   SessionLimits limits;
+  Isolation isolation = Isolation::snapshot;
   std::vector<std::string> command;   // of a run, with its arguments; for the audit record
 };
 
@@ -115,6 +126,7 @@ struct SessionRecord {
   std::vector<std::string> conflicts{};   // paths, of commit_failed
   std::vector<Unresolved> unresolved{};   // paths that keep an open session from being committed
   std::optional<SessionId> resumes{};     // the session whose result this one was opened with
+  std::optional<SessionId> parent{};      // of a fork: the session that it began as, and is committed into
   // Of the newest change in what it was opened over (change_times.h): an update leaves it. nullopt: opened without an
   // index, or by an older Escrow.
   std::optional<Timestamp> base_time{};
@@ -124,6 +136,7 @@ struct SessionRecord {
   std::optional<Timestamp> expires{};     // when a result that nobody approved is rolled back
   std::string reviewer{};                 // who approved or rejected
   std::string review_comment{};
+  std::string reads{};                    // serializable: "sha256:..." of what was read, once a commit was tried
   std::optional<ChangeCounts> counts{};   // of the commit or the sealed result; nullopt: it never was counted
   Timestamp created{};
   Timestamp changed{};                    // of the last transition

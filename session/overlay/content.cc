@@ -486,14 +486,15 @@ bool Content::notice(const Timestamp& modified) {
   return false;
 }
 
-std::optional<ObjectId> Content::known_blob() const {
+std::optional<ObjectId> Content::known_blob(BlobKind kind) const {
   const auto state = state_.lock_shared();
-  if (state->known_version != version_.load() || exposed_) return std::nullopt;
+  if (state->known_version != version_.load() || state->known_kind != kind || exposed_) return std::nullopt;
   return state->known_blob;
 }
 
-void Content::remember_blob(std::uint64_t version, const ObjectId& blob) {
+void Content::remember_blob(std::uint64_t version, const ObjectId& blob, BlobKind kind) {
   auto state = state_.lock();
+  state->known_kind = kind;
   state->known_version = version;
   state->known_blob = blob;
 }

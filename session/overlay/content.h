@@ -40,6 +40,9 @@ struct ContentServices {
   const std::atomic<std::uint64_t>& sealed_below;
 };
 
+// A commit stores a file as its bytes, or as the pointer to them (Quarantine::put_lfs_file()).
+enum class BlobKind { bytes, lfs_pointer };
+
 class Content {
  public:
   // As kept in NodeRow.
@@ -114,9 +117,9 @@ class Content {
 
   // Grows with every change of the bytes.
   std::uint64_t version() const { return version_.load(); }
-  // The blob that holds exactly the bytes of the current version, if remember_blob() has been told.
-  std::optional<ObjectId> known_blob() const;
-  void remember_blob(std::uint64_t version, const ObjectId& blob);
+  // The blob of this kind for the bytes of the current version, if remember_blob() has been told.
+  std::optional<ObjectId> known_blob(BlobKind kind) const;
+  void remember_blob(std::uint64_t version, const ObjectId& blob, BlobKind kind);
 
   // Whether these bytes took the place of others under the same name (truncated, renamed over): then they must be on
   // disk before the row that names them is written.
@@ -135,6 +138,7 @@ class Content {
     std::shared_ptr<const ByteSource> base_source;  // opened at the first read
     std::uint64_t known_version = 0;
     ObjectId known_blob;
+    BlobKind known_kind = BlobKind::bytes;
     std::uint64_t raw_writers = 0, raw_readers = 0;  // open_raw() without its close_raw()
   };
   using Locked = SharedSynchronized<State>;

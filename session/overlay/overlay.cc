@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "session/base/repo_path.h"
 #include "session/overlay/overlay_impl.h"
 #include "session/trees/git_file_rules.h"
 
@@ -38,19 +39,29 @@ const char* name_of(OmissionKind kind) {
     case OmissionKind::empty_directory: return "empty_directory";
     case OmissionKind::xattrs: return "xattrs";
     case OmissionKind::mode: return "mode";
+    case OmissionKind::unconverted_text: return "unconverted_text";
+    case OmissionKind::unconverted_encoding: return "unconverted_encoding";
+    case OmissionKind::unconverted_ident: return "unconverted_ident";
+    case OmissionKind::unfiltered: return "unfiltered";
     case OmissionKind::inside_submodule: return "inside_submodule";
   }
   return "unknown";
+}
+
+bool is_conversion(OmissionKind kind) {
+  return kind == OmissionKind::unconverted_text || kind == OmissionKind::unconverted_encoding ||
+         kind == OmissionKind::unconverted_ident || kind == OmissionKind::unfiltered;
 }
 
 Overlay::Impl::Impl(Options given, const ObjectReader& reader, StagingArea& area, SessionJournal& journal, Clock& time,
                     Log& logger)
     : options(std::move(given)),
       objects(reader),
+      base_files(options.files != nullptr ? *options.files : reader),
       staging(area),
       clock(time),
       log(logger),
-      content_services{reader, area,
+      content_services{base_files, area,
                        [this] { return StagingId{next_staging.fetch_add(1)}; }, sealed_below},
       writer(journal),
       abandoned(options.is_frozen) {
@@ -290,7 +301,7 @@ Attributes Overlay::Impl::attributes(Locked::Read now, NodeId id) {
     const std::shared_ptr<Listing> listing = now->nodes.at(found.directory)->directory->listing;
     const ObjectId blob = entry.id;
     now.lock().unlock();
-    result.size_bytes = objects.blob_size(blob);
+    result.size_bytes = (is_symlink ? objects : base_files).blob_size(blob);
     listing->remember_size(found.index, result.size_bytes);
   }
   result.blocks = is_symlink ? 0 : (result.size_bytes + 511) / 512;
@@ -356,10 +367,20 @@ std::size_t Overlay::read(NodeId id, std::uint64_t offset, std::span<std::byte> 
       if (type_bits(entry.mode) == kRegularType) blob = entry.id;
     }
   }
-  if (content) return content->read(offset, out);
-  if (blob.is_null()) throw Error(Errc::invalid_argument, "not a regular file");
-  return impl_->objects.open_blob(blob)->read(offset, out);
+  if (!content && blob.is_null()) throw Error(Errc::invalid_argument, "not a regular file");
+  try {
+    return content ? content->read(offset, out) : impl_->base_files.open_blob(blob)->read(offset, out);
+  } catch (const Error& error) {
+    if (error.code() != Errc::input_output) throw;
+    const std::vector<std::string> paths = names(id).paths;
+    const std::string sentence = "cannot read " + (paths.empty() ? "a removed file" : quote_path(paths.front())) +
+                                 ": " + error.what();
+    *impl_->last_unreadable.lock() = sentence;
+    throw Error(error.code(), sentence);
+  }
 }
+
+std::string Overlay::last_unreadable() const { return *impl_->last_unreadable.lock(); }
 
 std::optional<std::uint64_t> Overlay::seek(NodeId id, std::uint64_t offset, SeekTarget target) {
   std::shared_ptr<Content> content;

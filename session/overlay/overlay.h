@@ -7,8 +7,10 @@
 // first read. Locks: INVARIANTS.md; none is held across reading objects or writing the journal.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,7 @@
 
 namespace escrow::session {
 
+class AttributesAbove;
 class IgnoringAbove;
 
 struct BuiltTree {
@@ -39,6 +42,7 @@ class Overlay final : public FileSystem {
     bool is_frozen = false;               // only looked at: nothing is recorded, and no staging file removed
     std::shared_ptr<const BaseTimes> times;  // may be null
     std::string base_path;                // of the mount's root in the repository, for `times`
+    const ObjectReader* files = nullptr;  // of whom regular files are read (Services); null: the objects
   };
 
   // The references must outlive the overlay. Loads the journal: cost grows with what was staged.
@@ -86,6 +90,29 @@ class Overlay final : public FileSystem {
   };
   Names names(NodeId node);
 
+  // What a node was made of. Not staged: exactly what a git tree says. Staged: of a file whose bytes are a blob's, that
+  // blob; else no id.
+  struct Origin {
+    bool is_staged = false;
+    GitMode mode{};
+    ObjectId id;
+  };
+  Origin origin(NodeId node);
+  // Where the base has what (overlay_base.cc), for who records what was read of it: the entries of one directory of the
+  // base are the nodes first, first + 1 and so on, in the order of its tree, whatever they are called in the session.
+  struct BaseBlock {
+    NodeId directory, first;
+    std::uint64_t count = 0;
+    ObjectId tree;
+  };
+  // nullopt: the node was not in the base when it was first seen; the root is in no directory.
+  std::optional<BaseBlock> base_block_with(NodeId node) const;
+  // nullopt: the base has nothing in this directory, or nobody has looked into it.
+  std::optional<BaseBlock> base_block_of(NodeId directory) const;
+  // Of a node in a block.
+  std::string base_name(NodeId node);
+  bool base_has(NodeId directory, std::string_view name);
+
   // The path of a file that some process can still write without a call here (open(), raw), if there is one: while it
   // can, what build_tree() reads is no cut. Waits a moment for processes that have just let go.
   std::optional<std::string> still_written();
@@ -97,9 +124,14 @@ class Overlay final : public FileSystem {
   // The git tree of what the mount shows now: directories that did not change keep their tree unread, files that
   // did not change their mode and blob. New objects go to `quarantine`. With writers running the result is some
   // mixture of their steps: seal first where that matters. What `ignoring` says
-  // that git would not add is left out, unless it tracks it; null: nothing is.
+  // that git would not add is left out, unless it tracks it; null: nothing is. Files that did change and that
+  // `attributes` say are for Git LFS become pointers (put_lfs_file()); null: none do.
   BuiltTree build_tree(Quarantine& quarantine, const std::vector<std::string>& excludes,
-                       IgnoringAbove* ignoring = nullptr);
+                       IgnoringAbove* ignoring = nullptr, AttributesAbove* attributes = nullptr);
+
+  // `go_on` is called between the pieces of what build_tree() stores; what it throws ends that. Set while no tree is
+  // built.
+  void while_storing(std::function<void()> go_on);
 
   // So that a commit finds contents stored already: wait_for_settled() returns when one was recorded a while ago, or
   // false after stop_settling(); store_settled() then puts its blob, unless it changed since, is large, or is written
@@ -127,7 +159,8 @@ class Overlay final : public FileSystem {
   // Savepoints (overlay_savepoints.cc). While one of these changes something, nobody else does: pause the gate first.
   std::vector<Savepoint> savepoints();  // oldest first
   // What was changed so far is sealed under `name`. Nothing is copied, and the time it takes does not grow with what is
-  // staged, once a flush(true) has gone before. On return it is on disk, with the bytes that were synced before. Throws
+  // staged, once a flush(true) has gone before. A flush(true) afterwards brings it to disk, with the bytes that were
+  // synced before: writers need not wait for that. Throws
   // Error{exists}, Error{busy} naming a file that a process reads or writes without a call here, Error{wrong_state} for
   // one too many.
   void create_savepoint(const std::string& name, std::string context);
@@ -140,6 +173,18 @@ class Overlay final : public FileSystem {
   std::vector<Stale> restore_savepoint(std::string_view name);
   // Staging files that only it had are removed. Throws Error{not_found}.
   void drop_savepoint(std::string_view name);
+  // What the journal has of it: for another session, which begins as it. Throws Error{not_found}.
+  JournalState rows_at(std::string_view name);
+  // While `work` runs, another one may look into the session's journal and staging files: everything is in them, and
+  // nothing here changes them. Pause the gate first.
+  void lend(const std::function<void()>& work);
+
+  // Where it may differ from its base: every name of a file, link or directory that was made, changed or moved. Sorted.
+  std::vector<std::string> staged_paths();
+
+  // What was said of the last file that could not be read: a damaged disk, an object of Git LFS that is not here. ""
+  // when all could.
+  std::string last_unreadable() const;
 
   // Regular files and directories the kernel holds: what a flush has to visit.
   std::vector<NodeId> held_files();
@@ -160,8 +205,11 @@ class Overlay final : public FileSystem {
   // StagingArea::limit_waste(). Before the first write.
   void limit_waste(std::uint64_t bytes);
 
-  // Everything staged so far is in the journal (against kill -9) or, with `durable`, on disk.
+  // Everything staged so far is in the journal (against kill -9) or, with `durable`, on disk; of files the bytes that
+  // were synced.
   void flush(bool durable);
+  // sync_file() of each, at the cost of one sync where they are many.
+  void sync_files(std::span<const NodeId> files);
   // The session has ended: nothing staged needs recording any more. Call before its directory is removed.
   void abandon();
 

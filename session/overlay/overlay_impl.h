@@ -133,7 +133,9 @@ struct Overlay::Impl {
   };
   void settle_later(const std::vector<std::pair<std::size_t, std::shared_ptr<Content>>>& recorded);
   // The blob of the content, put unless it is known; nullopt: the disk lost bytes of it.
-  static std::optional<ObjectId> store(Content& content, Quarantine& quarantine);
+  static std::optional<ObjectId> store(Content& content, Quarantine& quarantine, const std::function<void()>& go_on,
+                                       BlobKind kind = BlobKind::bytes);
+  std::function<void()> while_storing;  // constant while a tree is built
 
   // Contents of which a power loss would leave less than was written (overlay_unsynced.cc)
   struct Unsynced {
@@ -147,6 +149,9 @@ struct Overlay::Impl {
     bool stop = false;
     std::thread thread;  // from the first item on
   };
+  // With more contents than this one syncfs is cheaper than a sync each.
+  static constexpr std::size_t kSyncAllThreshold = 64;
+  std::shared_ptr<Content> content_to_sync(NodeId id) const;
   void sync_later(NodeId node, const std::shared_ptr<Content>& content);
   void run_syncer();
   void stop_syncing();
@@ -154,7 +159,8 @@ struct Overlay::Impl {
   void mark_recorded_anew(NodeId node, const Content& content);
 
   const Options options;          // constant
-  const ObjectReader& objects;    // constant
+  const ObjectReader& objects;    // constant, as the next; self-locking
+  const ObjectReader& base_files; // for the sizes and the bytes of regular files
   StagingArea& staging;           // self-locking
   Clock& clock;                   // self-locking
   Log& log;                       // self-locking
@@ -162,6 +168,7 @@ struct Overlay::Impl {
   std::atomic<std::uint64_t> sealed_below{0};     // see ContentServices; changed under `writer`, with writes paused
   Synchronized<std::vector<Savepoint>> savepoints;  // leaf; as the journal has them, oldest first
   ContentServices content_services;  // constant
+  Synchronized<std::string> last_unreadable;  // leaf
 
   Synchronized<Writer> writer;    // taken before `guarded`
   Locked guarded;

@@ -14,7 +14,6 @@ constexpr auto kWriteBehind = 100ms;
 // Ids given out in the last moments before a kill were not recorded; skipping ahead keeps them from coming back.
 constexpr std::uint64_t kIdsSkippedAtLoad = 1 << 20;
 // With more new contents than this in a batch, one syncfs is cheaper than a sync each.
-constexpr std::size_t kSyncAllThreshold = 64;
 
 // How much later than the session's clock a file system may stamp the same moment: a tick of the kernel's coarse clock.
 constexpr std::uint32_t kClockStep_ns = 10'000'000;
@@ -234,9 +233,13 @@ void Overlay::Impl::make_durable(Writer& now_writing) {
 }
 
 void Overlay::Impl::wake(bool full) {
-  auto now = signal.lock();
-  now->pending = true;
-  now->full = now->full || full;
+  {
+    auto now = signal.lock();
+    // The flusher waits for the first change of a batch, and then for a full one or for the time: not for each.
+    if (now->pending && (now->full || !full)) return;
+    now->pending = true;
+    now->full = now->full || full;
+  }
   signalled.notify_one();
 }
 
@@ -314,6 +317,8 @@ void Overlay::Impl::load() {
     present.insert(id);
     next.value = std::max(next.value, id.value + 1);
   }
+  // What a savepoint has sealed was handed to nobody then, nor has it been since.
+  const StagingId first_handed_out = saved.savepoints.empty() ? StagingId{} : saved.savepoints.back().next_staging;
   std::vector<std::pair<NodeId, std::shared_ptr<Content>>> unsynced_rows;
   for (const NodeRow& row : saved.nodes) {
     auto& slot = now->nodes[row.node];
@@ -341,7 +346,8 @@ void Overlay::Impl::load() {
       Content::Recorded recorded = recorded_in(row, present);
       // What was concluded from the staging file as it is now, the next process could no longer conclude.
       if (lost_power(row) || !(recorded.form == form_of(row))) mark(*now, node);
-      const bool is_raw = recorded.form.staging && !recorded.form.has_base();
+      const bool is_raw =
+          recorded.form.staging && !recorded.form.has_base() && recorded.form.staging >= first_handed_out;
       const bool waits = !recorded.is_durable && !recorded.durable.is_nothing();
       node.content = new_content(std::move(recorded));
       if (const auto lost = node.xattrs.extract(std::string(kLostBytesName)))
@@ -355,8 +361,8 @@ void Overlay::Impl::load() {
   now->next_node = saved.next_node;
   if (!saved.nodes.empty()) now->next_node.value += kIdsSkippedAtLoad;
   next_staging = next.value;
-  if (abandoned) return;
   *savepoints.lock() = saved.savepoints;
+  if (abandoned) return;
   sealed_below = first_of_its_own(*now);
   remove_unnamed_staging(*now, present);
   for (const auto& [node, content] : unsynced_rows) sync_later(node, content);
@@ -415,16 +421,30 @@ void Overlay::Impl::remove_unnamed_staging(const OverlayState& now, const std::u
 
 // ---- barriers ----
 
-void Overlay::sync_file(NodeId id) {
-  std::shared_ptr<Content> content;
-  {
-    auto now = impl_->guarded.lock_shared();
-    const Found found = Impl::find(*now, id);
-    if (!found) throw Error(Errc::not_found, "a file the kernel asked for is not known");
-    if (!found.node) return;  // unchanged: it is the repository's
-    content = found.node->content;
+// Null: it is unchanged, and so the repository's.
+std::shared_ptr<Content> Overlay::Impl::content_to_sync(NodeId id) const {
+  auto now = guarded.lock_shared();
+  const Found found = find(*now, id);
+  if (!found) throw Error(Errc::not_found, "a file the kernel asked for is not known");
+  return found.node ? found.node->content : nullptr;
+}
+
+void Overlay::sync_file(NodeId id) { sync_files({&id, 1}); }
+
+void Overlay::sync_files(std::span<const NodeId> files) {
+  std::vector<std::pair<NodeId, std::shared_ptr<Content>>> contents;
+  for (const NodeId id : files)
+    if (auto content = impl_->content_to_sync(id)) contents.emplace_back(id, std::move(content));
+  if (contents.size() > Impl::kSyncAllThreshold) {
+    std::vector<Content::SyncedUpTo> reached;
+    for (const auto& [id, content] : contents) reached.push_back(content->begin_sync());
+    impl_->staging.sync_all();
+    for (std::size_t i = 0; i < reached.size(); ++i)
+      if (!contents[i].second->is_damaged() && contents[i].second->end_sync(std::move(reached[i])))
+        impl_->mark_recorded_anew(contents[i].first, *contents[i].second);
   }
-  if (content) {
+  // A content that was synced above is not synced again; one whose bytes were lost earlier throws here.
+  for (const auto& [id, content] : contents) {
     if (content->sync()) impl_->mark_recorded_anew(id, *content);
     impl_->learn(id, *content, content->usage().modified);
   }

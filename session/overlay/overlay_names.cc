@@ -41,7 +41,7 @@ std::unique_ptr<Node> Overlay::Impl::materialise(const Found& found, NodeId id) 
   } else if (node->type() == kRegularType) {
     // The size is known but for files that were never looked up: internal callers only.
     std::uint64_t size = found.listing->known_size(found.index);
-    if (size == Listing::kUnknownSize) size = objects.blob_size(entry.id);
+    if (size == Listing::kUnknownSize) size = base_files.blob_size(entry.id);
     node->content = new_content(Content::Form{entry.id, size, {}, {}});
   }
   return node;

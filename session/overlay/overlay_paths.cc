@@ -27,6 +27,22 @@ std::optional<std::string> Overlay::Impl::path_of(const OverlayState& state, con
   return path;
 }
 
+Overlay::Origin Overlay::origin(NodeId id) {
+  auto now = impl_->guarded.lock_shared();
+  const Found found = Impl::find(*now, id);
+  if (!found) throw Error(Errc::not_found, "a file that was named is not known");
+  if (found.listing) {
+    const TreeEntry& entry = found.listing->entry(found.index);
+    return {false, entry.mode, entry.id};
+  }
+  const Node& node = *found.node;
+  Origin origin{node.staged, node.base_mode, {}};
+  if (node.content) origin.id = node.content->unchanged_base();
+  else if (node.base_mode == GitMode::gitlink) origin.id = node.base;
+  else if (!node.staged && node.directory) origin.id = node.directory->base_tree;
+  return origin;
+}
+
 Overlay::Names Overlay::names(NodeId id) {
   if (id == kRootNode) return {{""}, true};
   Names result;
@@ -51,6 +67,18 @@ std::vector<std::string> Overlay::incomplete_files() {
     if (!node->content || !node->content->has_lost()) continue;
     for (const Link& link : node->links)
       if (auto path = Impl::path_of(*now, link)) paths.push_back(std::move(*path));
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+std::vector<std::string> Overlay::staged_paths() {
+  std::vector<std::string> paths;
+  auto now = impl_->guarded.lock_shared();
+  for (const auto& [id, node] : now->nodes) {
+    if (!node->staged) continue;
+    for (const Link& link : node->links)
+      if (auto path = Impl::path_of(*now, link)) paths.push_back(*std::move(path));
   }
   std::sort(paths.begin(), paths.end());
   return paths;

@@ -159,7 +159,7 @@ class Overlay::Impl::Restoring {
       made.directory->times = listing.times_below(index);
     }
     if (is_file)
-      made.content = overlay_.new_content(Content::Form{entry.id, overlay_.objects.blob_size(entry.id), {}});
+      made.content = overlay_.new_content(Content::Form{entry.id, overlay_.base_files.blob_size(entry.id), {}});
     return made;
   }
 

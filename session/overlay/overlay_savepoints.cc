@@ -95,7 +95,6 @@ void Overlay::create_savepoint(const std::string& name, std::string context) {
     throw;
   }
   *impl_->savepoints.lock() = now_writing->journal.savepoints();
-  impl_->make_durable(*now_writing);
 }
 
 std::unique_ptr<Overlay> Overlay::at_savepoint(std::string_view name) {
@@ -105,6 +104,18 @@ std::unique_ptr<Overlay> Overlay::at_savepoint(std::string_view name) {
   auto journal = std::make_unique<FrozenJournal>(impl_->writer.lock()->journal.load(layer));
   return std::unique_ptr<Overlay>(
       new Overlay(std::move(frozen), impl_->objects, impl_->staging, std::move(journal), impl_->clock, impl_->log));
+}
+
+JournalState Overlay::rows_at(std::string_view name) {
+  const LayerId layer = impl_->savepoint(name).layer;
+  return impl_->writer.lock()->journal.load(layer);
+}
+
+void Overlay::lend(const std::function<void()>& work) {
+  flush(true);
+  const auto now_writing = impl_->writer.lock();
+  now_writing->journal.let_go();
+  work();
 }
 
 // A file may be shared by what a savepoint shows, by what is built on it, and by a removed file that is still open:

@@ -53,7 +53,7 @@ void Overlay::store_settled(Quarantine& quarantine) {
     // One that changed since is recorded, and so queued, once more.
     if (!content || content->version() != item.version) return;
   }
-  if (content->usage().size_bytes <= kStoredAheadBytes && content->settle()) Impl::store(*content, quarantine);
+  if (content->usage().size_bytes <= kStoredAheadBytes && content->settle()) Impl::store(*content, quarantine, {});
 }
 
 }  // namespace escrow::session

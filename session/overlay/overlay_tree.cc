@@ -6,6 +6,8 @@
 #include "session/base/path_pattern.h"
 #include "session/base/repo_path.h"
 #include "session/overlay/overlay_impl.h"
+#include "session/trees/attribute_files.h"
+#include "session/trees/check_in_conversions.h"
 #include "session/trees/git_file_rules.h"
 #include "session/trees/ignore_files.h"
 
@@ -33,9 +35,12 @@ class StringSource final : public ByteSource {
 // A content as it is when the source is made; bytes that a concurrent truncation takes away read as zeroes.
 class ContentSource final : public ByteSource {
  public:
-  explicit ContentSource(const Content& content) : content_(content), size_(content.usage().size_bytes) {}
+  // `go_on` is called at each read, unless it is empty.
+  ContentSource(const Content& content, std::function<void()> go_on = {})
+      : content_(content), go_on_(std::move(go_on)), size_(content.usage().size_bytes) {}
   std::uint64_t size() const override { return size_; }
   std::size_t read(std::uint64_t offset, std::span<std::byte> out) const override {
+    if (go_on_) go_on_();
     if (offset >= size_) return 0;
     const std::size_t count = std::min<std::uint64_t>(out.size(), size_ - offset);
     const std::size_t got = content_.read(offset, out.first(count));
@@ -45,6 +50,7 @@ class ContentSource final : public ByteSource {
 
  private:
   const Content& content_;
+  const std::function<void()> go_on_;
   std::uint64_t size_;
 };
 
@@ -65,8 +71,13 @@ struct Changed {
 
 class Overlay::Impl::TreeBuilder {
  public:
-  TreeBuilder(Impl& overlay, Quarantine& quarantine, PathPatterns excludes, IgnoringAbove* ignoring)
-      : overlay_(overlay), quarantine_(quarantine), excludes_(std::move(excludes)), ignoring_(ignoring) {}
+  TreeBuilder(Impl& overlay, Quarantine& quarantine, PathPatterns excludes, IgnoringAbove* ignoring,
+              AttributesAbove* attributes)
+      : overlay_(overlay),
+        quarantine_(quarantine),
+        excludes_(std::move(excludes)),
+        ignoring_(ignoring),
+        attributes_(attributes) {}
 
   std::optional<ObjectId> build_root() {
     return build(kRootNode, {.tracked = ignoring_ != nullptr ? ignoring_->tracked() : std::nullopt});
@@ -93,13 +104,15 @@ class Overlay::Impl::TreeBuilder {
     std::string path{};              // from the mount's root
     std::string name{};
     std::size_t depth = 0;
-    IgnoreLevel* above = nullptr;    // its parent's
+    IgnoreLevel* above = nullptr;    // its parent's, as the next
+    AttributeLevel* attributes_above = nullptr;
     std::optional<ObjectId> tracked{};  // the tree that the base has under its path
   };
   // While its changed entries are looked at.
   struct Here {
     const Place& place;
     IgnoreLevel* ignoring;           // null: nothing is ignored
+    AttributeLevel* attributes;      // null: nothing is for Git LFS
     ObjectId own_tree;               // the base's tree that the directory was read from, maybe elsewhere
     std::optional<Tree> tracked{};   // that of the place, once it was read
   };
@@ -128,7 +141,9 @@ class Overlay::Impl::TreeBuilder {
     const std::size_t kept = entries.size();
     const auto read = [&] { return ignore_file(std::span(entries).first(kept), changed, place.path); };
     const std::unique_ptr<IgnoreLevel> level = level_of(place, read);
-    Here here{.place = place, .ignoring = level.get(), .own_tree = own_tree};
+    const auto read_attributes = [&] { return attributes_file(std::span(entries).first(kept), changed, place.path); };
+    const std::unique_ptr<AttributeLevel> attributes = attributes_of(place, read_attributes);
+    Here here{.place = place, .ignoring = level.get(), .attributes = attributes.get(), .own_tree = own_tree};
     for (const Changed& item : changed)
       if (const auto entry = entry_of(item, join_path(place.path, item.name), here)) entries.push_back(*entry);
     if (entries.empty()) return std::nullopt;
@@ -142,7 +157,24 @@ class Overlay::Impl::TreeBuilder {
     return std::make_unique<IgnoreLevel>(*place.above, place.name, std::move(read));
   }
 
-  // The content of a directory's .gitignore as the session has it now.
+  std::unique_ptr<AttributeLevel> attributes_of(const Place& place, AttributeLevel::ReadFile read) {
+    if (attributes_ == nullptr) return nullptr;
+    if (place.attributes_above == nullptr) return attributes_->level(std::move(read));
+    return std::make_unique<AttributeLevel>(*place.attributes_above, place.name, std::move(read));
+  }
+
+  // The content of a directory's .gitattributes as the session has it now.
+  std::string attributes_file(std::span<const TreeEntry> kept, const std::vector<Changed>& changed,
+                              const std::string& directory) const {
+    const auto is_it = [](const auto& one) { return one.name == kAttributesFileName; };
+    const std::string path = join_path(directory, kAttributesFileName);
+    if (const auto item = std::find_if(changed.begin(), changed.end(), is_it); item != changed.end())
+      return item->content ? read_attributes_file(ContentSource(*item->content), path) : std::string();
+    const auto entry = std::find_if(kept.begin(), kept.end(), is_it);
+    return entry == kept.end() ? std::string() : read_attributes_file(quarantine_, *entry, path);
+  }
+
+  // The same of its .gitignore.
   std::string ignore_file(std::span<const TreeEntry> kept, const std::vector<Changed>& changed,
                           const std::string& directory) const {
     const auto is_it = [](const auto& one) { return one.name == kIgnoreFileName; };
@@ -225,7 +257,7 @@ class Overlay::Impl::TreeBuilder {
     }
     switch (type) {
       case kDirectoryType: return accepted(item, path, directory_entry(item, path, here));
-      case kRegularType: return accepted(item, path, file_entry(item, path));
+      case kRegularType: return accepted(item, path, file_entry(item, path, here));
       case kSymlinkType: return accepted(item, path, symlink_entry(item, path));
       case 0140000: omit(path, OmissionKind::socket); return std::nullopt;
       case 0010000: omit(path, OmissionKind::fifo); return std::nullopt;
@@ -263,7 +295,8 @@ class Overlay::Impl::TreeBuilder {
       return TreeEntry{item.name, GitMode::gitlink, item.base};
     }
     note_attributes(item, path, 0777);
-    Place place{.path = path, .name = item.name, .depth = here.place.depth + 1, .above = here.ignoring};
+    Place place{.path = path, .name = item.name, .depth = here.place.depth + 1, .above = here.ignoring,
+                .attributes_above = here.attributes};
     if (here.ignoring != nullptr) place.tracked = tree_of(tracked_entry(item, here));
     const std::size_t omitted_before = omitted_.size();
     const auto tree = build(item.node, place);
@@ -272,20 +305,38 @@ class Overlay::Impl::TreeBuilder {
     return std::nullopt;
   }
 
-  std::optional<TreeEntry> file_entry(const Changed& item, const std::string& path) {
+  std::optional<TreeEntry> file_entry(const Changed& item, const std::string& path, Here& here) {
     const bool executable = (item.mode & 0100) != 0;
     note_attributes(item, path, executable ? 0777 : 0666);
     const bool same_mode = item.base_mode != GitMode{} && (item.base_mode == GitMode::executable) == executable;
     const GitMode mode = same_mode ? item.base_mode : executable ? GitMode::executable : GitMode::regular;
     try {
-      if (const std::optional<ObjectId> blob = store(*item.content, quarantine_))
+      const SaidAttributes said = here.attributes != nullptr
+                                      ? here.attributes->settings_of(item.name, check_in_attributes())
+                                      : SaidAttributes();
+      const BlobKind kind = is_for_lfs(said) ? BlobKind::lfs_pointer : BlobKind::bytes;
+      if (const std::optional<ObjectId> blob = store(*item.content, quarantine_, overlay_.while_storing, kind)) {
+        if (kind == BlobKind::bytes) note_conversions(item, path, said, *blob, here);
         return TreeEntry{item.name, mode, *blob};
+      }
     } catch (const Error&) {
       check_readable(*item.content, path);
       throw;
     }
     damaged_.push_back(path);
     return std::nullopt;
+  }
+
+  // A file whose bytes are the base's is not what this session checks in.
+  void note_conversions(const Changed& item, const std::string& path, const SaidAttributes& said, const ObjectId& blob,
+                        Here& here) {
+    if (said.empty() || blob == item.base) return;
+    const std::optional<TreeEntry> tracked = tracked_entry(item, here);
+    if (tracked && tracked->id == blob) return;
+    const bool has_file = tracked && tracked->mode != GitMode::tree && tracked->mode != GitMode::gitlink;
+    const auto open_tracked = [&] { return has_file ? quarantine_.open_blob(tracked->id) : nullptr; };
+    for (const OmissionKind kind : missed_conversions(said, ContentSource(*item.content), open_tracked))
+      omit(path, kind);
   }
 
   // What cannot be read is lost, and only that: whoever commits decides about it.
@@ -309,23 +360,28 @@ class Overlay::Impl::TreeBuilder {
   Quarantine& quarantine_;
   PathPatterns excludes_;
   IgnoringAbove* const ignoring_;
+  AttributesAbove* const attributes_;
   std::vector<Omission> omitted_;
   std::vector<std::string> damaged_;  // the disk lost bytes of these files
 };
 
-std::optional<ObjectId> Overlay::Impl::store(Content& content, Quarantine& quarantine) {
+std::optional<ObjectId> Overlay::Impl::store(Content& content, Quarantine& quarantine,
+                                             const std::function<void()>& go_on, BlobKind kind) {
   if (const ObjectId base = content.unchanged_base(); !base.is_null()) return base;
-  if (const auto known = content.known_blob()) return *known;
+  if (const auto known = content.known_blob(kind)) return *known;
   if (content.is_damaged()) return std::nullopt;
   const std::uint64_t version = content.version();
-  const ObjectId blob = quarantine.put_blob(ContentSource(content));
-  content.remember_blob(version, blob);
+  const ContentSource source(content, go_on);
+  const ObjectId blob = kind == BlobKind::bytes ? quarantine.put_blob(source) : quarantine.put_lfs_file(source);
+  content.remember_blob(version, blob, kind);
   return blob;
 }
 
+void Overlay::while_storing(std::function<void()> go_on) { impl_->while_storing = std::move(go_on); }
+
 BuiltTree Overlay::build_tree(Quarantine& quarantine, const std::vector<std::string>& excludes,
-                              IgnoringAbove* ignoring) {
-  Impl::TreeBuilder builder(*impl_, quarantine, PathPatterns(excludes), ignoring);
+                              IgnoringAbove* ignoring, AttributesAbove* attributes) {
+  Impl::TreeBuilder builder(*impl_, quarantine, PathPatterns(excludes), ignoring, attributes);
   BuiltTree built;
   built.tree = builder.build_root();
   builder.refuse_damaged();
@@ -396,7 +452,7 @@ std::vector<Overlay::Stale> Overlay::replace(std::string_view path, const std::o
   const std::string name(path.substr(path.rfind('/') + 1));
   const bool is_file = entry && (entry->mode == GitMode::regular || entry->mode == GitMode::group_writable ||
                                  entry->mode == GitMode::executable);
-  const std::uint64_t size = is_file ? impl_->objects.blob_size(entry->id) : 0;
+  const std::uint64_t size = is_file ? impl_->base_files.blob_size(entry->id) : 0;
   auto now = impl_->lock_ready(directory);
   Node& parent = impl_->live_directory(*now, directory);
   const std::uint64_t place = Impl::place_of(parent, name);

@@ -16,8 +16,6 @@ using std::chrono::steady_clock;
 
 // A file that is written for long is synced this often: about as often as a journalling file system does.
 constexpr auto kSyncBehind = 5s;
-// With more contents than this one syncfs is cheaper than a sync each.
-constexpr std::size_t kSyncAllThreshold = 64;
 
 }  // namespace
 

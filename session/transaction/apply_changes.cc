@@ -1,5 +1,7 @@
 #include "session/transaction/apply_changes.h"
 
+#include "session/base/error.h"
+
 namespace escrow::session {
 namespace {
 
@@ -20,6 +22,15 @@ std::optional<NodeId> node_at(FileSystem& files, std::string_view path) {
     path.remove_prefix(slash == std::string_view::npos ? path.size() : slash + 1);
   }
   return node;
+}
+
+bool is_in(FileSystem& files, const std::string& path) {
+  try {
+    return node_at(files, path).has_value();
+  } catch (const Error& error) {
+    if (error.code() != Errc::input_output) throw;
+    return true;
+  }
 }
 
 std::vector<std::string> names_in(FileSystem& files, NodeId directory) {

@@ -15,6 +15,8 @@ namespace escrow::session {
 
 // nullopt: there is nothing of that name. "" is the root.
 std::optional<NodeId> node_at(FileSystem& files, std::string_view path);
+// A file whose content is lost is one, too.
+bool is_in(FileSystem& files, const std::string& path);
 // But for "." and "..".
 std::vector<std::string> names_in(FileSystem& files, NodeId directory);
 

@@ -85,7 +85,9 @@ CommitOutcome approve_session(const Services& services, const SessionId& id, con
   check_commit_message(approval.message);
   const Waiting waiting = take(services, id, "approve");
   SessionRecord record = waiting.record;
-  const SessionResult result = sealed_result(services.objects, record);
+  SessionResult result = sealed_result(services.objects, record);
+  result.reads = kept_reads(services, record);
+  result.prefix = record.options.prefix;
   check_result(record, result, approval.result);
   record.reviewer = approval.review.reviewer;
   record.review_comment = approval.review.comment;

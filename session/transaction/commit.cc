@@ -1,5 +1,6 @@
 #include "session/transaction/commit.h"
 
+#include <algorithm>
 #include <exception>
 #include <memory>
 #include <set>
@@ -44,6 +45,28 @@ Commit commit_of(const Services& services, Quarantine& quarantine, const Session
   return commit;
 }
 
+// One commit of `tree`, or `kept`, the last of which has that tree. Returns the last.
+ObjectId put_commits(const Services& services, Quarantine& quarantine, const SessionRecord& record,
+                     const TreeRoot& tree, const std::optional<ObjectId>& head, const TreeRoot& head_tree,
+                     const std::vector<KeptCommit>& kept) {
+  if (kept.empty())
+    return quarantine.put_commit(commit_of(services, quarantine, record, tree, head, *record.counts));
+  std::optional<ObjectId> parent = head;
+  const TreeRoot* before = &head_tree;
+  SessionRecord said = record;
+  for (const KeptCommit& one : kept) {
+    said.message = one.message;
+    Commit commit = commit_of(services, quarantine, said, one.tree, parent,
+                              count_changes(tree_changes(quarantine, *before, one.tree)));
+    if (one.author_time_s != 0)
+      commit.author.time_s = std::clamp(one.author_time_s, std::min(record.created.seconds, commit.author.time_s),
+                                        commit.author.time_s);
+    parent = quarantine.put_commit(commit);
+    before = &one.tree;
+  }
+  return *parent;
+}
+
 // refs/sessions/<id>: the session's own tree on its base, as it was before anyone merged anything. Returns what it
 // changed.
 ChangeCounts keep_result(const Services& services, const SessionRecord& record, Quarantine& quarantine,
@@ -71,19 +94,6 @@ SessionRecord committed_record(const SessionRecord& record) {
   next.commit = record.swap_to;
   next.last_error.clear();
   return next;
-}
-
-// Step 6 once the outcome is recorded: the session has ended, whatever this finds; recovery removes the rest.
-void clean_up_or_log(const Services& services, const SessionRecord& record, SessionDirectory& directory) {
-  publish_caches(services, record, directory);
-  try {
-    clean_up(services, record.id, directory, keeps_result(record));
-  } catch (const std::exception& failure) {
-    services.log.write(LogLevel::warning, "session " + record.id.text() +
-                                              " has ended, but what it left could not be removed (the next command "
-                                              "tries again): " + failure.what());
-  }
-  tell(services, CommitStep::cleaned_up);
 }
 
 // For the time, what others are about to commit can be read in the quarantine.
@@ -155,9 +165,10 @@ class Committer {
       const TreeRoot tree = std::get<TreeRoot>(merged);
       if (tree == head_tree) return nothing_to_commit();
       if (whom_ == CommitFor::reviewer && head != result_.base) return show_again(tree, head, head_tree);
-      const ChangeCounts counts = count_changes(tree_changes(quarantine_, head_tree, tree));
-      record_.counts = counts;
-      const ObjectId made = quarantine_.put_commit(commit_of(services_, quarantine_, record_, tree, head, counts));
+      record_.counts = count_changes(tree_changes(quarantine_, head_tree, tree));
+      const KeptCommits kept = kept_on(head_tree, tree, result_.kept, branch, services_, quarantine_);
+      squashed_ = kept.why_not;
+      const ObjectId made = put_commits(services_, quarantine_, record_, tree, head, head_tree, kept.commits);
       link->made(made, quarantine_, "escrow: session " + record_.id.text());
       if (!swap(*link, head, made)) continue;
       link.reset();  // from here on nobody reads the quarantine, which goes
@@ -191,7 +202,35 @@ class Committer {
     tell(services_, CommitStep::approval_awaited);
     drop_staged();
     tell(services_, CommitStep::cleaned_up);
-    return AwaitingApproval{made, *record_.counts, record_.expires};
+    const bool was_to_be_kept = !result_.kept.commits.empty() || !result_.kept.why_not.empty();
+    return AwaitingApproval{made, *record_.counts, record_.expires,
+                            was_to_be_kept ? "what awaits approval is one commit" : ""};
+  }
+
+  CommitOutcome conflict(Conflicts conflicts) {
+    SessionRecord next = record_;
+    next.swap_from.reset();
+    next.swap_to.reset();
+    next.counts = before_.counts;
+    if (whom_ != CommitFor::run) {
+      const bool waits = whom_ == CommitFor::reviewer;
+      if (waits) forget_review(next);
+      next.message = waits ? before_.message : next.message;
+      next.state = waits ? State::awaiting_approval : State::open;
+      next.reason = Reason::none;
+      if (!waits) next.exit_code.reset();
+      transition(services_, record_, std::move(next), who_,
+                 std::string(kMetConflicts) + (waits ? ": the session goes on waiting" : ": the session stays open"));
+      return conflicts;
+    }
+    next.counts = keep_result(services_, record_, quarantine_, result_);
+    next.state = State::commit_failed;
+    next.reason = Reason::conflict;
+    for (const Conflict& one : conflicts.paths) next.conflicts.push_back(one.path);
+    transition(services_, record_, std::move(next), who_, std::string(kMetConflicts));
+    tell(services_, CommitStep::outcome_recorded);
+    clean_up_or_log(services_, record_, directory_);
+    return conflicts;
   }
 
  private:
@@ -208,7 +247,7 @@ class Committer {
 
   // Steps 5 and 6. The branch has moved, for good: nothing that fails from here on makes that a failure.
   CommitOutcome landed() {
-    const Committed outcome{*record_.swap_to, record_.counts.value_or(ChangeCounts{})};
+    const Committed outcome{*record_.swap_to, record_.counts.value_or(ChangeCounts{}), squashed_};
     for (const bool is_last : {false, true}) {
       try {
         record_committed(services_, record_, directory_, who_, "committed");
@@ -299,32 +338,6 @@ class Committer {
     return NothingToCommit{};
   }
 
-  CommitOutcome conflict(Conflicts conflicts) {
-    SessionRecord next = record_;
-    next.swap_from.reset();
-    next.swap_to.reset();
-    next.counts = before_.counts;
-    if (whom_ != CommitFor::run) {
-      const bool waits = whom_ == CommitFor::reviewer;
-      if (waits) forget_review(next);
-      next.message = waits ? before_.message : next.message;
-      next.state = waits ? State::awaiting_approval : State::open;
-      next.reason = Reason::none;
-      if (!waits) next.exit_code.reset();
-      transition(services_, record_, std::move(next), who_,
-                 std::string(kMetConflicts) + (waits ? ": the session goes on waiting" : ": the session stays open"));
-      return conflicts;
-    }
-    next.counts = keep_result(services_, record_, quarantine_, result_);
-    next.state = State::commit_failed;
-    next.reason = Reason::conflict;
-    for (const Conflict& one : conflicts.paths) next.conflicts.push_back(one.path);
-    transition(services_, record_, std::move(next), who_, std::string(kMetConflicts));
-    tell(services_, CommitStep::outcome_recorded);
-    clean_up_or_log(services_, record_, directory_);
-    return conflicts;
-  }
-
   // Nothing: it failed, and what the row says is all that is known. The catalog may be what failed (a full disk): then
   // the row stays as it is, and conclude_commit() decides.
   std::optional<CommitOutcome> undo_or_conclude(const std::string& why) noexcept {
@@ -353,6 +366,7 @@ class Committer {
   const CommitFor whom_;
   const std::string& who_;
   const SessionRecord before_ = *services_.catalog.find(record_.id);
+  std::string squashed_;          // Committed::squashed
   bool may_have_landed_ = false;  // a compare-and-swap was tried and did not say that it lost
 };
 
@@ -361,6 +375,24 @@ class Committer {
 CommitOutcome commit_result(const Services& services, SessionRecord& record, SessionDirectory& directory,
                             const SessionResult& result, CommitFor whom, const std::string& who) {
   return Committer(services, record, directory, result, whom, who).run(&Committer::commit);
+}
+
+CommitOutcome end_in_conflict(const Services& services, SessionRecord& record, SessionDirectory& directory,
+                              const SessionResult& result, Conflicts conflicts, CommitFor whom,
+                              const std::string& who) {
+  return Committer(services, record, directory, result, whom, who).conflict(std::move(conflicts));
+}
+
+void clean_up_or_log(const Services& services, const SessionRecord& record, SessionDirectory& directory) {
+  publish_caches(services, record, directory);
+  try {
+    clean_up(services, record.id, directory, keeps_result(record));
+  } catch (const std::exception& failure) {
+    services.log.write(LogLevel::warning, "session " + record.id.text() +
+                                              " has ended, but what it left could not be removed (the next command "
+                                              "tries again): " + failure.what());
+  }
+  tell(services, CommitStep::cleaned_up);
 }
 
 CommitOutcome seal_result(const Services& services, SessionRecord& record, SessionDirectory& directory,
@@ -372,8 +404,24 @@ std::variant<TreeRoot, Conflicts> merge_onto(const TreeRoot& head_tree, const Se
                                              const std::string& branch, const Services& services,
                                              Quarantine& quarantine) {
   auto merged = reconcile(quarantine, result.base_tree, result.tree, head_tree);
-  if (std::holds_alternative<TreeRoot>(merged) || !services.references.rule_of(branch).merges_text) return merged;
-  return reconcile(quarantine, result.base_tree, result.tree, head_tree, MergeFiles::by_line);
+  if (std::holds_alternative<Conflicts>(merged) && services.references.rule_of(branch).merges_text)
+    merged = reconcile(quarantine, result.base_tree, result.tree, head_tree, MergeFiles::by_line);
+  if (!result.reads) return merged;
+  Conflicts all;
+  if (auto* const conflicts = std::get_if<Conflicts>(&merged)) all = std::move(*conflicts);
+  add_conflicts(all.paths, changed_reads(quarantine, *result.reads, result.prefix, result.base_tree, head_tree));
+  if (all.paths.empty()) return merged;
+  return all;
+}
+
+std::shared_ptr<const ReadSet> kept_reads(const Services& services, const SessionRecord& record) {
+  if (record.options.isolation == Isolation::snapshot) return nullptr;
+  const std::optional<std::string> kept = services.catalog.reads(record.id);
+  std::optional<ReadSet> reads = kept ? ReadSet::decoded(*kept) : std::nullopt;
+  if (reads) return std::make_shared<const ReadSet>(*std::move(reads));
+  ReadSet everything;
+  everything.take_all_below(ReadSet::kRoot);
+  return std::make_shared<const ReadSet>(std::move(everything));
 }
 
 SessionResult sealed_result(const ObjectReader& objects, const SessionRecord& record) {
@@ -458,7 +506,7 @@ bool keeps_result(const SessionRecord& record) {
 }
 
 void publish_caches(const Services& services, const SessionRecord& record, SessionDirectory& directory) {
-  if (record.state != State::committed) return;
+  if (record.state != State::committed || record.parent) return;
   try {
     directory.publish_caches();
   } catch (const std::exception& failure) {

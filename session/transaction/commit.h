@@ -5,12 +5,15 @@
 // recovery finishes commits with the same code. The record passed in is kept equal to the catalog's row.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
 
+#include "session/transaction/kept_commits.h"
 #include "session/transaction/session.h"
+#include "session/trees/read_set.h"
 
 namespace escrow::session {
 
@@ -26,6 +29,9 @@ struct SessionResult {
   std::optional<ObjectId> base;
   std::optional<ObjectId> base_tree;
   std::optional<ObjectId> tree;
+  KeptCommits kept{};  // commits made in it that stay commits of their own; they have no part in a seal or a review
+  std::shared_ptr<const ReadSet> reads{};  // below the session's prefix; null: they do not matter
+  RepoPath prefix{};                       // of `reads`
 };
 
 // On whose behalf a commit is made: what a conflict, and a branch that others moved, mean to it.
@@ -45,6 +51,11 @@ enum class CommitFor {
 CommitOutcome commit_result(const Services& services, SessionRecord& record, SessionDirectory& directory,
                             const SessionResult& result, CommitFor whom, const std::string& who);
 
+// What becomes of a session whose changes met conflicts: as commit_result() where the branch had them.
+CommitOutcome end_in_conflict(const Services& services, SessionRecord& record, SessionDirectory& directory,
+                              const SessionResult& result, Conflicts conflicts, CommitFor whom,
+                              const std::string& who);
+
 // Makes `result` a commit on its base that awaits approval: steps 1, 2, 7, 8 and 6 (nothing but staging is removed).
 // `record` is open. Without a change it is committed without a commit, as ever. A failure leaves it open with
 // last_error, and throws.
@@ -55,6 +66,10 @@ CommitOutcome seal_result(const Services& services, SessionRecord& record, Sessi
 std::variant<std::optional<ObjectId>, Conflicts> merge_onto(const std::optional<ObjectId>& head_tree,
                                                             const SessionResult& result, const std::string& branch,
                                                             const Services& services, Quarantine& quarantine);
+
+// What a serializable session had read when its commit was last tried, or it was sealed; everything when that is not
+// known. null: it is not serializable.
+std::shared_ptr<const ReadSet> kept_reads(const Services& services, const SessionRecord& record);
 
 // The sealed result of a session that has one, as commit_result() takes it. Reads two commits.
 SessionResult sealed_result(const ObjectReader& objects, const SessionRecord& record);
@@ -89,8 +104,11 @@ void take_commit_back(const Services& services, SessionRecord& record, const std
 // Whether refs/sessions/<id> outlives the end of the session.
 bool keeps_result(const SessionRecord& record);
 
-// A session that was committed makes what it has of its caches their published state, and any other nothing; a failure
-// is only logged.
+// Step 6 once the outcome is recorded: the session has ended, whatever this finds; recovery removes the rest.
+void clean_up_or_log(const Services& services, const SessionRecord& record, SessionDirectory& directory);
+
+// A session that was committed makes what it has of its caches their published state, and any other, a fork too,
+// nothing; a failure is only logged.
 void publish_caches(const Services& services, const SessionRecord& record, SessionDirectory& directory);
 
 // Removes what a final session, or one that was never recorded, left behind: pins, objects that no reference holds, and

@@ -149,6 +149,7 @@ std::string compose_commit_message(const SessionRecord& record, const ChangeCoun
   add("Escrow-Trigger-Id", audit.trigger_id);
   if (record.exit_code) add("Escrow-Exit-Code", std::to_string(*record.exit_code));
   if (record.base) add("Escrow-Base", record.base->hex());
+  add("Escrow-Reads", record.reads);
   add("Escrow-Reviewer", record.reviewer);
   add("Escrow-Review-Comment", record.review_comment);
   return text;

@@ -104,6 +104,20 @@ bool take_settled(std::vector<Unresolved>& paths, const std::vector<RepoPath>& s
   return std::erase_if(paths, [&](const Unresolved& one) { return is_at_or_below(one.path, names); }) != 0;
 }
 
+void refuse_changed_reads(const ObjectReader& objects, const SessionRecord& record, const SessionResult& now,
+                          const TreeRoot& head_tree) {
+  const std::vector<Conflict> changed =
+      changed_reads(objects, *now.reads, record.options.prefix, now.base_tree, head_tree);
+  if (changed.empty()) return;
+  std::string named;
+  for (std::size_t at = 0; at < std::min(changed.size(), kNamedPaths); ++at)
+    named += (at == 0 ? "" : ", ") + quote_path(changed[at].path);
+  if (changed.size() > kNamedPaths) named += " and " + std::to_string(changed.size() - kNamedPaths) + " more";
+  throw Error(Errc::wrong_state, "cannot bring session " + record.id.text() + " onto the branch's head: it is "
+                                     "serializable, and others changed what it had read: " + named +
+                                     "; roll it back and do its work again, over the head");
+}
+
 void refuse_unresolved(const SessionRecord& record) {
   std::string named;
   const std::vector<Unresolved>& paths = record.unresolved;
@@ -113,6 +127,19 @@ void refuse_unresolved(const SessionRecord& record) {
   throw Error(Errc::wrong_state, "cannot commit session " + record.id.text() + ": both it and others changed " + named +
                                      "; settle them first: `escrow resolve " + record.id.text() +
                                      " PATH... --mine|--theirs|--merged`");
+}
+
+void refuse_lost(const SessionRecord& record, const char* what, const std::vector<std::string>& paths) {
+  constexpr std::size_t kNamedFiles = 5;
+  std::string named;
+  for (std::size_t at = 0; at < std::min(paths.size(), kNamedFiles); ++at)
+    named += (at == 0 ? "" : ", ") + quote_path(paths[at]);
+  if (paths.size() > kNamedFiles) named += " and " + std::to_string(paths.size() - kNamedFiles) + " more";
+  throw Error(Errc::data_lost,
+              std::string("cannot ") + what + " session " + record.id.text() +
+                  ": what programs stored in " + named +
+                  " could not be written back when it was to be (the disk was full, or a limit was reached) and is "
+                  "lost; write the file again, remove or discard it, then " + what + " again");
 }
 
 }  // namespace escrow::session

@@ -39,6 +39,13 @@ std::vector<PathChange> changes_to(const ObjectReader& objects, const TreeRoot& 
 // Takes those out of `paths` that are, or are below, one of `settled`; false: none was.
 bool take_settled(std::vector<Unresolved>& paths, const std::vector<RepoPath>& settled);
 
+// Error{data_lost} that names files which lack what programs stored in them, and says what is to be done.
+[[noreturn]] void refuse_lost(const SessionRecord& record, const char* what, const std::vector<std::string>& paths);
+// Of a serializable session that is to come onto this head: throws Error{wrong_state} that names what it had read and
+// others changed.
+void refuse_changed_reads(const ObjectReader& objects, const SessionRecord& record, const SessionResult& now,
+                          const TreeRoot& head_tree);
+
 // Error{wrong_state} that names them and says how they are settled.
 [[noreturn]] void refuse_unresolved(const SessionRecord& record);
 

@@ -202,8 +202,11 @@ std::string decide_commit(const Services& services, SessionRecord& record, Sessi
     return name + " is " + name_of(record.state) + " again: the commit that its own was made on is gone";
   }
   // What the interrupted commit did to its parent is what the run did; do it to the new head.
-  const SessionResult result{record.swap_from, tree_of_commit(quarantine, record.swap_from),
-                             tree_of_commit(quarantine, record.swap_to)};
+  const SessionResult result{.base = record.swap_from,
+                             .base_tree = tree_of_commit(quarantine, record.swap_from),
+                             .tree = tree_of_commit(quarantine, record.swap_to),
+                             .reads = kept_reads(services, record),
+                             .prefix = record.options.prefix};
   const CommitOutcome outcome = commit_result(services, record, directory, result, CommitFor::run, kWho);
   if (std::holds_alternative<Conflicts>(outcome)) return name + " failed to commit: it conflicts with the branch";
   return name + " was committed on top of what others committed";

@@ -17,6 +17,7 @@ ObjectId result_to_resume(const Services& services, const SessionRecord& record)
   const auto refuse = [&](const std::string& why) {
     return Error(Errc::wrong_state, "cannot resume " + name + ": " + why);
   };
+  if (record.parent) throw refuse("it was a fork of session " + record.parent->text() + "; fork that again");
   const std::optional<ObjectId> result = services.references.result(record.id);
   switch (record.state) {
     case State::open:
@@ -43,19 +44,23 @@ SessionOptions options_to_resume(const SessionRecord& older, const std::string& 
   options.audit.source = "manual";
   options.read_only = options.ephemeral = options.keep_on_failure = false;
   options.command.clear();
+  // What the older one had read is not what the new one begins with: a person answers for that.
+  options.isolation = Isolation::snapshot;
   return options;
 }
 
 }  // namespace
 
-std::unique_ptr<Session> resume_session(const Services& services, const SessionId& older, const std::string& who) {
+std::unique_ptr<Session> resume_session(const Services& services, const SessionId& older, const std::string& who,
+                                        const ResumeTerms& terms) {
   const std::optional<SessionRecord> before = services.catalog.find(older);
   if (!before) throw Error(Errc::no_session, "there is no session " + older.text());
   const ObjectId kept = result_to_resume(services, *before);
   check_principal(who, "the committer");
 
-  SessionRecord record{SessionId::generate()};
+  SessionRecord record{terms.id};
   record.options = options_to_resume(*before, who);
+  if (terms.adapt) terms.adapt(record.options);
   const std::string& branch = record.options.branch;
   services.references.check_target(branch);
   strengthen(record.options, services.references.rule_of(branch));
@@ -89,7 +94,7 @@ std::unique_ptr<Session> resume_session(const Services& services, const SessionI
                                              quote_path(prefix.text()) + ", the root of its mount");
     record.unresolved = versions_of(quarantine, merged.conflicts, result, head_tree);
     {
-      Overlay overlay(overlay_options(services.objects, services.times, record), services.objects, held->staging(),
+      Overlay overlay(overlay_options(services, record), services.objects, held->staging(),
                       held->journal(), services.clock, services.log);
       try {
         apply_changes(overlay,
@@ -102,6 +107,7 @@ std::unique_ptr<Session> resume_session(const Services& services, const SessionI
         throw;
       }
     }
+    if (terms.prepare) terms.prepare(held->path(), record.options);
     services.catalog.insert(record);
   } catch (...) {
     clean_up(services, record.id, *held, false);

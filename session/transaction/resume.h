@@ -6,6 +6,7 @@
 // session is only read. Any number of sessions may be opened with one result.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -13,10 +14,17 @@
 
 namespace escrow::session {
 
+struct ResumeTerms {
+  SessionId id = SessionId::generate();          // the new session's
+  std::function<void(SessionOptions&)> adapt{};  // which are the older one's, and what its branch's rule asks
+  PrepareFor prepare{};
+};
+
 // The older session's branch, prefix, policies and limits hold, and what its branch's rule asks by now. Killed anywhere
 // before it is in the catalog, with all it begins with on disk, nothing of it remains after recovery.
 // Throws Error{no_session}; Error{wrong_state} when the older session has no result: it is open, was committed, or kept
 // nothing; Error{no_branch}; Error{not_a_directory} when others made a file of the root of its mount.
-std::unique_ptr<Session> resume_session(const Services& services, const SessionId& older, const std::string& who);
+std::unique_ptr<Session> resume_session(const Services& services, const SessionId& older, const std::string& who,
+                                        const ResumeTerms& terms = {});
 
 }  // namespace escrow::session

@@ -34,13 +34,17 @@ std::string savepoint_context(const SessionRecord& record) {
   return context;
 }
 
-std::string name_before_restore(const std::vector<Savepoint>& savepoints) {
+std::string new_savepoint_name(std::string_view prefix, const std::vector<Savepoint>& savepoints) {
   for (int number = 1;; ++number) {
-    std::string name = "before-restore-" + std::to_string(number);
+    std::string name = std::string(prefix) + std::to_string(number);
     const bool is_taken = std::any_of(savepoints.begin(), savepoints.end(),
                                       [&](const Savepoint& one) { return one.name == name; });
     if (!is_taken) return name;
   }
+}
+
+std::string name_before_restore(const std::vector<Savepoint>& savepoints) {
+  return new_savepoint_name("before-restore-", savepoints);
 }
 
 }  // namespace escrow::session

@@ -16,7 +16,9 @@ void check_savepoint_name(std::string_view name);
 // What a savepoint keeps of what the session is over: its base, and what is unresolved on it.
 std::string savepoint_context(const SessionRecord& record);
 
-// Of the savepoint that a restore makes first: one that there is not yet.
+// `prefix` and the first number that gives a name there is not yet.
+std::string new_savepoint_name(std::string_view prefix, const std::vector<Savepoint>& savepoints);
+// Of the savepoint that a restore makes first.
 std::string name_before_restore(const std::vector<Savepoint>& savepoints);
 
 }  // namespace escrow::session

@@ -1,215 +1,38 @@
 #include "session/transaction/session.h"
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <exception>
 #include <iterator>
-#include <map>
-#include <thread>
 #include <utility>
 
 #include "session/base/error.h"
 #include "session/transaction/apply_changes.h"
-#include "session/transaction/commit.h"
 #include "session/transaction/commit_message.h"
-#include "session/transaction/disputes.h"
-#include "session/transaction/savepoint_rules.h"
-#include "session/transaction/session_tree.h"
+#include "session/transaction/discarding.h"
+#include "session/transaction/session_impl.h"
 #include "session/trees/tree_walk.h"
 
 namespace escrow::session {
-namespace {
-
-// The session's directory, which the overlay stops writing to before it is removed.
-class HostedDirectory final : public SessionDirectory {
- public:
-  HostedDirectory(SessionDirectory& inner, Overlay& overlay) : inner_(inner), overlay_(overlay) {}
-  StagingArea& staging() override { return inner_.staging(); }
-  SessionJournal& journal() override { return inner_.journal(); }
-  Quarantine& quarantine() override { return inner_.quarantine(); }
-  std::string path() const override { return inner_.path(); }
-  bool drop_staged() override {
-    overlay_.abandon();
-    return inner_.drop_staged();
-  }
-  void publish_caches() override { inner_.publish_caches(); }
-  void remove() override {
-    overlay_.abandon();
-    inner_.remove();
-  }
-
- private:
-  SessionDirectory& inner_;
-  Overlay& overlay_;
-};
-
-constexpr std::size_t kNamedFiles = 5;
-
 void require_open(const SessionRecord& record, const char* verb) {
   if (record.state != State::open)
     throw Error(Errc::wrong_state, std::string("cannot ") + verb + " session " + record.id.text() + ": it is " +
                                        name_of(record.state) + ", and only an open session can change");
 }
 
-// A file whose content is lost is one.
-bool is_in(FileSystem& files, const std::string& path) {
-  try {
-    return node_at(files, path).has_value();
-  } catch (const Error& error) {
-    if (error.code() != Errc::input_output) throw;
-    return true;
-  }
-}
-
-}  // namespace
-
-struct Session::Impl {
-  // Held for the whole of a verb, so that verbs exclude one another; guards nothing else.
-  struct Verb {};
-
-  Impl(const Services& all, SessionRecord row, std::unique_ptr<SessionDirectory> directory)
-      : services(all),
-        id(row.id),
-        held(std::move(directory)),
-        overlay(overlay_options(services.objects, services.times, row), services.objects, held->staging(),
-                held->journal(), services.clock, services.log),
-        gate(overlay, row.options.read_only ? WriteGate::Position::sealed : WriteGate::Position::open),
-        hosted(*held, overlay),
-        record(std::move(row)),
-        storing([this] { store_settled(); }) {}
-  ~Impl() {
-    overlay.stop_settling();
-    storing.join();
-    try {
-      if (record.lock()->state == State::open) gate.count_late_pages_as_lost();
-    } catch (const std::exception& failure) {
-      services.log.write(LogLevel::error, std::string("closing a session: ") + failure.what());
-    }
-  }
-
-  // Verbs come before the storing of contents, which takes their turn for one content at a time.
-  Synchronized<Verb>::Write lock_verb() {
-    verbs_waiting += 1;
-    auto busy = verb.lock();
-    verbs_waiting -= 1;
-    return busy;
-  }
-
-  void store_settled() noexcept {
-    while (overlay.wait_for_settled()) {
-      if (verbs_waiting > 0) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        continue;
-      }
-      const auto busy = verb.lock();
-      if (record.lock()->state != State::open) return;
-      try {
-        overlay.store_settled(held->quarantine());
-      } catch (const std::exception& failure) {
-        // The commit tries again, and says so when it fails.
-        services.log.write(LogLevel::warning, std::string("storing a file ahead of the commit: ") + failure.what());
-      }
-    }
-  }
-
-  SessionRecord copy_of_record() { return *record.lock(); }
-
-  // Runs `work` on a copy of the record, which becomes the record whatever happens, as the catalog has it.
-  template <typename Work>
-  auto with_record(const char* what, Work work) {
-    SessionRecord copy = copy_of_record();
-    require_open(copy, what);
-    struct StoreBack {
-      Impl& impl;
-      SessionRecord& copy;
-      ~StoreBack() {
-        if (copy.state == State::open) copy.reason = Reason::none;
-        *impl.record.lock() = copy;
-      }
-    } store_back{*this, copy};
-    return work(copy);
-  }
-
-  SessionResult result(const SessionRecord& of) {
-    return result(of, services.references.rule_of(of.options.branch).ignore);
-  }
-  SessionResult result(const SessionRecord& of, const IgnoreRule& ignore) { return result(overlay, of, ignore); }
-  SessionResult result(Overlay& shown, const SessionRecord& of, const IgnoreRule& ignore) {
-    std::vector<Omission> left_out;
-    SessionResult now = session_result(shown, of, ignore, held->quarantine(), left_out);
-    *omitted.lock() = std::move(left_out);
-    return now;
-  }
-
-  // A rollback is not held up by rules that cannot be read.
-  SessionResult result_to_keep(const SessionRecord& of) {
-    try {
-      return result(of);
-    } catch (const Error& error) {
-      if (error.code() != Errc::bad_request) throw;
-      return result(of, {.is_on = false});
-    }
-  }
-
-  // The gate holds calls back; a process that writes a staging file itself it cannot.
-  void require_cut(const SessionRecord& row) {
-    if (const auto path = overlay.still_written())
-      throw Error(Errc::busy, "cannot commit session " + row.id.text() + ": a process has " + quote_path(*path) +
-                                  " open for writing or mapped, and with --io passthrough only that process can let "
-                                  "go of it; close it, then commit again");
-  }
-
-  // What a program stored, and was not told that it is lost, must not be missing in a commit without a word.
-  void require_whole(const char* what, const SessionRecord& row) {
-    const std::vector<std::string> paths = overlay.incomplete_files();
-    if (paths.empty()) return;
-    std::string named;
-    for (std::size_t at = 0; at < std::min(paths.size(), kNamedFiles); ++at)
-      named += (at == 0 ? "" : ", ") + quote_path(paths[at]);
-    if (paths.size() > kNamedFiles) named += " and " + std::to_string(paths.size() - kNamedFiles) + " more";
-    throw Error(Errc::data_lost,
-                std::string("cannot ") + what + " session " + row.id.text() +
-                    ": what programs stored in " + named +
-                    " could not be written back when it was to be (the disk was full, or a limit was reached) and is "
-                    "lost; write the file again, remove or discard it, then " + what + " again");
-  }
-
-  // Verbs call one of them first, under their lock: what an earlier verb has left undecided, or half done.
-  void conclude();
-  void settle();
-  CommitOutcome commit(const CommitRequest& request, const std::optional<TreeRoot>& given);
-  void note(SessionRecord next, const std::string& who, const std::string& why);
-  UpdateOutcome update(const ObjectId& head, bool keeps_conflicts);
-  void finish_update();
-  void end_update(bool is_on_new_head, const std::vector<Unresolved>& conflicts);
-  std::optional<Conflicts> conflicts_met(const SessionRecord& row, const SessionResult& now);
-  Disputes disputes(const SessionRecord& row, const std::optional<ObjectId>& head);
-  std::uint64_t take_in(const TreeRoot& now, const TreeRoot& wanted);
-  void apply(const std::vector<PathChange>& changes);
-  void add_stale(std::vector<Overlay::Stale> more);
-  void require_same_base(const std::string& savepoint, const SessionRecord& row);
-  void seal_as(const std::string& savepoint, const SessionRecord& row);
-
-  const Services services;                         // constant; self-locking
-  const SessionId id;                              // constant
-  const std::unique_ptr<SessionDirectory> held;    // constant; used by verbs and the overlay
-  Overlay overlay;                                 // self-locking
-  WriteGate gate;                                  // self-locking
-  HostedDirectory hosted;                          // used by verbs
-  Synchronized<Verb> verb;
-  Synchronized<SessionRecord> record;
-  Synchronized<std::vector<Omission>> omitted;
-  Synchronized<std::vector<Overlay::Stale>> stale;
-  std::atomic<int> verbs_waiting = 0;
-  std::thread storing;                             // started last
-};
-
 CommitOutcome Session::Impl::commit(const CommitRequest& request, const std::optional<TreeRoot>& given) {
   check_commit_message(request.message);
   const auto busy = lock_verb();
   settle();
   return with_record("commit", [&](SessionRecord& row) -> CommitOutcome {
+    require_no_forks(row, "commit");
+    if (row.parent) {
+      if (given) throw Error(Errc::not_supported, "what is imported goes to a branch, not into a fork");
+      const auto check = [&] {
+        require_cut(row);
+        require_whole("commit", row);
+      };
+      return commit_fork(services, overlay, hosted, row, request, check, [&] { return result(row); });
+    }
     if (!given && !row.unresolved.empty()) {
       if (request.by_hand) return conflicts_of(row.unresolved);
       refuse_unresolved(row);
@@ -224,8 +47,11 @@ CommitOutcome Session::Impl::commit(const CommitRequest& request, const std::opt
         row.options.include_ignored = row.options.include_ignored || request.include_ignored;
         what = result(row);
       }
+      if (what.reads) row.reads = services.catalog.keep_reads(row.id, what.reads->encoded());
       // A rule that came while the session was open counts too.
-      strengthen(row.options, services.references.rule_of(row.options.branch));
+      const BranchRule rule = services.references.rule_of(row.options.branch);
+      if (request.inside) what.kept = take_over(request.inside(), row, rule.ignore, held->quarantine());
+      strengthen(row.options, rule);
     } catch (const std::exception& failure) {
       take_commit_back(services, row, failure.what(), request.who);
       throw;
@@ -234,8 +60,8 @@ CommitOutcome Session::Impl::commit(const CommitRequest& request, const std::opt
     row.exit_code = request.exit_code;
     row.reason = request.reason;
     if (row.options.require_approval) return seal_result(services, row, hosted, what, request.who);
-    const CommitFor whom = request.by_hand ? CommitFor::by_hand : CommitFor::run;
-    return commit_result(services, row, hosted, what, whom, request.who);
+    return commit_result(services, row, hosted, what, request.by_hand ? CommitFor::by_hand : CommitFor::run,
+                         request.who);
   });
 }
 
@@ -250,13 +76,28 @@ void Session::Impl::conclude() {
 void Session::Impl::settle() {
   conclude();
   const SessionRecord row = copy_of_record();
-  if (row.state != State::open || !row.updating_to) return;
+  const bool has_ended = row.state == State::open && has_ended_forks(services, overlay);
+  if (row.state != State::open || (!row.updating_to && !has_ended)) return;
   const WriteGate::Pause pause(gate);
-  finish_update();
+  if (has_ended) settle_forks(services, overlay, [this](auto more) { add_stale(std::move(more)); });
+  if (row.updating_to) finish_update();
 }
 
+// What programs find there afterwards is the base's, in files that look like the session's own.
 void Session::Impl::apply(const std::vector<PathChange>& changes) {
+  if (recorder) {
+    std::vector<std::string> paths;
+    for (const PathChange& change : changes) paths.push_back(change.path);
+    recorder->taken_in(paths);
+  }
   apply_changes(overlay, changes, [this](std::vector<Overlay::Stale> more) { add_stale(std::move(more)); });
+}
+
+std::vector<std::string> Session::Impl::paths_of(const std::vector<Overlay::Stale>& changed) {
+  std::vector<std::string> paths;
+  for (const Overlay::Stale& one : changed)
+    for (const std::string& above : overlay.names(one.directory).paths) paths.push_back(join_path(above, one.name));
+  return paths;
 }
 
 void Session::Impl::add_stale(std::vector<Overlay::Stale> more) {
@@ -291,6 +132,11 @@ UpdateOutcome Session::Impl::update(const ObjectId& head, bool keeps_conflicts) 
   Quarantine& quarantine = held->quarantine();
   const TreeRoot head_tree = tree_of_commit(quarantine, head);
   MergeKeepingOurs merged = merge_keeping_ours(quarantine, now.base_tree, now.tree, head_tree);
+  // On the new head the session would have read what never was there.
+  if (now.reads && keeps_conflicts) refuse_changed_reads(quarantine, row, now, head_tree);
+  if (now.reads && !keeps_conflicts)
+    add_conflicts(merged.conflicts,
+                  changed_reads(quarantine, *now.reads, row.options.prefix, now.base_tree, head_tree));
   if (!merged.conflicts.empty() && !keeps_conflicts) return {row.base, 0, std::move(merged.conflicts)};
   const RepoPath& prefix = row.options.prefix;
   const auto wanted = entry_at(quarantine, merged.tree, prefix);
@@ -313,7 +159,7 @@ void Session::Impl::finish_update() {
   const SessionRecord row = copy_of_record();
   Quarantine& quarantine = held->quarantine();
   // Between two bases there is no telling what is tracked.
-  const SessionResult now = result(row, {.is_on = false});
+  const SessionResult now = result(row, {.ignore = {.is_on = false}});
   const TreeRoot head_tree = tree_of_commit(quarantine, row.updating_to);
   const MergeKeepingOurs merged = merge_keeping_ours(quarantine, now.base_tree, now.tree, head_tree);
   const bool fits = row.updating_keeps || merged.conflicts.empty();
@@ -334,7 +180,7 @@ void Session::Impl::end_update(bool is_on_new_head, const std::vector<Unresolved
 
 Disputes Session::Impl::disputes(const SessionRecord& row, const std::optional<ObjectId>& head) {
   Disputes found{row.unresolved, {}};
-  if (!head || head == row.base) return found;
+  if (!head || head == row.base || row.parent) return found;
   const SessionResult now = result(row);
   const TreeRoot head_tree = tree_of_commit(held->quarantine(), head);
   const auto merged = merge_keeping_ours(held->quarantine(), now.base_tree, now.tree, head_tree);
@@ -346,7 +192,7 @@ Disputes Session::Impl::disputes(const SessionRecord& row, const std::optional<O
 std::optional<Conflicts> Session::Impl::conflicts_met(const SessionRecord& row, const SessionResult& now) {
   if (!row.unresolved.empty()) return conflicts_of(row.unresolved);
   const std::optional<ObjectId> head = services.references.head(row.options.branch);
-  if (!head || head == row.base) return std::nullopt;
+  if (!head || head == row.base || row.parent) return std::nullopt;
   Quarantine& quarantine = held->quarantine();
   auto merged = merge_onto(tree_of_commit(quarantine, head), now, row.options.branch, services, quarantine);
   auto* const conflicts = std::get_if<Conflicts>(&merged);
@@ -362,14 +208,13 @@ const SessionId& Session::id() const { return impl_->id; }
 SessionRecord Session::record() const { return impl_->copy_of_record(); }
 FileSystem& Session::file_system() { return impl_->gate; }
 WriteGate& Session::gate() { return impl_->gate; }
+ReadRecorder* Session::read_recorder() { return impl_->recorder.get(); }
 Overlay& Session::overlay() { return impl_->overlay; }
 Quarantine& Session::quarantine() { return impl_->held->quarantine(); }
 std::string Session::directory() const { return impl_->held->path(); }
 std::vector<Omission> Session::omitted() const { return *impl_->omitted.lock(); }
 
-std::optional<ObjectId> Session::head() const {
-  return impl_->services.references.head(record().options.branch);
-}
+std::optional<ObjectId> Session::head() const { return impl_->services.references.head(record().options.branch); }
 
 void Session::set_mountpoint(const std::string& mountpoint) {
   const auto busy = impl_->lock_verb();
@@ -408,6 +253,7 @@ void Session::rollback(Reason reason, std::optional<int> exit_code, const std::s
   // What is thrown away need not be finished first.
   keep_result ? impl_->settle() : impl_->conclude();
   impl_->with_record("roll back", [&](SessionRecord& row) {
+    if (reason == Reason::requested) impl_->require_no_forks(row, "roll back");
     Rollback how;
     how.reason = reason;
     how.exit_code = exit_code;
@@ -434,7 +280,7 @@ std::optional<Conflicts> Session::foreseen_conflicts() {
   require_open(row, "commit");
   if (!row.unresolved.empty()) return conflicts_of(row.unresolved);
   const std::optional<ObjectId> head = impl_->services.references.head(row.options.branch);
-  if (!head || head == row.base) return std::nullopt;
+  if (!head || head == row.base || row.parent) return std::nullopt;
   return impl_->conflicts_met(row, impl_->result(row));
 }
 
@@ -450,36 +296,16 @@ void Session::discard(const std::vector<RepoPath>& paths) {
   impl_->settle();
   const SessionRecord row = record();
   require_open(row, "discard changes of");
-  const RepoPath& prefix = row.options.prefix;
-  const ObjectReader& objects = impl_->services.objects;
-  const TreeRoot base = tree_of_commit(objects, row.base);
+  if (row.parent)
+    throw Error(Errc::not_supported, "cannot discard changes of session " + row.id.text() +
+                                         ": it is a fork; restore one of its savepoints, or roll it back");
   const WriteGate::Pause pause(impl_->gate);
-
-  std::vector<PathChange> back;
-  for (const RepoPath& path : paths) {
-    if (!prefix.contains(path))
-      throw Error(Errc::not_found, "cannot discard " + quote_path(path.text()) + ": the session works below " +
-                                       quote_path(prefix.text()) + " only; give a path as escrow diff shows it");
-    std::string below = path.text().substr(prefix.text().size());
-    if (below.starts_with('/')) below.erase(0, 1);
-    const std::optional<TreeEntry> entry = entry_at(objects, base, path);
-    if (!below.empty()) {
-      if (!entry && !is_in(impl_->overlay, below))
-        throw Error(Errc::not_found, "cannot discard " + quote_path(path.text()) +
-                                         ": neither the session nor its base has it; see escrow diff");
-      back.push_back({below, Did::modified, std::nullopt, entry});
-      continue;
-    }
-    std::map<std::string, std::optional<TreeEntry>> all;
-    for (const std::string& name : names_in(impl_->overlay, kRootNode)) all[name];
-    for (TreeEntry& one : read_tree_or_empty(objects, tree_of(entry))) all[one.name] = one;
-    for (const auto& [name, was] : all) back.push_back({name, Did::modified, std::nullopt, was});
-  }
+  const std::vector<PathChange> back = changes_back(impl_->overlay, impl_->services.objects, row, paths);
   impl_->apply(back);
   // Who was told that it is discarded does not find it in a commit, whatever dies meanwhile.
   impl_->overlay.flush(true);
-  SessionRecord next = row;
-  if (take_settled(next.unresolved, paths)) impl_->note(next, "discard", "what was unresolved is the branch's");
+  if (SessionRecord next = row; take_settled(next.unresolved, paths))
+    impl_->note(next, "discard", "what was unresolved is the branch's");
 }
 
 std::vector<Unresolved> Session::unresolved() {
@@ -520,71 +346,14 @@ Resolution Session::resolve(const std::vector<RepoPath>& paths, Settle how, cons
   return done;
 }
 
-// Over another base, what others changed would look like changes of the session's.
-void Session::Impl::require_same_base(const std::string& savepoint, const SessionRecord& row) {
-  for (const Savepoint& one : overlay.savepoints())
-    if (one.name == savepoint && one.context != savepoint_context(row))
-      throw Error(Errc::wrong_state, "cannot go back to savepoint '" + savepoint + "' of session " + row.id.text() +
-                                         ": the session has come onto another head, or its conflicts were settled, "
-                                         "since; drop the savepoint, or open another session");
-}
-
-void Session::Impl::seal_as(const std::string& savepoint, const SessionRecord& row) {
-  overlay.flush(true);  // so that writers wait for what came since only
-  const WriteGate::Pause pause(gate);
-  overlay.create_savepoint(savepoint, savepoint_context(row));
-}
-
-std::vector<Savepoint> Session::savepoints() { return impl_->overlay.savepoints(); }
-
-void Session::create_savepoint(const std::string& name) {
-  check_savepoint_name(name);
-  const auto busy = impl_->lock_verb();
-  impl_->settle();
-  const SessionRecord row = record();
-  require_open(row, "make a savepoint of");
-  impl_->seal_as(name, row);
-}
-
-Preview Session::preview_since(const std::string& savepoint) {
-  const auto busy = impl_->lock_verb();
-  impl_->settle();
-  const SessionRecord row = record();
-  require_open(row, "look into");
-  const std::unique_ptr<Overlay> then = impl_->overlay.at_savepoint(savepoint);
-  impl_->require_same_base(savepoint, row);
-  const IgnoreRule ignore = impl_->services.references.rule_of(row.options.branch).ignore;
-  const SessionResult before = impl_->result(*then, row, ignore), now = impl_->result(row, ignore);
-  return {before.tree, now.tree, tree_changes(quarantine(), before.tree, now.tree), omitted()};
-}
-
-std::string Session::restore_savepoint(const std::string& name) {
-  const auto busy = impl_->lock_verb();
-  impl_->settle();
-  const SessionRecord row = record();
-  require_open(row, "restore a savepoint of");
-  impl_->overlay.at_savepoint(name);  // or there is none
-  impl_->require_same_base(name, row);
-  const WriteGate::Pause pause(impl_->gate);
-  const std::string undo = name_before_restore(impl_->overlay.savepoints());
-  impl_->seal_as(undo, row);
-  impl_->add_stale(impl_->overlay.restore_savepoint(name));
-  return undo;
-}
-
-void Session::drop_savepoint(const std::string& name) {
-  const auto busy = impl_->lock_verb();
-  impl_->settle();
-  require_open(record(), "drop a savepoint of");
-  const WriteGate::Pause pause(impl_->gate);
-  impl_->overlay.drop_savepoint(name);
-}
-
 UpdateOutcome Session::update() {
   const auto busy = impl_->lock_verb();
   impl_->settle();
   const SessionRecord row = record();
   require_open(row, "update");
+  if (row.parent)
+    throw Error(Errc::not_supported, "cannot update session " + row.id.text() + ": it is a fork of session " +
+                                         row.parent->text() + ", not of the branch's head");
   const std::optional<ObjectId> head = impl_->services.references.head(row.options.branch);
   if (head == row.base) return {row.base, 0, {}};
   if (!head)

@@ -17,6 +17,7 @@
 #include "session/interfaces/session_catalog.h"
 #include "session/interfaces/session_directory.h"
 #include "session/overlay/overlay.h"
+#include "session/transaction/kept_commits.h"
 #include "session/trees/reconcile.h"
 #include "session/trees/tree_changes.h"
 
@@ -33,9 +34,14 @@ enum class CommitStep {
   // Of a session that requires approval, instead of 3 to 5:
   result_referenced = 7,   // refs/sessions/<id> is the sealed result
   approval_awaited = 8,    // catalog row `awaiting_approval`
+  // Of a fork, before 5 and 6, instead of 1 to 4:
+  landing_begun = 9,       // what the parent was is sealed
+  landing_applied = 10,    // the parent has the fork's changes, on disk
 };
 
 class CommitChains;
+class ParentSessions;
+class ReadRecorder;
 
 class CommitObserver {
  public:
@@ -54,6 +60,10 @@ struct Services {
   CommitObserver* observer = nullptr;
   ChangeTimes* times = nullptr;    // null: all that a session is opened over has one time
   CommitChains* chains = nullptr;  // null: each commit of this process finds its own way to the branch
+  ParentSessions* parents = nullptr;  // null: no fork can be committed
+  // The objects, where the size and the bytes of a blob that is a pointer of Git LFS are those of the object that it
+  // names; null: there are none.
+  const ObjectReader* files = nullptr;
 };
 
 struct CommitRequest {
@@ -63,11 +73,14 @@ struct CommitRequest {
   bool by_hand = false;           // a conflict leaves the session open instead of commit_failed
   std::string who;                // for the history
   bool include_ignored = false;   // as if the session had been opened so
+  // Asked once nobody changes the session: commits made in it that are to stay commits of their own. None: one commit.
+  std::function<CommitsInside()> inside{};
 };
 
 struct Committed {
   ObjectId commit;
   ChangeCounts counts;
+  std::string squashed{};  // why commits that were to stay commits of their own are one; empty: they are not
 };
 struct NothingToCommit {};
 // Of a session that requires approval: sealed, and nothing of it is in the branch. Of an approval: others moved the
@@ -76,8 +89,22 @@ struct AwaitingApproval {
   ObjectId result;
   ChangeCounts counts;
   std::optional<Timestamp> expires;
+  std::string squashed{};
 };
-using CommitOutcome = std::variant<Committed, NothingToCommit, Conflicts, AwaitingApproval>;
+// Of a fork: its parent has what it changed. `counts` are against what it began as.
+struct Landed {
+  SessionId parent;
+  ChangeCounts counts;
+};
+using CommitOutcome = std::variant<Committed, NothingToCommit, Conflicts, AwaitingApproval, Landed>;
+
+// The way from a fork to whoever holds its parent.
+class ParentSessions {
+ public:
+  virtual ~ParentSessions() = default;
+  // Session::land(), there.
+  virtual CommitOutcome land(const SessionId& parent, const SessionId& fork, const CommitRequest& request) = 0;
+};
 
 // What a commit would do now, or what was done since a savepoint.
 struct Preview {
@@ -100,6 +127,9 @@ struct Resolution {
   std::uint64_t merged = 0;          // paths taken from the head, when this brought the session onto it
 };
 
+// Puts what belongs to a session with these options into its directory, before there is a session.
+using PrepareFor = std::function<void(const std::string& directory, const SessionOptions& options)>;
+
 class Session {
  public:
   // Use SessionManager. `held` is this session's directory, locked.
@@ -111,6 +141,8 @@ class Session {
   // What a mount shows: the overlay behind the write gate.
   FileSystem& file_system();
   WriteGate& gate();
+  // What a serializable session's programs read is to be noted there (ReadSetFileSystem); null: of no other.
+  ReadRecorder* read_recorder();
   Overlay& overlay();
   std::string directory() const;
   // The session's own objects: for the diff of a preview, and for a tree made elsewhere (import).
@@ -158,13 +190,15 @@ class Session {
   // Throws Error{not_found} naming a path with nothing to settle, before anything was changed. Durable on return.
   Resolution resolve(const std::vector<RepoPath>& paths, Settle how, const std::string& who);
   // Savepoints (savepoint_rules.h): the session as it was, to look at and to go back to. They end with the session.
+  // Those of forks are not among them.
   // Oldest first.
   std::vector<Savepoint> savepoints();
   // Writers wait a moment; nothing is copied. On disk on return, with all that programs had synced before. A name is
   // 1 to 64 letters, digits, '.', '_' and '-', begins with none of the last three. Throws Error{exists}, Error{busy}
   // naming a file that the kernel reads or writes by itself, Error{bad_request} for a name, Error{wrong_state} for one
-  // too many.
-  void create_savepoint(const std::string& name);
+  // too many. `is_cut` is called once what comes later is not in it any more: writers need not wait for the disk.
+  using IsCut = std::function<void()>;
+  void create_savepoint(const std::string& name, const IsCut& is_cut = {});
   // What has changed since. Throws Error{not_found}; Error{wrong_state} when the session's base is another one by now.
   Preview preview_since(const std::string& savepoint);
   // Makes the session what it was, after sealing what it is as another savepoint, whose name is returned. Throws as the
@@ -172,6 +206,14 @@ class Session {
   std::string restore_savepoint(const std::string& name);
   // Gives back what only it had.
   void drop_savepoint(const std::string& name);
+  // Forks (forks.h). Seals what this is now for `fork`, whose creator has made its directory and waits; then fills it.
+  // Writers wait until `is_cut` is called, and no longer. Throws as create_savepoint().
+  void fork_into(const SessionId& fork, const std::function<void()>& is_cut);
+  // Takes in what `fork` has changed, and records that it is committed; its holder waits, and lends its directory. On
+  // Conflicts nothing has changed.
+  CommitOutcome land(const SessionId& fork, const CommitRequest& request);
+  // Those that keep this from being committed, or rolled back by hand.
+  std::vector<SessionId> forks();
   // What verbs have changed below the kernel since this was asked for, also those that threw: its caches are stale.
   std::vector<Overlay::Stale> take_stale();
   // Decides a commit that failed undecided (commit.h), if there is one, and finishes an update that was cut short.

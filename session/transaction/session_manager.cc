@@ -2,6 +2,7 @@
 
 #include "session/base/error.h"
 #include "session/transaction/commit.h"
+#include "session/transaction/forks.h"
 #include "session/transaction/recovery.h"
 #include "session/transaction/resume.h"
 #include "session/transaction/session_tree.h"
@@ -44,12 +45,13 @@ std::unique_ptr<Session> SessionManager::open(SessionOptions options, bool creat
   if (!record.base && !create_branch)
     throw Error(Errc::no_branch, "there is no branch '" + record.options.branch +
                                      "' in the repository; give an existing one with --branch, or import into it");
-  overlay_options(services_.objects, services_.times, record);  // refuses a prefix that is a file
+  overlay_options(services_, record);  // refuses a prefix that is a file
 
   // A directory under its lock first, the row last: a recovery elsewhere never sees a fresh session unlocked, and what
   // is left when this process dies in between has a directory that recovery finds.
   std::unique_ptr<SessionDirectory> held = services_.directories.create(record.id);
   try {
+    if (record.options.isolation == Isolation::serializable) held->reads().create();
     if (prepare) prepare(held->path());
     if (record.base) services_.references.pin_fresh(record.id, record.options.branch, *record.base);
     services_.catalog.insert(record);
@@ -60,8 +62,24 @@ std::unique_ptr<Session> SessionManager::open(SessionOptions options, bool creat
   return std::make_unique<Session>(services_, std::move(record), std::move(held));
 }
 
-std::unique_ptr<Session> SessionManager::resume(const SessionId& older, const std::string& who) {
-  return resume_session(services_, older, who);
+std::unique_ptr<Session> SessionManager::fork(const SessionId& parent, const SessionOptions& narrowing,
+                                              const SessionId& id, const Prepare& prepare,
+                                              const std::function<void()>& fill) {
+  check_audit(narrowing.audit);
+  const std::optional<SessionRecord> above = services_.catalog.find(parent);
+  if (!above) refuse_unknown(parent.text());
+  return open_fork(services_, parent, fork_options(above->options, narrowing), id, prepare, fill);
+}
+
+std::unique_ptr<Session> SessionManager::resume(const SessionId& older, const std::string& who,
+                                                const ResumeTerms& terms) {
+  return resume_session(services_, older, who, terms);
+}
+
+std::unique_ptr<Session> SessionManager::open_from_staged_state(const std::string& branch, const std::string& who,
+                                                                const std::function<void(StagedParts& to)>& feed,
+                                                                const PrepareFor& prepare) {
+  return session::open_from_staged_state(services_, branch, who, feed, prepare);
 }
 
 SessionManager::Taken SessionManager::take(const SessionId& id, const char* verb) {
@@ -110,6 +128,8 @@ std::unique_ptr<Session> SessionManager::attach(const SessionId& id) {
 SessionRecord SessionManager::roll_back(const SessionId& id, Reason reason, std::optional<int> exit_code,
                                         const std::string& who) {
   Taken taken = take(id, "roll back");
+  if (const auto forks = services_.catalog.forks_of(id); reason == Reason::requested && !forks.empty())
+    refuse_with_forks(taken.record, "roll back", forks);
   session::roll_back(services_, taken.record, *taken.held, {reason, exit_code, who, std::nullopt});
   return std::move(taken.record);
 }
@@ -154,11 +174,14 @@ std::vector<SessionManager::Listed> SessionManager::list() const {
 
 std::vector<std::string> SessionManager::recover() {
   return recover_sessions(services_, [this](const SessionRecord& record, SessionDirectory& directory) {
-    Overlay overlay(overlay_options(services_.objects, services_.times, record), services_.objects,
+    Overlay overlay(overlay_options(services_, record), services_.objects,
                     directory.staging(), directory.journal(), services_.clock, services_.log);
-    const IgnoreRule ignore = services_.references.rule_of(record.options.branch).ignore;
+    settle_forks(services_, overlay, [](const std::vector<Overlay::Stale>&) {});
+    const BranchRule rule = services_.references.rule_of(record.options.branch);
     std::vector<Omission> omitted;
-    SessionResult result = session_result(overlay, record, ignore, directory.quarantine(), omitted);
+    SessionResult result = record.parent ? whole_result(overlay, record, directory.quarantine(), omitted)
+                                         : session_result(overlay, record, rule, directory.quarantine(), omitted);
+    if (record.parent) result.base_tree = start_of_fork(overlay, record, directory.quarantine());
     overlay.abandon();
     return result;
   });

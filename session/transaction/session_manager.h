@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "session/transaction/approval.h"
+#include "session/transaction/resume.h"
 #include "session/transaction/session.h"
+#include "session/transaction/staged_state.h"
 
 namespace escrow::session {
 
@@ -27,8 +29,16 @@ class SessionManager {
   using Prepare = std::function<void(const std::string& directory)>;
   std::unique_ptr<Session> open(SessionOptions options, bool create_branch,
                                 const SessionId& id = SessionId::generate(), const Prepare& prepare = {});
+  // A fork of `parent` (forks.h): what holds for that holds for it, and `narrowing` besides. `fill` has whoever holds
+  // the parent do Session::fork_into().
+  std::unique_ptr<Session> fork(const SessionId& parent, const SessionOptions& narrowing, const SessionId& id,
+                                const Prepare& prepare, const std::function<void()>& fill);
   // A new session with the result of one that failed, or waits (resume.h).
-  std::unique_ptr<Session> resume(const SessionId& older, const std::string& who);
+  std::unique_ptr<Session> resume(const SessionId& older, const std::string& who, const ResumeTerms& terms = {});
+  // A new session with what another one had staged (staged_state.h).
+  std::unique_ptr<Session> open_from_staged_state(const std::string& branch, const std::string& who,
+                                                  const std::function<void(StagedParts& to)>& feed,
+                                                  const PrepareFor& prepare = {});
   // Takes over a detached session. Throws Error{attached_elsewhere}, Error{no_session}, Error{wrong_state} for one that
   // has ended or awaits approval.
   std::unique_ptr<Session> attach(const SessionId& id);

@@ -14,13 +14,13 @@ namespace escrow::session {
 // Fills in the base of a fresh record, the head of its branch, and when that last changed.
 void look_at_branch(const Services& services, SessionRecord& record);
 
-// The overlay over the record's base: the tree below its prefix, times from `times` where the record says as of when,
+// The overlay over the record's base: the tree below its prefix, times from the index where the record says as of when,
 // else from the base commit. Reads one commit and the trees along the prefix.
-Overlay::Options overlay_options(const ObjectReader& objects, ChangeTimes* times, const SessionRecord& record);
+Overlay::Options overlay_options(const Services& services, const SessionRecord& record);
 
-// What the session holds now, grafted into the whole tree of its base, without what git would not add by `ignore`
+// What the session holds now, grafted into the whole tree of its base, without what git would not add by `rule`
 // unless the session is to include it. New objects go to `quarantine`.
-SessionResult session_result(Overlay& overlay, const SessionRecord& record, const IgnoreRule& ignore,
+SessionResult session_result(Overlay& overlay, const SessionRecord& record, const BranchRule& rule,
                              Quarantine& quarantine, std::vector<Omission>& omitted);
 
 }  // namespace escrow::session

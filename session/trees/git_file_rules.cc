@@ -270,16 +270,6 @@ bool is_good_submodule_name(std::string_view name) {
   return true;
 }
 
-std::string read_whole(const ByteSource& source) {
-  std::string content(source.size(), '\0');
-  for (std::size_t at = 0; at < content.size();) {
-    const std::size_t count = source.read(at, std::as_writable_bytes(std::span(content).subspan(at)));
-    if (count == 0) break;
-    at += count;
-  }
-  return content;
-}
-
 }  // namespace
 
 bool git_refuses_attributes(std::string_view content) {
@@ -324,7 +314,7 @@ bool git_refuses_file(std::string_view name, const ByteSource& content) {
   const bool is_modules = is_gitmodules_name(name);
   if (!is_modules && !is_gitattributes_name(name)) return false;
   if (content.size() >= kLargestParsed_bytes) return true;
-  return is_modules ? git_refuses_modules(read_whole(content)) : git_refuses_attributes(read_whole(content));
+  return is_modules ? git_refuses_modules(read_all(content)) : git_refuses_attributes(read_all(content));
 }
 
 std::optional<OmissionKind> why_git_refuses(const ObjectReader& objects, const TreeEntry& entry) {

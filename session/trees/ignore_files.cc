@@ -25,15 +25,7 @@ std::string read_ignore_file(const ByteSource& content, const std::string& path)
     throw Error(Errc::bad_request, "cannot tell what git ignores: " + quote_path(path) + " has " +
                                        std::to_string(content.size()) + " bytes, more than the 1 MiB that is read; "
                                        "make it smaller, or commit with --include-ignored");
-  std::string text(content.size(), '\0');
-  std::size_t at = 0;
-  while (at < text.size()) {
-    const std::size_t count = content.read(at, std::as_writable_bytes(std::span(text).subspan(at)));
-    if (count == 0) break;
-    at += count;
-  }
-  text.resize(at);
-  return text;
+  return read_all(content);
 }
 
 std::string read_ignore_file(const ObjectReader& objects, const TreeEntry& entry, const std::string& path) {

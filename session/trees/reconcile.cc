@@ -116,6 +116,17 @@ class Merge {
 
 }  // namespace
 
+const char* name_of(Met met) {
+  switch (met) {
+    case Met::changed: return "changed";
+    case Met::read: return "read";
+    case Met::listed: return "listed";
+    case Met::absent: return "absent";
+    case Met::read_below: return "read_below";
+  }
+  return "?";
+}
+
 const char* name_of(Did did) {
   switch (did) {
     case Did::nothing: return "unchanged";

@@ -19,10 +19,21 @@ const char* name_of(Did did);
 // What became of an entry; a change of the executable bit is a modification.
 Did what_was_done(const std::optional<TreeEntry>& before, const std::optional<TreeEntry>& after);
 
+// How a session met a path that others have changed.
+enum class Met {
+  changed,        // changed it, too
+  read,           // read it, or looked at its attributes
+  listed,         // listed the directory that it is in
+  absent,         // looked for it, and found nothing
+  read_below,     // read more than could be told apart, in the directory that it is in or above
+};
+const char* name_of(Met met);
+
 struct Conflict {
   std::string path;
   Did ours;    // the session
   Did theirs;  // what others committed meanwhile
+  Met met = Met::changed;
 };
 
 struct Conflicts {

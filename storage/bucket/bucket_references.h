@@ -47,6 +47,9 @@ class BucketReferences final : public session::ReferenceStore {
     return local_.is_pinned(session, commit);
   }
   void unpin_base(const session::SessionId& session) override { local_.unpin_base(session); }
+  void pin_as(const session::SessionId& session, const session::SessionId& heir) override {
+    local_.pin_as(session, heir);
+  }
   void unpin_older(const session::SessionId& session, const session::ObjectId& base) override {
     local_.unpin_older(session, base);
   }

@@ -15,7 +15,7 @@ using session::Errc;
 using session::Error;
 
 // Paths and other names of any bytes are BLOBs; lists of them are joined with a NUL after each.
-constexpr std::array<const char*, 8> kCatalogMigrations = {R"(
+constexpr std::array<const char*, 11> kCatalogMigrations = {R"(
   CREATE TABLE session (
     id TEXT PRIMARY KEY NOT NULL,
     state TEXT NOT NULL,
@@ -128,6 +128,20 @@ constexpr std::array<const char*, 8> kCatalogMigrations = {R"(
                                                               R"(
   ALTER TABLE session ADD COLUMN base_time_s INTEGER;
   ALTER TABLE session ADD COLUMN base_time_ns INTEGER;
+)",
+                                                              R"(
+  ALTER TABLE session ADD COLUMN isolation TEXT NOT NULL DEFAULT 'snapshot';
+  ALTER TABLE session ADD COLUMN reads TEXT NOT NULL DEFAULT '';
+  CREATE TABLE session_reads (session TEXT PRIMARY KEY NOT NULL, reads BLOB NOT NULL) WITHOUT ROWID;
+)",
+                                                              // Sessions that an older Escrow opened go on with
+                                                              // pointers, of which their journals have the sizes.
+                                                              R"(
+  ALTER TABLE session ADD COLUMN shows_lfs_pointers INTEGER NOT NULL DEFAULT 1;
+)",
+                                                              R"(
+  ALTER TABLE session ADD COLUMN parent TEXT;
+  CREATE INDEX session_by_parent ON session (parent) WHERE parent IS NOT NULL;
 )"};
 
 // A savepoint or a fork is a new row of `layer`; nothing is copied.

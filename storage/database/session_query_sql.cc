@@ -1,5 +1,6 @@
 #include "storage/database/session_query_sql.h"
 
+#include <algorithm>
 #include <vector>
 
 namespace escrow::storage {
@@ -87,6 +88,23 @@ std::optional<std::string> sql_of(const SessionQuery& query, std::string_view co
     return select + " WHERE id IN (SELECT id FROM session" + index_of(query) + rest + ")" + order_of(query);
   }
   return select + index_of(query) + rest;
+}
+
+// All but what never changes, so that the indexes of that stay as they are.
+std::string sql_update(std::string_view columns) {
+  std::string sql = "UPDATE session SET ";
+  int number = 0;
+  bool is_first = true;
+  for (std::size_t start = 0; start < columns.size();) {
+    const std::size_t end = std::min(columns.find(", ", start), columns.size());
+    const std::string_view column = columns.substr(start, end - start);
+    start = end + 2;
+    ++number;
+    if (column == "id" || column == "issuer" || column == "created_s" || column == "created_ns") continue;
+    sql += (is_first ? "" : ", ") + std::string(column) + " = ?" + std::to_string(number);
+    is_first = false;
+  }
+  return sql + " WHERE id = ?1";
 }
 
 }  // namespace escrow::storage

@@ -15,4 +15,7 @@ inline constexpr std::string_view kIsUnended = "state NOT IN ('committed', 'comm
 // nullopt: no session can match.
 std::optional<std::string> sql_of(const SessionQuery& query, std::string_view columns);
 
+// An UPDATE of the row with the id ?1 to the values of `columns`, in their order.
+std::string sql_update(std::string_view columns);
+
 }  // namespace escrow::storage

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <optional>
 
 #include "storage/disk/durable_file.h"
 #include "storage/disk/file_lookup.h"
@@ -18,6 +19,9 @@ using session::Error;
 namespace {
 
 constexpr std::int64_t kMostOfAnIdleLogBytes = std::int64_t{16} << 20;
+// The first connection after the last one reads a log that stayed, a tenth of a millisecond for so much. Some 25
+// sessions write it.
+constexpr std::int64_t kShortLogBytes = std::int64_t{1} << 20;
 
 // Whether the disk failed the last call on the database or on its log.
 bool has_failed_on_disk(sqlite3* database) {
@@ -44,7 +48,26 @@ bool may_write_all(const std::string& database) {
   });
 }
 
+// Nothing when it is not known.
+std::optional<std::int64_t> log_bytes(sqlite3* database) {
+  sqlite3_file* log = nullptr;
+  sqlite3_file_control(database, "main", SQLITE_FCNTL_JOURNAL_POINTER, &log);
+  sqlite3_int64 bytes = 0;
+  if (log == nullptr || log->pMethods == nullptr || log->pMethods->xFileSize(log, &bytes) != SQLITE_OK) return {};
+  return bytes;
+}
+
 }  // namespace
+
+void Database::Close::operator()(sqlite3* handle) const noexcept {
+  if (keeps_log && has_failed) {
+    sqlite3_busy_timeout(handle, 0);
+    sqlite3_wal_checkpoint_v2(handle, nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr);
+  } else if (keeps_log && log_bytes(handle).value_or(kShortLogBytes) < kShortLogBytes) {
+    sqlite3_db_config(handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
+  }
+  sqlite3_close_v2(handle);
+}
 
 Database::Database(const std::string& path, const Options& options) : path_(path), may_create_(options.create) {
   int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
@@ -58,6 +81,8 @@ Database::Database(const std::string& path, const Options& options) : path_(path
 }
 
 Error Database::error(int result) const {
+  const int kind = result & 0xff;
+  if (kind != SQLITE_BUSY && kind != SQLITE_LOCKED) handle_.get_deleter().has_failed = true;
   const int system = handle_ ? sqlite3_system_errno(handle_.get()) : 0;
   const std::string said = handle_ ? sqlite3_errmsg(handle_.get()) : sqlite3_errstr(result);
   switch (result & 0xff) {
@@ -122,6 +147,7 @@ void Database::keep_log() {
   int keep = 1;
   const int result = sqlite3_file_control(handle_.get(), "main", SQLITE_FCNTL_PERSIST_WAL, &keep);
   if (result != SQLITE_OK) throw error(result);
+  handle_.get_deleter().keeps_log = true;
   execute(("PRAGMA journal_size_limit = " + std::to_string(kMostOfAnIdleLogBytes)).c_str());
 }
 

@@ -41,7 +41,9 @@ class Database {
   // fsync(2) of the database file itself, through SQLite's own descriptor: closing another one of the same file
   // would drop SQLite's locks (fcntl(2)).
   void sync_main_file();
-  // The write-ahead log stays, empty, when the last connection closes, and shrinks when it starts anew.
+  // The write-ahead log stays when the last connection closes: as it is while it is short, or else emptied into the
+  // database. So a process that writes little waits for the disk with what it writes alone, not for making the log's
+  // header durable before it and for a checkpoint after it. A long log shrinks when it starts anew.
   void keep_log();
   // Nobody but checkpoint() does one from now on; log_pages() tells how long the log is.
   void checkpoint_by_hand();
@@ -60,12 +62,16 @@ class Database {
 
  private:
   struct Close {
-    void operator()(sqlite3* handle) const noexcept { sqlite3_close_v2(handle); }
+    bool keeps_log;
+    // A transaction whose sync failed is in the log whole, and whoever opens it anew would take it for one that
+    // succeeded: such a log does not stay, whoever closes it last.
+    mutable bool has_failed;
+    void operator()(sqlite3* handle) const noexcept;
   };
   std::string path_;                         // constant, as all here
   bool may_create_;
   std::unique_ptr<int> log_pages_ = std::make_unique<int>(0);  // SQLite has its address
-  std::unique_ptr<sqlite3, Close> handle_;
+  std::unique_ptr<sqlite3, Close> handle_{nullptr, Close{false, false}};
 };
 
 // Bytes bound as a BLOB; a string is bound as TEXT.

@@ -4,6 +4,7 @@
 
 #include "storage/database/schema.h"
 #include "storage/database/session_query_sql.h"
+#include "storage/database/sha256_text.h"
 #include "storage/disk/joined_texts.h"
 
 namespace escrow::storage {
@@ -25,7 +26,8 @@ constexpr std::string_view kColumns =
     "mountpoint, last_error, conflicts, created_s, created_ns, changed_s, changed_ns, policies, contained_symlinks, "
     "require_approval, approval_expires_s, command, result, expires_s, expires_ns, reviewer, review_comment, "
     "counts_added, counts_modified, counts_deleted, limit_bytes, limit_files, updating_to, include_ignored, "
-    "author_name, author_email, updating_keeps, unresolved, resumes, base_time_s, base_time_ns";
+    "author_name, author_email, updating_keeps, unresolved, resumes, base_time_s, base_time_ns, "
+    "isolation, reads, shows_lfs_pointers, parent";
 
 std::string sql_select(std::string_view rest) {
   return "SELECT " + std::string(kColumns) + " FROM session " + std::string(rest);
@@ -151,6 +153,11 @@ SessionRecord decode(const Database& database, const Statement::Run& row) {
   if (const std::string resumed = reader.optional_text(); !resumed.empty())
     record.resumes = reader.checked(SessionId::parse(resumed), "session that it resumes", resumed);
   record.base_time = reader.optional_time();
+  options.isolation = named(session::isolation_from_name, "isolation");
+  record.reads = reader.bytes();
+  options.shows_lfs_pointers = reader.flag();
+  if (const std::string parent = reader.optional_text(); !parent.empty())
+    record.parent = reader.checked(SessionId::parse(parent), "session that it is a fork of", parent);
   return record;
 }
 
@@ -180,7 +187,9 @@ void put_row(Statement& statement, const SessionRecord& record) {
                     record.updating_keeps, Bytes{join_texts(session::texts_of(record.unresolved))},
                     record.resumes ? std::optional(record.resumes->text()) : std::nullopt,
                     record.base_time ? std::optional(record.base_time->seconds) : std::nullopt,
-                    record.base_time ? std::optional(std::int64_t{record.base_time->nanoseconds}) : std::nullopt);
+                    record.base_time ? std::optional(std::int64_t{record.base_time->nanoseconds}) : std::nullopt,
+                    session::name_of(options.isolation), record.reads, options.shows_lfs_pointers,
+                    record.parent ? std::optional(record.parent->text()) : std::nullopt);
 }
 
 Error no_session(const SessionId& id) {
@@ -193,21 +202,11 @@ std::string sql_insert() {
   return sql + ")";
 }
 
-// All but what never changes, so that the indexes of that stay as they are.
-std::string sql_update() {
-  std::string sql = "UPDATE session SET ";
-  int number = 0;
-  bool is_first = true;
-  for (std::size_t start = 0; start < kColumns.size();) {
-    const std::size_t end = std::min(kColumns.find(", ", start), kColumns.size());
-    const std::string_view column = kColumns.substr(start, end - start);
-    start = end + 2;
-    ++number;
-    if (column == "id" || column == "issuer" || column == "created_s" || column == "created_ns") continue;
-    sql += (is_first ? "" : ", ") + std::string(column) + " = ?" + std::to_string(number);
-    is_first = false;
-  }
-  return sql + " WHERE id = ?1";
+std::vector<SessionId> read_ids(Statement::Run run) {
+  std::vector<SessionId> ids;
+  while (run.next())
+    if (auto id = SessionId::parse(run.bytes(0))) ids.push_back(*std::move(id));
+  return ids;
 }
 
 constexpr int kPrunedAtOnce = 256;  // everybody else waits for the transaction
@@ -275,6 +274,7 @@ struct SqliteSessionCatalog::Connection {
     if (database.changes() == 0) return false;
     forget_history.execute(id);
     forget_denials.execute(id);
+    forget_reads.execute(id);
     return true;
   }
   // False: no such kind was denied before.
@@ -286,7 +286,7 @@ struct SqliteSessionCatalog::Connection {
 
   Database database;
   Statement insert{database, sql_insert()};
-  Statement replace{database, sql_update()};
+  Statement replace{database, sql_update(kColumns)};
   Statement read_one{database, sql_select("WHERE id = ?1")};
   Statement read_state{database, "SELECT state FROM session WHERE id = ?1"};
   Statement read_all{database, sql_select("ORDER BY created_s, created_ns, id")};
@@ -307,6 +307,8 @@ struct SqliteSessionCatalog::Connection {
                       "UNION SELECT committer FROM session WHERE id = ?5 UNION SELECT issuer FROM session "
                       "WHERE id = ?5)"};
   Statement read_resumed{database, "SELECT id FROM session WHERE resumes = ?1 ORDER BY created_s, created_ns, id"};
+  Statement read_forks{database, "SELECT id FROM session WHERE parent = ?1 AND " + std::string(kIsUnended) +
+                                     " ORDER BY created_s, created_ns, id"};
   Statement read_history{database,
                          "SELECT time_s, time_ns, from_state, to_state, who, why FROM history WHERE session = ?1 "
                          "ORDER BY number"};
@@ -318,6 +320,9 @@ struct SqliteSessionCatalog::Connection {
                    "DELETE FROM session WHERE id = ?1 AND state IN ('committed', 'commit_failed', 'rolled_back')"};
   Statement forget_history{database, "DELETE FROM history WHERE session = ?"};
   Statement forget_denials{database, "DELETE FROM denial WHERE session = ?"};
+  Statement put_reads{database, "INSERT OR REPLACE INTO session_reads (session, reads) VALUES (?, ?)"};
+  Statement read_reads{database, "SELECT reads FROM session_reads WHERE session = ?"};
+  Statement forget_reads{database, "DELETE FROM session_reads WHERE session = ?"};
   Statement count_denial{database,
                          "UPDATE denial SET count = count + ?5, last_s = ?6, last_ns = ?7, "
                          "number = (SELECT last FROM denial_counter) WHERE session = ?1 AND "
@@ -422,13 +427,12 @@ SessionCounts SqliteSessionCatalog::counts() const {
   return counts;
 }
 
+std::vector<SessionId> SqliteSessionCatalog::forks_of(const SessionId& id) const {
+  return read_ids((*connection_.lock())->read_forks.run(id.text()));
+}
+
 std::vector<SessionId> SqliteSessionCatalog::resumed_as(const SessionId& id) const {
-  auto guard = connection_.lock();
-  auto run = (*guard)->read_resumed.run(id.text());
-  std::vector<SessionId> ids;
-  while (run.next())
-    if (auto by = SessionId::parse(run.bytes(0))) ids.push_back(*by);
-  return ids;
+  return read_ids((*connection_.lock())->read_resumed.run(id.text()));
 }
 
 void SqliteSessionCatalog::transition(State expected, const SessionRecord& record, const std::string& who,
@@ -495,6 +499,20 @@ std::vector<DenialCount> SqliteSessionCatalog::denials(const SessionId& id) cons
                       {run.integer(4), static_cast<std::uint32_t>(run.integer(5))},
                       {run.integer(6), static_cast<std::uint32_t>(run.integer(7))}});
   return result;
+}
+
+std::string SqliteSessionCatalog::keep_reads(const SessionId& id, const std::string& reads) {
+  writes_.run(connection_, [&](Connection& connection) {
+    if (!connection.state_of(id)) throw no_session(id);
+    connection.put_reads.execute(id.text(), Bytes{reads});
+  });
+  return sha256_text(reads);
+}
+
+std::optional<std::string> SqliteSessionCatalog::reads(const SessionId& id) const {
+  auto guard = connection_.lock();
+  auto run = (*guard)->read_reads.run(id.text());
+  return run.next() ? std::optional(run.bytes(0)) : std::nullopt;
 }
 
 std::uint64_t SqliteSessionCatalog::prune(Timestamp before) {

@@ -30,6 +30,7 @@ class SqliteSessionCatalog final : public session::SessionCatalog {
   std::vector<session::SessionId> find_by_prefix(const std::string& prefix) const override;
   std::vector<session::SessionRecord> unended() const override;
   std::vector<session::SessionRecord> list() const override;
+  std::vector<session::SessionId> forks_of(const session::SessionId& id) const override;
   std::vector<session::SessionId> resumed_as(const session::SessionId& id) const override;
   void note(const session::SessionRecord& record, const std::string& who, const std::string& why) override;
   void transition(session::State expected, const session::SessionRecord& record, const std::string& who,
@@ -38,6 +39,8 @@ class SqliteSessionCatalog final : public session::SessionCatalog {
               const std::string& what) override;
   void add_denials(const session::SessionId& id, const std::vector<session::DenialCount>& denials) override;
   std::vector<session::DenialCount> denials(const session::SessionId& id) const override;
+  std::string keep_reads(const session::SessionId& id, const std::string& reads) override;
+  std::optional<std::string> reads(const session::SessionId& id) const override;
   std::uint64_t prune(session::Timestamp before) override;
   // Forgets one session, its history and denials; only a final one.
   void forget(const session::SessionId& id);

@@ -50,4 +50,13 @@ void for_each_piece(const session::ByteSource& source,
   }
 }
 
+std::string read_unchanged(const session::ByteSource& source) {
+  std::string content;
+  content.reserve(source.size());
+  for_each_piece(source, [&content](std::span<const std::byte> bytes) {
+    content.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  });
+  return content;
+}
+
 }  // namespace escrow::storage

@@ -38,5 +38,7 @@ class FileBytes final : public session::ByteSource {
 
 // The whole source, piece by piece. Throws Error{input_output} when it ends before its size().
 void for_each_piece(const session::ByteSource& source, const std::function<void(std::span<const std::byte>)>& visit);
+// The same in one piece, of a source that fits into memory.
+std::string read_unchanged(const session::ByteSource& source);
 
 }  // namespace escrow::storage

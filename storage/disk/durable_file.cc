@@ -89,6 +89,16 @@ std::optional<std::string> read_if_there(const std::string& path) {
   }
 }
 
+void write_at(int fd, std::string_view bytes, std::uint64_t offset, const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw system_error(errno, "write " + path);
+    bytes.remove_prefix(static_cast<std::size_t>(count));
+    offset += static_cast<std::uint64_t>(count);
+  }
+}
+
 bool sync_data(int fd) noexcept {
   int result;
   do {

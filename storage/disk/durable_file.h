@@ -2,6 +2,7 @@
 // Functions only; thread-safe. Sources: fsync(2), rename(2).
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -28,6 +29,8 @@ void write_file_durably(const std::string& path, std::string_view content, unsig
 
 // The file's content; nullopt: there is no such file.
 std::optional<std::string> read_if_there(const std::string& path);
+// All of `bytes` at `offset`: pwrite(2), as often as it takes. `path` is for the message.
+void write_at(int fd, std::string_view bytes, std::uint64_t offset, const std::string& path);
 // fdatasync(2), repeated on EINTR; false with errno set.
 bool sync_data(int fd) noexcept;
 

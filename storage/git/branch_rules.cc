@@ -98,7 +98,7 @@ class Configuration {
 };
 
 // Empty: there is none.
-std::string exclude_file(const std::string& path) {
+std::string text_if_there(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return {};
   // Not all that it may have at once: filling a MiB with zeroes takes longer than the rest of a short run's opening.
@@ -122,7 +122,8 @@ session::BranchRule read_branch_rule(const std::string& git_directory, const std
   const auto expires = configuration.duration(branch, "approvalExpires");
   if (expires) rule.approval_expires_s = expires->count();
   rule.ignore.is_on = configuration.ignores(branch);
-  if (rule.ignore.is_on) rule.ignore.exclude_file = exclude_file(git_directory + "/info/exclude");
+  if (rule.ignore.is_on) rule.ignore.exclude_file = text_if_there(git_directory + "/info/exclude");
+  rule.attributes_file = text_if_there(git_directory + "/info/attributes");
   rule.merges_text = configuration.choice(branch, "merge", {"path", "text"}) == "text";
   return rule;
 }

@@ -312,6 +312,11 @@ bool GitReferences::is_pinned(const SessionId& session, const ObjectId& commit) 
   return target(pins_of(session) + commit.hex()).has_value();
 }
 
+void GitReferences::pin_as(const SessionId& session, const SessionId& heir) {
+  for (const std::string& name : names_below(pins_of(session)))
+    if (const auto commit = ObjectId::from_hex(name.substr(name.rfind('/') + 1))) pin_base(heir, *commit);
+}
+
 std::vector<std::string> GitReferences::names_below(const std::string& directory) const {
   return references_below(pool_.git_directory(), directory);
 }

@@ -40,6 +40,7 @@ class GitReferences final : public session::ReferenceStore {
   void pin_base(const session::SessionId& session, const session::ObjectId& commit) override;
   bool is_pinned(const session::SessionId& session, const session::ObjectId& commit) const override;
   void unpin_base(const session::SessionId& session) override;
+  void pin_as(const session::SessionId& session, const session::SessionId& heir) override;
   void unpin_older(const session::SessionId& session, const session::ObjectId& base) override;
   void keep_result(const session::SessionId& session, const session::ObjectId& commit) override;
   std::optional<session::ObjectId> result(const session::SessionId& session) const override;

@@ -52,6 +52,7 @@ class GitRepositoryPool {
   // Closes what is gone without waiting for a loan.
   void renew();
   const std::string& git_directory() const noexcept { return git_directory_; }
+  bool has_source() const noexcept { return source_ != nullptr; }
 
  private:
   struct Idle {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "session/base/error.h"
 #include "session/trees/git_file_rules.h"
@@ -18,6 +19,7 @@ using session::TreeEntry;
 
 constexpr std::size_t kDeepestTree = 2048;
 constexpr std::size_t kLongestNameInFlags = 0xfff;
+constexpr std::uint64_t kToBeRead = 0;  // the size of which git believes nothing (ce_smudge_racily_clean_entry())
 
 void put_u32(std::string& out, std::uint64_t value) {
   for (const int shift : {24, 16, 8, 0}) out += static_cast<char>((value >> shift) & 0xff);
@@ -32,11 +34,12 @@ GitMode mode_in_index(GitMode mode) { return mode == GitMode::group_writable ? G
 
 class IndexWriter {
  public:
-  IndexWriter(const session::ObjectReader& objects, const session::BaseTimes* times)
-      : objects_(objects), times_(times) {}
+  IndexWriter(const session::ObjectReader& objects, const WorkTree& shown, session::Timestamp written)
+      : objects_(objects), shown_(shown), written_(written) {}
 
-  std::string index_of(const std::optional<ObjectId>& tree, const session::TimesBelow& below) {
-    const std::string trees = tree ? add_tree({"", GitMode::tree, *tree}, "", below, 0).cached : "";
+  WorkTreeIndex make() {
+    const std::optional<ObjectId>& tree = shown_.tree;
+    const std::string trees = tree ? add_tree({"", GitMode::tree, *tree}, "", shown_.times, 0).cached : "";
     std::string index = "DIRC";
     put_u32(index, 2);
     put_u32(index, count_);
@@ -49,7 +52,7 @@ class IndexWriter {
     Sha1 hash;
     hash.update(index);
     put_id(index, hash.finish());
-    return index;
+    return {std::move(index), is_too_early_};
   }
 
  private:
@@ -67,7 +70,7 @@ class IndexWriter {
     std::uint64_t entries = 0, trees = 0;
     bool is_whole = true;
     const Tree listed = objects_.read_tree(tree.id);
-    const session::ListedTimes listed_times(listed, times, times_);
+    const session::ListedTimes listed_times(listed, times, shown_.newer);
     for (std::size_t index = 0; index < listed.size(); ++index) {
       const TreeEntry& entry = listed[index];
       if (session::git_refuses_entry(entry)) {
@@ -99,7 +102,7 @@ class IndexWriter {
     for (int unknown = 0; unknown < 2; ++unknown) put_u32(entries_, 0);  // device, inode
     put_u32(entries_, static_cast<std::uint32_t>(mode_in_index(entry.mode)));
     for (int unknown = 0; unknown < 2; ++unknown) put_u32(entries_, 0);  // user, group
-    put_u32(entries_, has_bytes ? objects_.blob_size(entry.id) : 0);
+    put_u32(entries_, has_bytes ? recorded_size(entry, path, modified) : 0);
     put_id(entries_, entry.id);
     const std::size_t flags = std::min(path.size(), kLongestNameInFlags);
     entries_ += static_cast<char>(flags >> 8);
@@ -111,17 +114,28 @@ class IndexWriter {
     count_ += 1;
   }
 
+  std::uint64_t recorded_size(const TreeEntry& entry, const std::string& path, session::Timestamp modified) {
+    if (std::binary_search(shown_.changed.begin(), shown_.changed.end(), path)) return kToBeRead;
+    const bool is_as_its_blob = entry.mode == GitMode::symlink || shown_.files == nullptr;
+    const std::uint64_t size_bytes = (is_as_its_blob ? objects_ : *shown_.files).blob_size(entry.id);
+    if (!is_as_its_blob && modified.seconds >= written_.seconds && size_bytes != objects_.blob_size(entry.id))
+      is_too_early_ = true;
+    return size_bytes;
+  }
+
   const session::ObjectReader& objects_;
-  const session::BaseTimes* const times_;
+  const WorkTree& shown_;
+  const session::Timestamp written_;
+  bool is_too_early_ = false;
   std::string entries_;
   std::uint64_t count_ = 0;
 };
 
 }  // namespace
 
-std::string work_tree_index(const session::ObjectReader& objects, const std::optional<ObjectId>& tree,
-                            const session::TimesBelow& below, const session::BaseTimes* times) {
-  return IndexWriter(objects, times).index_of(tree, below);
+WorkTreeIndex work_tree_index(const session::ObjectReader& objects, const WorkTree& work_tree,
+                              session::Timestamp written) {
+  return IndexWriter(objects, work_tree, written).make();
 }
 
 }  // namespace escrow::storage

@@ -26,16 +26,6 @@ void put_big_endian_32(std::string& out, std::uint32_t value) {
   for (int shift = 24; shift >= 0; shift -= 8) out.push_back(static_cast<char>(value >> shift & 0xff));
 }
 
-void write_at(int fd, std::string_view bytes, std::uint64_t offset, const std::string& path) {
-  while (!bytes.empty()) {
-    const ssize_t count = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw system_error(errno, "write " + path);
-    bytes.remove_prefix(static_cast<std::size_t>(count));
-    offset += static_cast<std::uint64_t>(count);
-  }
-}
-
 // Never an old file written over: that may be a pack of the repository by another name.
 UniqueFd make_file(const std::string& path) {
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) throw system_error(errno, "remove " + path);

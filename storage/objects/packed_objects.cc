@@ -12,6 +12,7 @@
 #include "session/base/error.h"
 #include "storage/disk/durable_file.h"
 #include "storage/objects/pack_delta.h"
+#include "storage/objects/zlib_stream.h"
 
 namespace escrow::storage {
 namespace {
@@ -20,8 +21,11 @@ using session::Errc;
 using session::Error;
 using session::ObjectId;
 
-// What is read of an entry at first: all of most of them.
+// What is read of an entry at first: all of most of them; where only its header is wanted, that and a delta's sizes.
 constexpr std::size_t kFirstReadBytes = std::size_t{4} << 10;
+constexpr std::size_t kHeaderReadBytes = 192;
+// Up to this length an entry is read whole and inflated at once.
+constexpr std::uint64_t kMostAtOnceBytes = std::uint64_t{512} << 10;
 constexpr std::size_t kNextReadBytes = std::size_t{64} << 10;
 // git's own packs have 4,095 at most (pack-objects --depth); a ring of deltas has no end.
 constexpr std::size_t kMostDeltas = 65'536;
@@ -56,8 +60,9 @@ class ThreadInflater {
 // An entry of a pack, of which the first bytes have been read.
 class PackEntry {
  public:
-  PackEntry(const PackFile& pack, std::uint64_t offset) : pack_(pack), offset_(offset) {
-    header_ = pack.header_at(offset, piece_, filled_);
+  PackEntry(const PackFile& pack, std::uint64_t offset, std::size_t first_bytes = kFirstReadBytes)
+      : pack_(pack), offset_(offset) {
+    header_ = pack.header_at(offset, std::span(piece_).first(first_bytes), filled_);
     // Nothing is allocated for a length that the rest of the pack cannot hold.
     if (header_.size_bytes / kMostDeflated > pack_.end() - header_.data_offset)
       throw_damaged_entry(offset, "it claims more bytes than its pack can hold");
@@ -78,6 +83,7 @@ class PackEntry {
   // The whole content.
   std::string content() const {
     std::string out(static_cast<std::size_t>(header_.size_bytes), '\0');
+    if (header_.size_bytes <= kMostAtOnceBytes && inflate_at_once(out)) return out;
     if (inflate_into(out.data(), out.size()) != Z_STREAM_END)
       throw_damaged_entry(offset_, "it holds more bytes than it says");
     return out;
@@ -95,6 +101,22 @@ class PackEntry {
   }
 
  private:
+  // False: it has more than expected, or is damaged, which inflate_into() tells apart.
+  bool inflate_at_once(std::string& out) const {
+    const auto skipped = static_cast<std::size_t>(header_.data_offset - offset_);
+    // Text is seldom four times as long as what it is deflated to.
+    const bool may_be_whole = out.size() / 4 < filled_;
+    if (may_be_whole && inflate_exactly(std::span(piece_).first(filled_).subspan(skipped), out)) return true;
+    // Incompressible bytes become a little longer.
+    const std::size_t most = skipped + out.size() + out.size() / 256 + 64;
+    if (most <= filled_) return false;
+    thread_local std::vector<std::uint8_t> whole;
+    whole.resize(std::max(whole.size(), most));
+    const auto count = ::pread(pack_.fd(), whole.data(), most, static_cast<off_t>(offset_));
+    return count > static_cast<ssize_t>(skipped) &&
+           inflate_exactly(std::span(whole).first(static_cast<std::size_t>(count)).subspan(skipped), out);
+  }
+
   // Fills all of `out`; returns Z_STREAM_END when that was all there is, verified (Adler-32).
   int inflate_into(char* out, std::size_t size) const {
     z_stream& stream = ThreadInflater::of_this_thread().stream();
@@ -183,7 +205,7 @@ std::optional<std::pair<ObjectType, std::uint64_t>> PackedObjects::header(const 
   return ask(id, [](const PackFile& pack, std::uint64_t offset) {
     std::optional<std::uint64_t> size_bytes;
     for (std::size_t depth = 0; depth <= kMostDeltas; ++depth) {
-      const PackEntry entry(pack, offset);
+      const PackEntry entry(pack, offset, kHeaderReadBytes);
       if (!entry.is_delta()) return std::optional(std::pair(entry.header().type,
                                                             size_bytes.value_or(entry.header().size_bytes)));
       if (!size_bytes) size_bytes = entry.delta_sizes().result_bytes;

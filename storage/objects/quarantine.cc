@@ -50,15 +50,7 @@ UniqueFd incoming_file(const std::string& directory) {
   return open_or_throw(AT_FDCWD, path.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600, "make " + path);
 }
 
-void write_at(int fd, std::string_view bytes, std::uint64_t offset) {
-  while (!bytes.empty()) {
-    const ssize_t count = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw system_error(errno, "write to the session's objects");
-    bytes.remove_prefix(static_cast<std::size_t>(count));
-    offset += static_cast<std::uint64_t>(count);
-  }
-}
+constexpr char kObjects[] = "to the session's objects";  // of what is written, for messages
 
 void copy_bytes(int from, std::uint64_t from_offset, int to, std::uint64_t to_offset, std::uint64_t length) {
   std::string buffer(std::size_t{1} << 20, '\0');
@@ -67,20 +59,11 @@ void copy_bytes(int from, std::uint64_t from_offset, int to, std::uint64_t to_of
                                   static_cast<off_t>(from_offset));
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) throw system_error(count < 0 ? errno : EIO, "read the session's objects");
-    write_at(to, std::string_view(buffer).substr(0, static_cast<std::size_t>(count)), to_offset);
+    write_at(to, std::string_view(buffer).substr(0, static_cast<std::size_t>(count)), to_offset, kObjects);
     from_offset += static_cast<std::uint64_t>(count);
     to_offset += static_cast<std::uint64_t>(count);
     length -= static_cast<std::uint64_t>(count);
   }
-}
-
-std::string read_all(const ByteSource& source) {
-  std::string content;
-  content.reserve(source.size());
-  for_each_piece(source, [&](std::span<const std::byte> bytes) {
-    content.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  });
-  return content;
 }
 
 // Two different contents under one id: whoever stores the second would get the first.
@@ -106,6 +89,8 @@ GitQuarantine::GitQuarantine(GitRepositoryPool& pool, const GitObjectStore& stor
       gc_lock_path_(std::move(gc_lock_path)),
       own_pack_bytes_(own_pack_bytes),
       publications_(directory_ + "/published", pool_.git_directory() + "/objects"),
+      lfs_store_(pool_.git_directory(), !pool_.has_source()),
+      lfs_(lfs_store_, directory_ + "/lfs", directory_ + "/" + kPublishedLfs),
       large_blobs_(directory_ + "/cache", kLargeBlobsLimitBytes) {
   try {
     clear_files();
@@ -239,10 +224,7 @@ std::optional<ObjectId> GitQuarantine::put_merged_text(const ObjectId& base, con
   std::array<std::string, 3> texts;
   for (std::size_t side = 0; const ObjectId& id : {base, ours, theirs}) {
     if (blob_size(id) > kLargestMergedText_bytes) return std::nullopt;
-    for_each_piece(*open_blob(id), [&](std::span<const std::byte> bytes) {
-      texts[side].append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    });
-    ++side;
+    texts[side++] = read_unchanged(*open_blob(id));
   }
   std::optional<std::string> merged = merge_text(texts[0], texts[1], texts[2]);
   if (!merged) return std::nullopt;
@@ -251,7 +233,19 @@ std::optional<ObjectId> GitQuarantine::put_merged_text(const ObjectId& base, con
 
 ObjectId GitQuarantine::put_blob(const ByteSource& source) {
   if (source.size() > kLargeBlobBytes) return put_large(source);
-  return put_small(ObjectType::blob, read_all(source));
+  return put_small(ObjectType::blob, read_unchanged(source));
+}
+
+ObjectId GitQuarantine::put_lfs_file(const ByteSource& source) {
+  if (source.size() == 0) return put_blob(source);
+  if (source.size() < session::kNoLfsPointer_bytes) {
+    const std::string content = read_unchanged(source);
+    if (session::is_pointer_to_git_lfs(content)) return put_small(ObjectType::blob, content);
+  }
+  const session::LfsPointer pointer = lfs_.put(source);
+  const ObjectId blob = put_small(ObjectType::blob, encode(pointer));
+  lfs_.hold(blob, pointer);
+  return blob;
 }
 
 // Whether an object of this id, with these bytes, is here or can be borrowed. One that is damaged, or came to the
@@ -311,14 +305,14 @@ std::pair<std::shared_ptr<const UniqueFd>, std::uint64_t> GitQuarantine::reserve
 
 std::uint64_t GitQuarantine::held_bytes() const {
   const auto contents = contents_.lock();
-  return contents->in_memory.end + contents->on_disk.end + contents->own_packs_bytes;
+  return contents->in_memory.end + contents->on_disk.end + contents->own_packs_bytes + lfs_.held_bytes();
 }
 
 void GitQuarantine::store(const ObjectId& id, ObjectType type, const std::string& content) {
   const std::string entry = encode_entry_header(type, content.size()) +
                             deflate(kFastest, std::as_bytes(std::span(content.data(), content.size())));
   const auto [file, offset] = reserve(entry.size());
-  write_at(file->get(), entry, offset);
+  write_at(file->get(), entry, offset, kObjects);
   const std::uint32_t crc = crc32_of(entry);
   contents_.lock()->stored.insert_or_assign(id, Stored{type, content.size(), file, offset, entry.size(), crc});
 }

@@ -4,7 +4,8 @@
 // blobs get a pack of their own. The first small ones stay in memory: most sessions need no file. Publishing copies
 // entries without inflating them. What the repository already had when an object was put is borrowed: its file is
 // linked into <directory>/borrowed, so that no gc can take it away. Packs that were published are listed in
-// <directory>/published (publications.h); discard() removes those that none came to need. Everything else here is a
+// <directory>/published (publications.h); discard() removes those that none came to need. Objects of Git LFS lie in
+// <directory>/lfs (lfs_holding.h), and share the fate of the pointers that name them. Everything else here is a
 // cache: opening an existing directory empties it, for all of it can be made again from staging. Thread-safety as
 // session::Quarantine says.
 #pragma once
@@ -20,6 +21,8 @@
 
 #include "session/base/synchronized.h"
 #include "session/interfaces/object_store.h"
+#include "storage/lfs/lfs_holding.h"
+#include "storage/lfs/lfs_store.h"
 #include "storage/objects/git_object_store.h"
 #include "storage/objects/pack_writer.h"
 #include "storage/objects/publications.h"
@@ -43,6 +46,7 @@ class GitQuarantine final : public session::Quarantine {
   bool contains(const session::ObjectId& id) const override;
 
   session::ObjectId put_blob(const session::ByteSource& source) override;
+  session::ObjectId put_lfs_file(const session::ByteSource& source) override;
   session::ObjectId put_tree(const session::Tree& tree) override;
   session::ObjectId put_commit(const session::Commit& commit) override;
   std::unique_ptr<Published> publish(const session::ObjectId& root) override;
@@ -85,6 +89,7 @@ class GitQuarantine final : public session::Quarantine {
   class Guard;
   struct Walk;
   std::string list_path() const { return directory_ + "/published"; }
+  static constexpr const char* kPublishedLfs = "published-lfs";
 
   session::ObjectId put_small(ObjectType type, const std::string& content);
   session::ObjectId put_large(const session::ByteSource& source);
@@ -110,6 +115,7 @@ class GitQuarantine final : public session::Quarantine {
                    Publications::Kind kind);
   bool is_needed_by_others(git_repository* repository) const;
   void settle(bool discarding);
+  void take_back_lfs();
   void clear_files();
 
   GitRepositoryPool& pool_;                                        // self-locking
@@ -119,6 +125,8 @@ class GitQuarantine final : public session::Quarantine {
   const std::uint64_t own_pack_bytes_;                             // constant
   mutable session::Synchronized<Contents> contents_;               // self-locking
   Publications publications_;                                      // self-locking
+  const LfsStore lfs_store_;                                       // self-locking
+  LfsHolding lfs_;                                                 // self-locking
   session::SharedSynchronized<std::vector<const session::Quarantine*>> others_;  // self-locking; theirs, not ours
   mutable BlobCache large_blobs_;                                  // self-locking
 };

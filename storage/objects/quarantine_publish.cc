@@ -41,6 +41,8 @@ class GitQuarantine::Guard final : public session::Quarantine::Published {
 std::unique_ptr<session::Quarantine::Published> GitQuarantine::publish(const ObjectId& root) {
   auto guard = std::make_unique<Guard>(*this);
   const std::vector<ObjectId> wanted = collect(root);
+  // Before the pointers, so that nobody finds one whose object is not there.
+  lfs_.publish(wanted);
   // Apart: what the repository has already must stay when the session takes its own back.
   std::vector<ObjectId> own, copies;
   const auto packs = store_.directory().packs();
@@ -178,16 +180,28 @@ void GitQuarantine::write_packs(const std::vector<ObjectId>& wanted, const Objec
 // what others came to need meanwhile. A result that may yet be rejected, under refs/sessions/, is no reason to let go.
 void GitQuarantine::settle(bool discarding) {
   const std::vector<Publications::Pack> packs = publications_.packs();
-  if (packs.empty()) return;
+  if (packs.empty()) return discarding ? take_back_lfs() : void();
   const auto repository = pool_.borrow();
   const bool referenced = std::any_of(packs.rbegin(), packs.rend(), [&](const Publications::Pack& one) {
     return is_referenced(repository.get(), one.root, discarding ? Results::count : Results::do_not_count);
   });
   if (!referenced && !discarding) return;
-  if (referenced || is_needed_by_others(repository.get())) return publications_.release();
+  if (referenced || is_needed_by_others(repository.get())) {
+    lfs_.release();
+    return publications_.release();
+  }
   sync_removed_references(pool_.git_directory());
   remove_derived_files(pool_.git_directory() + "/objects", publications_.own());
   publications_.remove();
+  take_back_lfs();
+}
+
+// An object stays as long as the repository has its pointer: from before, or from somebody who brought it since.
+void GitQuarantine::take_back_lfs() {
+  if (!lfs_.has_published()) return;
+  store_.close_what_is_gone();
+  pool_.renew();
+  lfs_.take_back([this](const ObjectId& blob) { return store_.contains(blob); });
 }
 
 bool GitQuarantine::is_needed_by_others(git_repository* repository) const {
@@ -211,7 +225,8 @@ void GitQuarantine::discard() {
 void GitQuarantine::clear_files() {
   auto contents = contents_.lock();
   *contents = Contents();
-  remove_inside(directory_, {"published"});
+  lfs_.forget();
+  remove_inside(directory_, {"published", kPublishedLfs});
 }
 
 }  // namespace escrow::storage

@@ -1,10 +1,12 @@
 #include "storage/objects/zlib_stream.h"
 
+#include <libdeflate.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <limits>
+#include <memory>
 #include <new>
 
 #include "storage/disk/durable_file.h"
@@ -15,18 +17,28 @@ using session::Errc;
 using session::Error;
 
 InflateReader::InflateReader(int fd, std::uint64_t offset, std::string what, std::size_t buffer_bytes)
-    : fd_(fd), offset_(offset), what_(std::move(what)), buffer_(std::max<std::size_t>(buffer_bytes, 64)) {
+    : InflateReader(
+          [fd, what](std::uint64_t at, std::span<std::byte> out) {
+            ssize_t count = 0;
+            do count = ::pread(fd, out.data(), out.size(), static_cast<off_t>(at));
+            while (count < 0 && errno == EINTR);
+            if (count < 0) throw system_error(errno, "read " + what);
+            return static_cast<std::size_t>(count);
+          },
+          offset, what, buffer_bytes) {}
+
+InflateReader::InflateReader(ReadAt read_at, std::uint64_t offset, std::string what, std::size_t buffer_bytes)
+    : read_at_(std::move(read_at)), offset_(offset), what_(std::move(what)),
+      buffer_(std::max<std::size_t>(buffer_bytes, 64)) {
   if (inflateInit(&stream_) != Z_OK) throw std::bad_alloc();
 }
 
 InflateReader::~InflateReader() { inflateEnd(&stream_); }
 
 void InflateReader::fill() {
-  const ssize_t count = ::pread(fd_, buffer_.data(), buffer_.size(), static_cast<off_t>(offset_));
-  if (count < 0 && errno == EINTR) return;
-  if (count < 0) throw system_error(errno, "read " + what_);
+  const std::size_t count = read_at_(offset_, std::as_writable_bytes(std::span(buffer_)));
   if (count == 0) throw Error(Errc::input_output, what_ + " is damaged: its file ends too early");
-  offset_ += static_cast<std::uint64_t>(count);
+  offset_ += count;
   stream_.next_in = buffer_.data();
   stream_.avail_in = static_cast<uInt>(count);
 }
@@ -94,6 +106,17 @@ std::optional<std::string> inflate_small(std::string_view bytes, std::size_t mos
   }
   out.resize(length);
   return out;
+}
+
+bool inflate_exactly(std::span<const std::uint8_t> bytes, std::span<char> out) {
+  struct Free {
+    void operator()(libdeflate_decompressor* made) const noexcept { libdeflate_free_decompressor(made); }
+  };
+  thread_local const std::unique_ptr<libdeflate_decompressor, Free> decompressor(libdeflate_alloc_decompressor());
+  if (!decompressor) throw std::bad_alloc();
+  std::size_t taken = 0, made = 0;
+  return libdeflate_zlib_decompress_ex(decompressor.get(), bytes.data(), bytes.size(), out.data(), out.size(), &taken,
+                                       &made) == LIBDEFLATE_SUCCESS && made == out.size();
 }
 
 std::uint32_t crc32_of(std::string_view bytes) {

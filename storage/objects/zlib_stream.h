@@ -18,6 +18,9 @@ namespace escrow::storage {
 // Inflates the stream that starts at `offset` of `fd`, which must stay open. `what` names it in errors.
 class InflateReader {
  public:
+  // What is at an offset of the compressed bytes; fewer than fit in: no more follow. 0: there are none.
+  using ReadAt = std::function<std::size_t(std::uint64_t offset, std::span<std::byte> out)>;
+  InflateReader(ReadAt read_at, std::uint64_t offset, std::string what, std::size_t buffer_bytes = kBufferBytes);
   InflateReader(int fd, std::uint64_t offset, std::string what, std::size_t buffer_bytes = kBufferBytes);
   ~InflateReader();
   InflateReader(const InflateReader&) = delete;
@@ -33,7 +36,7 @@ class InflateReader {
  private:
   void fill();
 
-  const int fd_;
+  const ReadAt read_at_;
   std::uint64_t offset_;
   const std::string what_;
   std::vector<unsigned char> buffer_;
@@ -66,6 +69,10 @@ class Deflater {
 std::string deflate(int level, std::span<const std::byte> bytes);
 // nullopt: no whole zlib stream, or more than `most_bytes` come out of it.
 std::optional<std::string> inflate_small(std::string_view bytes, std::size_t most_bytes);
+
+// Inflates a stream that lies in memory, in a third of zlib's time (libdeflate): whether `bytes` begin with a whole
+// zlib stream that makes exactly `out`, verified (Adler-32). False does not tell what else they are.
+bool inflate_exactly(std::span<const std::uint8_t> bytes, std::span<char> out);
 
 std::uint32_t crc32_of(std::string_view bytes);
 

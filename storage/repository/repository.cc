@@ -21,6 +21,7 @@
 #include "storage/git/git_references.h"
 #include "storage/git/head_file.h"
 #include "storage/git/reference_files.h"
+#include "storage/lfs/lfs_files.h"
 #include "storage/objects/fold_packs.h"
 #include "storage/objects/git_object_store.h"
 #include "storage/objects/pack_writer.h"
@@ -80,6 +81,16 @@ bool is_to_be_removed(const session::SessionCatalog& catalog, const session::Ses
   }
 }
 
+// A catalog made anew would know of no session, and what they have staged would be removed as nobody's.
+void check_catalog_is_there(const std::string& state) {
+  const std::string path = state + "/catalog.db";
+  if (is_there(path)) return;
+  throw Error(Errc::damaged_repository,
+              "the catalog of sessions, " + path + ", is missing; nothing was touched, and what sessions have staged "
+              "is still in " + state + "/sessions: restore the catalog, or give up all sessions of the repository "
+              "with `escrow init`");
+}
+
 }  // namespace
 
 // Members in the order in which they need one another.
@@ -90,6 +101,8 @@ struct Repository::Impl {
         bucket(std::move(from)),
         pool(git_directory, bucket ? &bucket->objects() : nullptr),
         objects(pool, state + "/cache"),
+        lfs(git_directory, bucket == nullptr),
+        files(objects, lfs),
         references(pool),
         bucket_references(bucket ? std::make_unique<BucketReferences>(references, *bucket, objects, log) : nullptr),
         catalog(state + "/catalog.db"),
@@ -134,6 +147,8 @@ struct Repository::Impl {
   const std::unique_ptr<Bucket> bucket;  // null: all of the repository is here
   GitRepositoryPool pool;
   GitObjectStore objects;
+  const LfsStore lfs;
+  const LfsFiles files;
   GitReferences references;
   const std::unique_ptr<BucketReferences> bucket_references;  // of the bucket
   SqliteSessionCatalog catalog;
@@ -157,6 +172,7 @@ std::unique_ptr<Repository> Repository::open(const std::string& path, session::L
   if (!mended.empty()) log.write(session::LogLevel::warning, mended);
   open_git_repository(*git_directory);
   check_state_version(*git_directory);
+  check_catalog_is_there(*git_directory + "/escrow");
   std::error_code ignored;
   fs::create_directory(*git_directory + "/escrow/sessions", ignored);
   return std::unique_ptr<Repository>(new Repository(std::make_unique<Impl>(*git_directory, log, std::move(bucket))));
@@ -165,6 +181,10 @@ std::unique_ptr<Repository> Repository::open(const std::string& path, session::L
 std::string Repository::git_directory() const { return impl_->pool.git_directory(); }
 std::string Repository::state_directory() const { return impl_->state; }
 const session::ObjectReader& Repository::objects() const { return impl_->objects; }
+const session::ObjectReader& Repository::files() const { return impl_->files; }
+std::unique_ptr<session::ObjectReader> Repository::files_over(const session::ObjectReader& objects) const {
+  return std::make_unique<LfsFiles>(objects, impl_->lfs);
+}
 session::ReferenceStore& Repository::references() {
   if (impl_->bucket_references) return *impl_->bucket_references;
   return impl_->references;
@@ -273,6 +293,7 @@ std::vector<Problem> Repository::verify(const std::function<void(std::uint64_t, 
   const auto add = [&](std::vector<Problem> more) {
     problems.insert(problems.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
   };
+  add(verify_lfs(list_branches(repository.get()), impl_->files, impl_->lfs));
   add(check_catalog(impl_->state + "/catalog.db"));
   add(check_times(impl_->state + "/times.db"));
   try {

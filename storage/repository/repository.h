@@ -67,6 +67,10 @@ class Repository {
   std::string git_directory() const;    // absolute, no trailing slash
   std::string state_directory() const;  // <gitdir>/escrow
   const session::ObjectReader& objects() const;
+  // The same with the objects of Git LFS in place of the pointers to them (lfs_files.h).
+  const session::ObjectReader& files() const;
+  // As files(), over a session's quarantine, which must outlive it.
+  std::unique_ptr<session::ObjectReader> files_over(const session::ObjectReader& objects) const;
   session::ReferenceStore& references();
   session::SessionCatalog& catalog();
   session::SessionDirectories& directories();
@@ -112,7 +116,8 @@ class Repository {
   // beyond escrow.cacheLimit. One at a
   // time, and nobody else waits for it.
   GcReport gc(const GitProgram& git);
-  // Reads every reachable object, every catalog row and every staging file. Empty: all is well. `progress` gets done
+  // Reads every reachable object, every object of Git LFS that a branch's head names, every catalog row and every
+  // staging file. Empty: all is well. `progress` gets done
   // and total object counts.
   std::vector<Problem> verify(const std::function<void(std::uint64_t, std::uint64_t)>& progress) const;
 

@@ -261,6 +261,10 @@ bool Repository::init(const std::string& path, const std::string& branch) {
   open_git_repository(*found);
   if (is_there(*found + "/escrow/version")) {
     check_state_version(*found);
+    if (is_there(*found + "/escrow/catalog.db")) return false;
+    // It was lost, and whoever asks for this gives up what was in it.
+    make_state(*found);
+    sync_repository(*found);
     return false;
   }
   make_state(*found);

@@ -1,6 +1,9 @@
 #include "storage/repository/verify.h"
 
+#include <unordered_set>
+
 #include "session/base/error.h"
+#include "session/base/repo_path.h"
 #include "storage/git/git_error.h"
 #include "storage/objects/reachable.h"
 
@@ -66,7 +69,57 @@ class ObjectCheck {
   std::uint64_t done_ = 0, total_ = 0;
 };
 
+class LfsCheck {
+ public:
+  LfsCheck(const LfsFiles& files, const LfsStore& store) : files_(files), store_(store) {}
+
+  void run(const std::string& branch, const ObjectId& head) {
+    std::vector<std::pair<ObjectId, std::string>> pending = {{files_.read_commit(head).tree, ""}};
+    while (!pending.empty()) {
+      const auto [tree, path] = pending.back();
+      pending.pop_back();
+      if (!seen_.insert(tree).second) continue;
+      for (const session::TreeEntry& entry : files_.read_tree(tree)) {
+        const std::string below = session::join_path(path, entry.name);
+        if (entry.mode == session::GitMode::tree) pending.emplace_back(entry.id, below);
+        else if (entry.mode != session::GitMode::gitlink && entry.mode != session::GitMode::symlink)
+          check(branch, below, entry.id);
+      }
+    }
+  }
+
+  std::vector<Problem> problems;
+
+ private:
+  void check(const std::string& branch, const std::string& path, const ObjectId& blob) {
+    if (!seen_.insert(blob).second) return;
+    const auto pointer = files_.pointer_of(blob);
+    if (!pointer) return;
+    if (const auto fault = store_.fault_of(*pointer)) {
+      problems.push_back({"object " + pointer->oid + " of Git LFS",
+                          *fault + " (" + session::quote_path(path) + " on branch '" + branch + "' needs it)"});
+    }
+  }
+
+  const LfsFiles& files_;
+  const LfsStore& store_;
+  std::unordered_set<ObjectId> seen_;
+};
+
 }  // namespace
+
+std::vector<Problem> verify_lfs(const std::vector<std::pair<std::string, ObjectId>>& branches, const LfsFiles& files,
+                                const LfsStore& store) {
+  LfsCheck check(files, store);
+  for (const auto& [branch, head] : branches) {
+    try {
+      check.run(branch, head);
+    } catch (const session::Error&) {
+      // An object of git that cannot be read, which verify_objects() names.
+    }
+  }
+  return std::move(check.problems);
+}
 
 std::vector<Problem> verify_objects(git_repository* repository, const GitObjectStore& objects,
                                     const std::function<void(std::uint64_t, std::uint64_t)>& progress) {

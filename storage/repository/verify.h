@@ -2,8 +2,11 @@
 #pragma once
 
 #include <functional>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "storage/lfs/lfs_files.h"
 #include "storage/objects/git_object_store.h"
 #include "storage/repository/repository.h"
 
@@ -12,5 +15,9 @@ namespace escrow::storage {
 // `repository` is for listing references. A fault is an entry of the answer, never an exception.
 std::vector<Problem> verify_objects(git_repository* repository, const GitObjectStore& objects,
                                     const std::function<void(std::uint64_t, std::uint64_t)>& progress);
+
+// The same of every object of Git LFS that the trees of these heads name.
+std::vector<Problem> verify_lfs(const std::vector<std::pair<std::string, session::ObjectId>>& branches,
+                                const LfsFiles& files, const LfsStore& store);
 
 }  // namespace escrow::storage

@@ -13,6 +13,7 @@
 #include "session/base/synchronized.h"
 #include "storage/disk/durable_file.h"
 #include "storage/disk/remove_tree.h"
+#include "storage/staging/file_read_log.h"
 #include "storage/staging/sqlite_session_journal.h"
 #include "storage/staging/tiered_staging_area.h"
 
@@ -25,6 +26,10 @@ using session::SessionId;
 
 // Of a directory in which others may just be making or removing a lock file.
 constexpr int kMostAttempts = 100;
+
+// In a session's objects (storage/objects/quarantine.h).
+constexpr const char* kPublished = "published";
+constexpr const char* kPublishedLfs = "published-lfs";
 
 struct flock whole_file(short type) {
   struct flock lock {};
@@ -55,30 +60,39 @@ class FileSessionDirectory final : public session::SessionDirectory {
         lock_(std::move(lock)),
         quarantine_factory_(quarantine_factory),
         cache_publisher_(cache_publisher),
-        staging_(path_ + "/staging"),
-        journal_(path_) {}
+        journal_(path_),
+        reads_(path_) {}
 
-  session::StagingArea& staging() override { return staging_; }
+  session::StagingArea& staging() override { return files(); }
   session::SessionJournal& journal() override { return journal_; }
   session::Quarantine& quarantine() override {
     auto quarantine = quarantine_.lock();
     if (!*quarantine) *quarantine = quarantine_factory_(path_ + "/objects");
     return **quarantine;
   }
+  session::ReadLog& reads() override { return reads_; }
   std::string path() const override { return path_; }
   bool drop_staged() override;
   void publish_caches() override {
     if (cache_publisher_) cache_publisher_(path_);
   }
+  void share_staging(const std::vector<session::StagingId>& files, SessionDirectory& heir) override;
   void remove() override;
 
  private:
+  TieredStagingArea& files() {
+    auto staging = staging_.lock();
+    if (!*staging) *staging = std::make_unique<TieredStagingArea>(path_ + "/staging");
+    return **staging;
+  }
+
   const std::string path_;                       // constant
   const UniqueFd lock_;                          // constant; closing it ends the hold
   const QuarantineFactory quarantine_factory_;   // constant
   const CachePublisher cache_publisher_;         // constant
-  TieredStagingArea staging_;                    // self-locking
+  session::Synchronized<std::unique_ptr<TieredStagingArea>> staging_;  // self-locking; null until it is needed
   SqliteSessionJournal journal_;                 // the flusher's
+  FileReadLog reads_;                            // used under the lock of who records
   session::Synchronized<std::unique_ptr<session::Quarantine>> quarantine_;  // self-locking
 };
 
@@ -86,14 +100,27 @@ class FileSessionDirectory final : public session::SessionDirectory {
 bool FileSessionDirectory::drop_staged() {
   journal_.abandon();
   const bool here = remove_inside(path_, {"lock", "objects", "caches"});
-  const bool in_objects = remove_inside(path_ + "/objects", {"published"});
+  const bool in_objects = remove_inside(path_ + "/objects", {kPublished, kPublishedLfs});
   return here || in_objects;
+}
+
+void FileSessionDirectory::share_staging(const std::vector<session::StagingId>& files, SessionDirectory& heir) {
+  const std::string staging = heir.path() + "/staging";
+  if (::mkdir(staging.c_str(), 0700) != 0 && errno != EEXIST) throw system_error(errno, "create " + staging);
+  this->files().share(files, staging);
+  sync_directory(staging);
+  sync_directory(heir.path());
 }
 
 void FileSessionDirectory::remove() {
   journal_.abandon();
-  // What the session published in vain lies in the repository: only its quarantine knows which packs that is.
-  if (::access((path_ + "/objects/published").c_str(), F_OK) == 0 || errno != ENOENT) quarantine().discard();
+  // What the session published in vain lies in the repository: only its quarantine knows which packs that is, and which
+  // objects of Git LFS.
+  for (const char* list : {kPublished, kPublishedLfs}) {
+    if (::access((path_ + "/objects/" + list).c_str(), F_OK) != 0 && errno == ENOENT) continue;
+    quarantine().discard();
+    break;
+  }
   // The lock's name goes last: until then nobody takes the rest for a session of their own. Once it is gone, another
   // process may put a lock file of its own there: the directory is then its, for a fresh session or for a recovery.
   // Only what nobody holds is taken away too.
@@ -152,6 +179,13 @@ std::unique_ptr<session::SessionDirectory> FileSessionDirectories::try_open(cons
   if (was_removed(lock.get())) throw gone();
   return std::make_unique<FileSessionDirectory>(path, std::move(lock), quarantine_factory_, cache_publisher_);
 }
+
+std::unique_ptr<session::SessionDirectory> FileSessionDirectories::borrow(const SessionId& id) {
+  if (!exists(id)) throw Error(Errc::no_session, "session " + id.text() + " has no directory " + path_of(id));
+  return std::make_unique<FileSessionDirectory>(path_of(id), UniqueFd(), quarantine_factory_, cache_publisher_);
+}
+
+bool FileSessionDirectories::exists(const SessionId& id) const { return ::access(path_of(id).c_str(), F_OK) == 0; }
 
 bool FileSessionDirectories::is_held(const SessionId& id) const {
   const std::string path = path_of(id) + "/lock";

@@ -1,5 +1,5 @@
 // Sessions' directories as <state>/sessions/<id>/ with `lock`, `session.db`, `staging/`, `objects/`, `control.sock`,
-// `caches/`.
+// `caches/`, `reads`.
 //
 // Thread-safe, and safe between processes: the OFD write lock on `lock` is taken before a directory is used, and
 // conflicts within a process too (fcntl(2)). Creation syncs nothing; the journal's first barrier does. Parts of a
@@ -27,7 +27,9 @@ class FileSessionDirectories final : public session::SessionDirectories {
 
   std::unique_ptr<session::SessionDirectory> create(const session::SessionId& id) override;
   std::unique_ptr<session::SessionDirectory> try_open(const session::SessionId& id) override;
+  std::unique_ptr<session::SessionDirectory> borrow(const session::SessionId& id) override;
   bool is_held(const session::SessionId& id) const override;
+  bool exists(const session::SessionId& id) const override;
   std::vector<session::SessionId> list() const override;
   std::string path_of(const session::SessionId& id) const override;
 

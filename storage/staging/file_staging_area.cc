@@ -182,6 +182,17 @@ void FileStagingArea::create_with(StagingId id, std::span<const std::byte> bytes
   if (!durable) end_write(id, Change::written, 0, bytes.size());
 }
 
+void FileStagingArea::share(const std::vector<StagingId>& files, const std::string& directory) {
+  const int from = directory_fd();
+  if (from < 0) return;
+  const UniqueFd to = open_or_throw(AT_FDCWD, directory.c_str(), O_RDONLY | O_DIRECTORY, 0, "open " + directory);
+  for (const StagingId id : files) {
+    const std::string name = file_name(id);
+    if (::linkat(from, name.c_str(), to.get(), name.c_str(), 0) != 0 && errno != ENOENT)
+      throw failure(errno, "share", id);
+  }
+}
+
 void FileStagingArea::remove(StagingId id) {
   forget(id);
   unsynced(id).lock()->erase(id);

@@ -57,6 +57,8 @@ class FileStagingArea final : public session::StagingArea {
   void limit_waste(std::uint64_t) override {}
   FreeSpace free_space() const override;
 
+  // `directory` has those of the files that are here, too, under the same names.
+  void share(const std::vector<session::StagingId>& files, const std::string& directory);
   // A file with these bytes, whole or not at all; with `durable` it is on disk when this returns.
   void create_with(session::StagingId id, std::span<const std::byte> bytes, bool durable);
 

@@ -58,16 +58,6 @@ std::size_t read_at(int fd, std::uint64_t offset, void* out, std::size_t size, c
   return done;
 }
 
-void write_at(int fd, std::uint64_t offset, std::string_view bytes, const std::string& path) {
-  while (!bytes.empty()) {
-    const ssize_t count = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw system_error(errno, "write " + path);
-    bytes.remove_prefix(static_cast<std::size_t>(count));
-    offset += static_cast<std::uint64_t>(count);
-  }
-}
-
 }  // namespace
 
 SmallFileLog::SmallFileLog(std::string directory) : directory_(std::move(directory)), names_(directory_) {}
@@ -175,7 +165,7 @@ std::vector<SmallFileLog::Place> SmallFileLog::append(std::span<const Record> re
         ++next;
       }
       try {
-        write_at(segment.fd->get(), segment.end, buffer, path_of(state->current));
+        write_at(segment.fd->get(), buffer, segment.end, path_of(state->current));
       } catch (...) {
         // Whole records of a part that was written must not be found there by the next process.
         if (::ftruncate(segment.fd->get(), static_cast<off_t>(segment.end)) != 0) state->current = 0;
@@ -293,6 +283,16 @@ void SmallFileLog::remove_unused() {
   for (const std::uint32_t number : numbers) {
     ::unlink(path_of(number).c_str());
     state->segments.erase(number);
+  }
+}
+
+void SmallFileLog::share(const std::string& directory) {
+  auto state = state_.lock();
+  state->current = 0;
+  for (const auto& [number, segment] : state->segments) {
+    if (segment.counting == 0) continue;
+    const std::string path = path_of(number), other = directory + '/' + kPrefix + std::to_string(number);
+    if (::link(path.c_str(), other.c_str()) != 0) throw system_error(errno, "share " + path);
   }
 }
 

@@ -58,6 +58,10 @@ class SmallFileLog {
   std::optional<std::string> read_checked(session::StagingId id, const Place& place) const;
   void release(const Place& place);
 
+  // `directory`, which nobody has opened yet, has every segment in which something counts, too. None of them takes
+  // records any more, here or there.
+  void share(const std::string& directory);
+
   void sync();
   // Whether the record is known to be on disk.
   bool is_synced(const Place& place) const;

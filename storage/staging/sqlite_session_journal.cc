@@ -320,6 +320,11 @@ void SqliteSessionJournal::barrier() {
   }
 }
 
+void SqliteSessionJournal::let_go() {
+  if (doubtful_ && !abandoned_) write_anew();
+  connection_.reset();
+}
+
 void SqliteSessionJournal::abandon() noexcept {
   abandoned_ = true;
   if (connection_) connection_->database.forget_checkpoint_on_close();

@@ -27,6 +27,7 @@ class SqliteSessionJournal final : public session::SessionJournal {
   std::vector<session::NodeRow> all_nodes() override;
   void append(const session::JournalBatch& batch) override;
   void barrier() override;
+  void let_go() override;
 
   // The session is being removed: closes the database without a checkpoint; later calls do nothing.
   void abandon() noexcept;

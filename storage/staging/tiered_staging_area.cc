@@ -44,6 +44,13 @@ TieredStagingArea::TieredStagingArea(std::string directory, std::size_t descript
   }
 }
 
+// Small ones first: one that gets a file of its own meanwhile is in a segment that is linked already.
+void TieredStagingArea::share(const std::vector<StagingId>& files, const std::string& directory) {
+  write_behind();
+  log_.share(directory);
+  files_.share(files, directory);
+}
+
 // ---- small files ----
 
 TieredStagingArea::Small* TieredStagingArea::find(Shard& shard, StagingId id) {

@@ -59,6 +59,10 @@ class TieredStagingArea final : public session::StagingArea {
   void limit_waste(std::uint64_t bytes) override { log_.limit_waste(bytes); }
   FreeSpace free_space() const override;
 
+  // `directory`, which exists and which no staging area has used yet, has these files, too, under the same ids and as
+  // they are on the disk: hard links, of small ones to the segments they lie in. Nobody may write to them any more.
+  void share(const std::vector<session::StagingId>& files, const std::string& directory);
+
  private:
   struct Small {
     std::string bytes;           // while it is dirty

@@ -22,8 +22,8 @@ MAY_INCLUDE = {  # the layer rule: which folders' headers a folder may include
 }
 ROOMS = {  # of a folder, lowest first: a room includes only itself and the rooms before it
     "session": ("base", "interfaces", "trees", "overlay", "decorators", "transaction"),
-    "storage": ("disk", "host_files", "caches", "git", "objects", "database", "staging", "bucket", "repository"),
-    "daemon": ("process", "console", "host", "import", "client", "cli", "service"),
+    "storage": ("disk", "host_files", "caches", "git", "lfs", "objects", "database", "staging", "bucket", "repository"),
+    "daemon": ("process", "console", "host", "import", "client", "cli", "service", "csi"),
 }
 FOREIGN = (  # a pattern of system headers, their name in messages, the only folder that may include them
     (r"fuse(_\w+)?\.h|fuse3?/.*|linux/fuse\.h", "libfuse", "fuse"),
@@ -40,6 +40,7 @@ FOREIGN = (  # a pattern of system headers, their name in messages, the only fol
     (r"archive(_entry)?\.h", "libarchive", "daemon"),
     (r"spdlog/.*|fmt/.*", "spdlog", "daemon"),
     (r"systemd/.*", "libsystemd", "api"),
+    (r"grpc(pp)?/.*|google/protobuf/.*", "gRPC", "daemon"),
     (r"seccomp\.h|linux/(seccomp|filter)\.h", "libseccomp", "daemon"),
     (r"(linux/)?sched\.h|spawn\.h|sys/wait\.h|termios\.h|pty\.h", "processes and namespaces", "daemon"),
 )

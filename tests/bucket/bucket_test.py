@@ -51,8 +51,8 @@ class Host:
             fail(f'escrow {words} exited with {process.returncode}, not {status}: {out}{errors}')
         return out + errors
 
-    def sh(self, script, status=0, **options):
-        return self.escrow('run', '-m', 'test', '--', 'sh', '-c', script, status=status, **options)
+    def sh(self, script, *words, status=0, **options):
+        return self.escrow('run', '-m', 'test', *words, '--', 'sh', '-c', script, status=status, **options)
 
     def files(self):
         """What the branch holds, by name."""
@@ -139,6 +139,22 @@ def SessionsMountsImportsAndApprovalsAreAsOnALocalRepository(scene):
     for command in ('gc', 'verify'):
         said = scene.one.escrow(command, status=1)
         expect('is not for repositories in object storage yet' in said, f'{command} said {said!r}')
+
+
+def FilesOfGitLfsAreRefusedByName(scene):
+    pointer = 'version https://git-lfs.github.com/spec/v1\noid sha256:' + 'a' * 64 + '\nsize 5\n'
+    scene.one.escrow('init')
+    scene.one.sh(f"printf '{pointer}' > a.bin; echo '*.bin filter=lfs' > .gitattributes; echo text > t")
+    said = scene.two.sh('cat a.bin', status=1)
+    expect('Input/output error' in said and 'are not for repositories in object storage yet' in said,
+           f'reading one: {said!r}')
+    expect_equal('a pointer', scene.two.sh('cat a.bin', '--lfs', 'off').split('size')[0], pointer.split('size')[0])
+    said = scene.two.sh('echo new > b.bin', status=125)
+    expect('are not for repositories in object storage yet' in said, f'committing one: {said!r}')
+    (session,) = [line.split()[0] for line in scene.two.escrow('sessions', '--open').splitlines() if 'open' in line]
+    scene.two.escrow('rollback', session)
+    scene.two.sh('echo more > t; git mv a.bin c.bin 2>/dev/null || mv a.bin c.bin')
+    expect_equal('what is beside it', scene.one.sh('cat t; ls').split()[:3], ['more', 'c.bin', 't'])
 
 
 def TheCacheIsBoundedAndWhatWentIsFetchedAgain(scene):

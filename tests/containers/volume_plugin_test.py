@@ -102,6 +102,7 @@ def WhatEndsWhileARuntimeThatKeepsItsContainersIsAwayIsDecidedByItsExitStatus(ma
     machine.runtime.stop()
     machine.runtime.command.append('--live-restore')
     machine.runtime.start()
+    machine.give_up_soon()
     machine.volume()
     ends = {0: ('committed', 'success'), 3: ('rolled_back', 'exit_status')}
     remembered = 0
@@ -121,8 +122,12 @@ def WhatEndsWhileARuntimeThatKeepsItsContainersIsAwayIsDecidedByItsExitStatus(ma
             if os.path.exists(f'{machine.directory}/runtime/pid'):
                 os.unlink(f'{machine.directory}/runtime/pid')
             machine.runtime.start()
+            def state(what, name=name):
+                return machine.run('docker', 'container', 'inspect', '--format', '{{.State.%s}}' % what, name)
+            # It says 0 of one that it still takes to be running.
+            eventually('the runtime knows that it has ended', lambda state=state: state('Running') == 'false')
             # On a busy machine the runtime itself may have missed how it ended: it says 255 then.
-            known = int(machine.run('docker', 'container', 'inspect', '--format', '{{.State.ExitCode}}', name))
+            known = int(state('ExitCode'))
             expect(known in (code, 255), f'the runtime says {known} of a container that ended with {code}')
             remembered += known == code
             expect_equal('exit code', machine.expect_end(*ends.get(known, ends[3]))['exit_code'], known)
@@ -366,6 +371,7 @@ def WhatEndsWhileNoServiceIsThereIsDecidedByTheNext(machine):
 
 
 def WhenTheRuntimeDiesNothingIsCommittedAndNothingLost(machine):
+    machine.give_up_soon()
     machine.volume()
     name = machine.start_container('echo x > /data/new; echo up; until [ -e /go/go ]; do sleep 0.1; done; exit 0',
                                    '-v', f'{machine.directory}:/go')
@@ -387,6 +393,7 @@ def WhenTheRuntimeDiesNothingIsCommittedAndNothingLost(machine):
 
 
 def AContainerThatVanishedIsRolledBackAndItsResultKept(machine):
+    machine.give_up_soon()
     machine.volume()
     name = machine.start_container('echo x > /data/new; echo up; sleep 600')
     machine.stop_service(signal.SIGKILL)
@@ -400,6 +407,7 @@ def AContainerThatVanishedIsRolledBackAndItsResultKept(machine):
 
 
 def WhenTheHostOfASessionIsKilledNothingIsCommitted(machine):
+    machine.give_up_soon()
     machine.volume()
     name = machine.start_container(f'echo x > /data/new; echo up; {WAITS}; exit 0')
     pids = [pid for pid in os.listdir('/proc') if pid.isdigit() and is_host(pid, machine.service.pid)]

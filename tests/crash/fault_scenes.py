@@ -24,7 +24,10 @@ class Bench:
     def __init__(self, escrow, top):
         self.escrow, self.top = escrow, top
         self.repo, self.mount = os.path.join(top, 'data.git'), os.path.join(top, 'mount')
-        os.makedirs(self.mount, exist_ok=True)
+        self.out = os.path.join(top, 'out')  # what a command writes beside the repository
+        self.parent = ''  # of a fork: the session
+        for directory in (self.mount, self.out):
+            os.makedirs(directory, exist_ok=True)
 
     def command(self, *args):
         return [self.escrow, '--repo', self.repo, *args]
@@ -127,8 +130,9 @@ def others_commit(bench, files, changed):
 class Scene:
     """`status` is the command's when nothing fails; `then` are commands that follow, with their statuses."""
 
-    def __init__(self, prepare, command, status=0, then=(), staged=False, opens=False):
+    def __init__(self, prepare, command, status=0, then=(), staged=False, opens=False, row=None):
         self.prepare, self.words, self.status, self.then = prepare, command, status, then
+        self.row = row  # where the last sync that its promise needs is made, when it is not the last of all
         self.opens = opens  # whether it opens sessions, which nothing that follows ends
         self.staged = staged  # whether it says that what is staged is on disk
 
@@ -144,6 +148,39 @@ def edited(many, *options):
             after = edit(bench, files, many)
         return session, after
     return prepare
+
+
+def pointer_to(data):
+    return b'version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize %d\n' % (
+        hashlib.sha256(data).hexdigest().encode(), len(data))
+
+
+def edited_lfs(*options):
+    """Files of Git LFS: one that is there and changed, one that is there and goes, and new ones."""
+    def prepare(bench):
+        init(bench)
+        old, new = random_bytes(1, 300_000), random_bytes(2, 200_000)
+        files = {'.gitattributes': b'*.bin filter=lfs\n', 'old.bin': old, 'goes.bin': b'goes'}
+        for name, data in files.items():
+            put(os.path.join(bench.top, 'base'), name, data)
+        bench.run('import', os.path.join(bench.top, 'base'), '--message', 'base')
+        with bench.mounted(*options) as session:
+            with open(f'{bench.mount}/old.bin', 'r+b') as out:
+                out.write(b'changed')
+            os.unlink(f'{bench.mount}/goes.bin')
+            for name in ('d/new.bin', 'd/same.bin'):
+                put(bench.mount, name, new)
+        return session, {'.gitattributes': files['.gitattributes'], 'old.bin': pointer_to(b'changed' + old[7:]),
+                         'd/new.bin': pointer_to(new), 'd/same.bin': pointer_to(new)}
+    return prepare
+
+
+def rejected_lfs(bench):
+    session, files = edited_lfs('--require-approval')(bench)
+    bench.run('commit', session, statuses=(123,))
+    old = random_bytes(1, 300_000)
+    return session, {'.gitattributes': files['.gitattributes'], 'old.bin': pointer_to(old),
+                     'goes.bin': pointer_to(b'goes')}
 
 
 def merged(bench):
@@ -245,6 +282,37 @@ def littered(bench):
     return session, {**after, **{f'theirs/{n}': b'theirs %d\n' % n for n in range(3)}}
 
 
+def saved(bench):
+    """A session that was edited, has a savepoint, and was edited on."""
+    session, files = edited(True)(bench)
+    bench.run('savepoint', 'create', session, 'before')
+    with bench.mounted('--session', session):
+        put(bench.mount, 'd/f5', b'afterwards\n')
+        put(bench.mount, 'afterwards', b'afterwards\n')
+        os.unlink(f'{bench.mount}/n/n1')
+    return session, files
+
+
+def forked(bench):
+    """The fork of a session: both have changed since."""
+    session, files = edited(False)(bench)
+    bench.parent = session
+    fork = bench.run('fork', session).stdout.split()[0]
+    for one, name in ((session, 'd/f6'), (fork, 'd/f7')):
+        with bench.mounted('--session', one):
+            put(bench.mount, name, b'changed\n')
+            put(bench.mount, f'made/{name}', random_bytes(3, 200_000))
+        files[name], files[f'made/{name}'] = b'changed\n', random_bytes(3, 200_000)
+    return fork, files
+
+
+def exported(bench):
+    session, _ = edited(True)(bench)
+    bench.run('export', session, os.path.join(bench.out, 'before'))
+    bench.run('rollback', session)
+    return '', base_files()
+
+
 def run_with(script):
     def prepare(bench):
         files = import_base(bench)
@@ -256,6 +324,7 @@ def run_with(script):
 
 SUCCEEDS = 'echo changed > d/f1 && yes made | head -100000 > made'
 FAILS = SUCCEEDS + '; exit 3'
+READS = 'cat d/f2 deep/er/and/deeper > /dev/null; ls d > /dev/null; test ! -e absent; '
 COMMIT, ROLL_BACK = ['commit', '{session}'], ['rollback', '{session}']
 RUN = ['run', '--mountpoint', '{mount}', '--io-uring', 'off', '--', 'sh', '-c']
 RUN_KEEPING = ['run', '--keep-on-failure', *RUN[1:]]
@@ -266,6 +335,8 @@ SCENES = {
     'import': Scene(imported, ['import', '{top}/base']),
     'commit': Scene(edited(False), COMMIT),
     'commit-pack': Scene(edited(True), COMMIT),
+    'commit-lfs': Scene(edited_lfs(), COMMIT),
+    'reject-lfs': Scene(rejected_lfs, ['reject', '{session}']),
     'commit-merge': Scene(merged, COMMIT),
     'commit-conflict': Scene(conflicting, COMMIT, 122, then=[(ROLL_BACK, 0)]),
     'commit-nothing': Scene(unchanged, COMMIT),
@@ -275,6 +346,12 @@ SCENES = {
     'discard': Scene(discarded, ['discard', '{session}', 'd/f1', 'goes', 'n'], then=[(COMMIT, 0)], staged=True),
     'resolve': Scene(resolved, ['resolve', '{session}', 'd/f1', '--theirs'], then=[(COMMIT, 0)], staged=True),
     'resume': Scene(kept, ['resume', '{session}'], staged=True, opens=True),
+    'savepoint': Scene(edited(True), ['savepoint', 'create', '{session}', 'here'], then=[(COMMIT, 0)], staged=True),
+    'restore': Scene(saved, ['savepoint', 'restore', '{session}', 'before'], then=[(COMMIT, 0)], staged=True),
+    'fork': Scene(edited(True), ['fork', '{session}'], then=[([*COMMIT, '--discard-forks'], 0)], staged=True),
+    'commit-fork': Scene(forked, COMMIT, then=[(['commit', '{parent}'], 0)], staged=True, row='/catalog.db-wal'),
+    'export': Scene(edited(True), ['export', '{session}', '{out}/state'], then=[(COMMIT, 0)]),
+    'import-session': Scene(exported, ['import-session', '{out}/before'], staged=True, opens=True),
     'seal': Scene(edited(True, '--require-approval'), COMMIT, 123, then=[(['approve', '{session}'], 0)]),
     'seal-by-rule': Scene(ruled, COMMIT, 123, then=[(['approve', '{session}'], 0)]),
     'approve': Scene(sealed, ['approve', '{session}']),
@@ -283,6 +360,7 @@ SCENES = {
     'diff': Scene(merged, ['diff', '{session}', '--patch'], then=[(COMMIT, 0)]),
     'run': Scene(run_with(SUCCEEDS), [*RUN, SUCCEEDS]),
     'run-fails': Scene(run_with(FAILS), [*RUN, FAILS], 3),
+    'run-serializable': Scene(run_with(SUCCEEDS), ['run', '--isolation', 'serializable', *RUN[1:], READS + SUCCEEDS]),
 }
 
 

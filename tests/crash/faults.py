@@ -73,6 +73,16 @@ def leftovers(bench):
     return found
 
 
+def lost_objects_of_lfs(bench):
+    """Objects of Git LFS that no commit of the branch names."""
+    there = {name for _, _, names in os.walk(os.path.join(bench.repo, 'lfs')) for name in names}
+    if not there:
+        return []
+    blobs = subprocess.run(['git', '-C', bench.repo, 'grep', '-h', 'oid sha256:',
+                            *bench.git('rev-list', 'main').split()], capture_output=True, text=True, check=False)
+    return sorted(there - set(re.findall('sha256:([0-9a-f]{64})', blobs.stdout)))
+
+
 class Play:
     """A scene in a directory of its own, again and again."""
 
@@ -87,7 +97,8 @@ class Play:
 
     def words(self, words):
         return [word.replace('{top}', self.bench.top).replace('{mount}', self.bench.mount)
-                    .replace('{session}', self.session) for word in words]
+                    .replace('{out}', self.bench.out).replace('{session}', self.session)
+                    .replace('{parent}', self.bench.parent) for word in words]
 
     def set_up(self):
         subprocess.run(['umount', '-l', self.bench.mount], check=False, capture_output=True)
@@ -111,8 +122,9 @@ class Play:
     def strike(self, kind, place):
         error, times, calls = FAULTS[kind]
         error = 'CHANGE' if error == 'KILL' and place == 0 else error
-        return run_injected(self.options.tool, self.bench.command(*self.words(self.scene.words)), [self.bench.repo],
-                            (error, place, times, calls), timeout=self.options.patience)
+        return run_injected(self.options.tool, self.bench.command(*self.words(self.scene.words)),
+                            [self.bench.repo, self.bench.out], (error, place, times, calls),
+                            timeout=self.options.patience)
 
     # The calls that a kind applies to, in their order.
     def count(self, kind):
@@ -172,6 +184,8 @@ class Play:
 
     # Whether the command may not say that it is done, as this sync failed.
     def needs(self, ended, place):
+        if self.scene.row and not any(line.endswith(self.scene.row) for line in self.syncs[place - 1:]):
+            return False
         return self.scene.promises(ended.struck) and \
             not is_tidying(ended.struck, self.syncs[place:], self.session) and \
             not is_done_anew(ended, self.syncs.count(ended.struck))
@@ -197,7 +211,7 @@ class Play:
             raise Broken(f'the bytes are wrong: {wrong[:5]}')
         self.expect_sound('in the end')
         self.bench.git('fsck', '--full', '--strict')
-        left = leftovers(self.bench)
+        left = leftovers(self.bench) + lost_objects_of_lfs(self.bench)
         if left:
             raise Broken(f'it is left over: {left}')
 
@@ -206,13 +220,14 @@ def is_tidying(here, following, session):
     """Whether a sync that fails breaks no promise: after the removal of what has ended, of a checkpoint, or of the
     directory of a database, which SQLite syncs once more in each process. References that are removed when the outcome
     is on disk are synced before the objects that they held are removed: where that fails, these stay for the time."""
+    here, following = kind_of_call(here), [kind_of_call(line) for line in following]
     rows = [at for at, line in enumerate(following)
             if line.endswith('.db-wal') and following[at + 1:at + 2] != [line.replace('.db-wal', '.db')]]
     if here.endswith('.db-wal'):
         return following[:1] == [here.replace('.db-wal', '.db')]
     if re.search(r'^fsync .*(/refs/sessions|/refs/escrow/base|\.git)$', here):
         return session and not rows
-    return here.endswith(('/escrow/sessions', '.db')) or re.search(r'^fdatasync .*/escrow(/sessions/\w+)?$', here)
+    return here.endswith(('/escrow/sessions', '.db')) or re.search(r'^fdatasync .*/escrow(/sessions/#)?$', here)
 
 
 def is_done_anew(ended, usual):
@@ -224,7 +239,7 @@ def is_done_anew(ended, usual):
 
 def kind_of_call(line):
     """What is alike but for numbers and ids."""
-    return re.sub(r'[0-9a-f]{8,}|\d+', '#', line)
+    return re.sub(r'(?<=/staging/)[0-9a-f]+$|[0-9a-f]{8,}|\d+', '#', line)
 
 
 def chosen(calls, sample, rng):

@@ -20,15 +20,16 @@ from injector import reason_to_skip
 
 LIST = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'sync_list.txt')
 # git syncs its own files in gc as its version and configuration have it; a run's journal is synced by time, too.
-LEFT_OUT = ('gc', 'run', 'run-fails')
+LEFT_OUT = ('gc', 'run', 'run-fails', 'run-serializable')
 
 
 def syncs_of(options, name):
     top = tempfile.mkdtemp(prefix=f'escrow-syncs-{name}-')
     try:
         play = Play(options, name, top)
-        found = collections.Counter(kind_of_call(line.replace(play.bench.repo, 'REPOSITORY'))
-                                    for line in play.count('SYNC'))
+        lines = [line.replace(play.bench.repo, 'REPOSITORY').replace(play.bench.out, 'OUT')
+                 for line in play.count('SYNC')]
+        found = collections.Counter(map(kind_of_call, lines))
         return [f'{name}: {count} {line}' for line, count in sorted(found.items())]
     finally:
         shutil.rmtree(top, ignore_errors=True)

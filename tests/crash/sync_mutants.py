@@ -27,7 +27,7 @@ SITE = re.compile(r'::(?:fsync|fdatasync|syncfs|sync_file_range)\(|file->pMethod
                   r'(?<![\w:.>])(?:sync_directory|sync_data|sync_file|sync_repository|sync_names_of|sync_names_above|'
                   r'sync_removed_references|sync_log|sync_pack|flush)\(|'
                   r'Reflog::sync_names\(|(?:\(\*guard\)->|\w+(?:\(\))?(?:\.|->))+'
-                  r'(?:sync|sync_all|barrier|sync_directory|sync_file|sync_main_file|flush)\(')
+                  r'(?:sync|sync_all|sync_files|barrier|sync_directory|sync_file|sync_main_file|flush)\(')
 DEFINED = re.compile(r'^\s*(?:void|bool) (?:\w+::)*$')
 PREAMBLE = '''#include <cstdlib>
 #include <string>

@@ -31,7 +31,8 @@ TESTS = {LIST: program('sync_list.py'),
          REPOSITORY: unit('storage_reference_tests', '--gtest_filter=RepositorySync.*:BlobCacheSync.*'),
          FILES: unit('daemon_files_test'),
          SESSION: unit('session_tests', '--gtest_filter=*Overlay*:*Replaced*:Savepoints*')}
-for scene in ('init', 'import-first', 'commit', 'seal', 'approve', 'reject', 'update', 'discard', 'resolve', 'resume'):
+for scene in ('init', 'import-first', 'commit', 'seal', 'approve', 'reject', 'update', 'discard', 'resolve', 'resume',
+              'commit-lfs', 'savepoint', 'fork', 'commit-fork', 'export', 'import-session'):
     TESTS[scene] = program('faults.py', '--kind', 'SYNC', '--scene', scene)
 for kind in ('small', 'large', 'block', 'grown', 'name'):
     TESTS['fsync of ' + kind] = program('fsync_faults.py', '--kind', kind)
@@ -55,13 +56,12 @@ SITES = {
     'session/overlay/overlay_journal.cc: content->sync() (2)': (['fsync of large'], ['order of fsync']),
     'session/overlay/overlay_journal.cc: impl_->flush(true)': (['fsync of small'], ['order of fsync']),
     'session/overlay/overlay_journal.cc: impl_->flush(true) (2)': (['fsync of name'], ['order of fsync']),
+    'session/overlay/overlay_journal.cc: impl_->staging.sync_all()': (['import-session'], [LIST]),
     'session/overlay/overlay_unsynced.cc: staging.sync_all()': ([SESSION], [SESSION]),
     'session/overlay/overlay_unsynced.cc: content->sync()': (
         Exempt('the staging area remembers it: the next fsync of the file and the commit say so'), [SESSION]),
     'session/transaction/resume.cc: overlay.flush(true)': (['resume'], [LIST]),
     'session/transaction/session.cc: overlay.flush(true)': (['update'], [LIST]),
-    'session/transaction/session.cc: overlay.flush(true) (2)': (
-        Exempt('writers wait the shorter: the savepoint syncs what it leaves'), Exempt('as its error')),
     'session/transaction/session.cc: impl_->overlay.flush(true)': (['discard'], [LIST]),
     'session/transaction/session.cc: impl_->overlay.flush(true) (2)': (['resolve'], [LIST]),
     'session/decorators/single_file.cc: files_->sync_file(file_)': (
@@ -121,6 +121,12 @@ SITES = {
     'storage/objects/pack_writer.cc: ::fsync(fd_.get())': (['import-first'], [LIST]),
     'storage/objects/pack_writer.cc: ::fsync(fd.get())': (['import-first'], [LIST]),
     'storage/objects/pack_writer.cc: sync_data(fd.get())': (['import-first'], [LIST]),
+    'storage/lfs/lfs_holding.cc: sync_directory(*at)': (['commit-lfs'], [LIST]),
+    'storage/lfs/lfs_holding.cc: sync_data(fd.get())': (['commit-lfs'], [LIST]),
+    'storage/lfs/lfs_holding.cc: sync_data(to.get())': (
+        Open('objects of Git LFS on another file system'), Open('as its error')),
+    'storage/lfs/lfs_holding.cc: sync_data(fd.get()) (2)': (['commit-lfs'], [LIST]),
+    'storage/lfs/lfs_holding.cc: sync_directory(parent_of(list_))': (['commit-lfs'], [LIST]),
     'storage/objects/publications.cc: sync_data(fd.get())': (['approve'], [LIST]),
     'storage/objects/quarantine_publish.cc: sync_directory(pool_.git_directory() + "/objects/pack")': (
         ['commit'], [LIST]),
@@ -139,7 +145,9 @@ SITES = {
     'storage/repository/repository_init.cc: ::fsync(fd.get())': (['init'], [LIST]),
     'storage/repository/repository_init.cc: sync_file(path)': (['init'], [LIST]),
     'storage/repository/repository_init.cc: ::syncfs(fd.get())': ([REPOSITORY], [REPOSITORY]),
-    'storage/repository/repository_init.cc: sync_repository(*found)': (['init'], [LIST]),
+    'storage/repository/repository_init.cc: sync_repository(*found)': (
+        Exempt('a lost catalog that is made anew and lost again is made anew again'), Exempt('as its error')),
+    'storage/repository/repository_init.cc: sync_repository(*found) (2)': (['init'], [LIST]),
     'storage/database/schema.cc: database.execute("PRAGMA synchronous = FULL")': (
         Exempt('it is what SQLite does unless it is told otherwise'), Exempt('as its error')),
     'storage/database/schema.cc: sync_directory(parent_of(path))': ([CATALOG], [CATALOG]),
@@ -168,4 +176,32 @@ SITES = {
     'daemon/host/session_files.cc: files_.sync_directory(place.directory) (2)': ([FILES], [FILES]),
     'daemon/process/output_capture.cc: ::fdatasync(stream.file.get())': (
         Exempt("a command's output, which no promise names"), Exempt('as its error')),
+    'session/transaction/staged_state_open.cc: overlay_->sync_files(files_)': (['import-session'], [LIST]),
+    'session/transaction/staged_state_open.cc: overlay->flush(true)': (['import-session'], [LIST]),
+    'storage/staging/file_read_log.cc: sync_data(file_.get())': (
+        Open('of what a serializable session has read'), Open('as its error')),
+    'storage/staging/file_read_log.cc: sync_data(file_.get()) (2)': (
+        Open('of what a serializable session has read'), Open('as its error')),
+    'storage/staging/file_read_log.cc: sync_directory(directory_)': (
+        Open('of what a serializable session has read'), Open('as its error')),
+    'storage/staging/file_read_log.cc: sync_data(file_.get()) (3)': (
+        Exempt('a record that is not closed counts as one of everything'), Exempt('as its error')),
+    'storage/staging/file_session_directories.cc: sync_directory(staging)': (['fork'], [LIST]),
+    'storage/staging/file_session_directories.cc: sync_directory(heir.path())': (['fork'], [LIST]),
+    'daemon/cli/commands/export.cc: ::fsync(opened_.get())': (['export'], [LIST]),
+    'daemon/host/work_tree_changes.cc: overlay_.flush(true)': (
+        Exempt('the work tree still has what a session begins with'), Exempt('as its error')),
+    'daemon/host/session_host.cc: session->overlay().flush(true)': (
+        Exempt('writers wait the shorter: the savepoint syncs what it leaves'), Exempt('as its error')),
+    'session/overlay/overlay_savepoints.cc: flush(true)': (['fork'], [LIST]),
+    'session/transaction/forks.cc: parent.flush(true)': (['fork'], [LIST]),
+    'session/transaction/forks.cc: heir->journal().barrier()': (['fork'], [LIST]),
+    'session/transaction/land_fork.cc: over.sync()': (['commit-fork'], [LIST]),
+    'session/transaction/land_fork.cc: parent.flush(true)': (['commit-fork'], [LIST]),
+    'session/transaction/land_fork.cc: parent.flush(true) (2)': (['commit-fork'], [LIST]),
+    'session/transaction/session_layers.cc: overlay.flush(true)': (
+        Exempt('writers wait the shorter: the next one syncs what it leaves'), Exempt('as its error')),
+    'session/transaction/session_layers.cc: overlay.flush(true) (2)': (['savepoint'], [LIST]),
+    'session/transaction/session_layers.cc: impl_->overlay.flush(true)': (
+        Exempt('writers wait the shorter: the fork syncs what it leaves'), Exempt('as its error')),
 }

@@ -15,26 +15,38 @@ TEXT, FLAG, NUMBER = str, bool, int
 JOBS = 47100  # the user of jobs, and the group of the socket
 ANY_TEXTS = {'*': TEXT}  # an object of texts
 META = {'name': TEXT, 'generateName': TEXT, 'namespace': TEXT, 'labels': ANY_TEXTS}
-VOLUME = {'name': TEXT, 'configMap': {'name': TEXT}, 'hostPath': {'path': TEXT, 'type': TEXT}, 'emptyDir': {}}
+VOLUME = {'name': TEXT, 'configMap': {'name': TEXT}, 'hostPath': {'path': TEXT, 'type': TEXT}, 'emptyDir': {},
+          'csi': {'driver': TEXT, 'readOnly': FLAG, 'volumeAttributes': ANY_TEXTS}}
 RIGHTS = {'privileged': FLAG, 'readOnlyRootFilesystem': FLAG, 'allowPrivilegeEscalation': FLAG,
           'capabilities': {'drop': [TEXT]}, 'seccompProfile': {'type': TEXT}}
 CONTAINER = {
     'name': TEXT, 'image': TEXT, 'imagePullPolicy': TEXT, 'command': [TEXT], 'args': [TEXT],
-    'env': [{'name': TEXT, 'value': TEXT}],
+    'env': [{'name': TEXT, 'value': TEXT, 'valueFrom': {'fieldRef': {'fieldPath': TEXT}}}],
     'securityContext': RIGHTS,
     'readinessProbe': {'exec': {'command': [TEXT]}},
     'volumeMounts': [{'name': TEXT, 'mountPath': TEXT, 'mountPropagation': TEXT, 'readOnly': FLAG}]}
 POD = {'metadata': META, 'spec': {
     'serviceAccountName': TEXT, 'automountServiceAccountToken': FLAG, 'nodeSelector': ANY_TEXTS, 'restartPolicy': TEXT,
+    'shareProcessNamespace': FLAG,
     'terminationGracePeriodSeconds': NUMBER, 'initContainers': [CONTAINER], 'containers': [CONTAINER],
     'securityContext': {'runAsNonRoot': FLAG, 'runAsUser': NUMBER, 'runAsGroup': NUMBER,
                         'seccompProfile': {'type': TEXT}},
     'volumes': [VOLUME]}}
+CLUSTER_WIDE = ('Namespace', 'CSIDriver', 'ClusterRole', 'ClusterRoleBinding')
 KINDS = {  # of the API's reference, version 1.28, what is used here
     ('v1', 'Namespace'): {},
     ('v1', 'ServiceAccount'): {'automountServiceAccountToken': FLAG},
     ('v1', 'ConfigMap'): {'data': ANY_TEXTS},
-    ('networking.k8s.io/v1', 'NetworkPolicy'): {'spec': {'podSelector': {}, 'policyTypes': [TEXT]}},
+    ('networking.k8s.io/v1', 'NetworkPolicy'): {'spec': {
+        'podSelector': {'matchLabels': ANY_TEXTS}, 'policyTypes': [TEXT],
+        'egress': [{'ports': [{'protocol': TEXT, 'port': NUMBER}]}]}},
+    ('storage.k8s.io/v1', 'CSIDriver'): {'spec': {
+        'attachRequired': FLAG, 'podInfoOnMount': FLAG, 'fsGroupPolicy': TEXT, 'volumeLifecycleModes': [TEXT]}},
+    ('rbac.authorization.k8s.io/v1', 'ClusterRole'): {
+        'rules': [{'apiGroups': [TEXT], 'resources': [TEXT], 'verbs': [TEXT]}]},
+    ('rbac.authorization.k8s.io/v1', 'ClusterRoleBinding'): {
+        'roleRef': {'apiGroup': TEXT, 'kind': TEXT, 'name': TEXT},
+        'subjects': [{'kind': TEXT, 'name': TEXT, 'namespace': TEXT}]},
     ('apps/v1', 'DaemonSet'): {'spec': {
         'selector': {'matchLabels': ANY_TEXTS}, 'template': POD,
         'updateStrategy': {'type': TEXT, 'rollingUpdate': {'maxSurge': NUMBER, 'maxUnavailable': NUMBER}}}},
@@ -80,7 +92,29 @@ def check_pod(where, template, defined):
     return {name: volume['hostPath']['path'] for name, volume in volumes.items() if 'hostPath' in volume}
 
 
-def check_rights(where, spec):
+def check_driver(documents, job):
+    """What the driver, the kubelet and a pod say of each other is the same."""
+    driver = documents['CSIDriver']
+    expect(driver['spec'] == {'attachRequired': False, 'podInfoOnMount': True, 'fsGroupPolicy': 'None',
+                              'volumeLifecycleModes': ['Ephemeral']}, f'{driver["spec"]}')
+    name = driver['metadata']['name']
+    volume, = job['spec']['template']['spec']['volumes']
+    expect(volume['csi']['driver'] == name, f'the job wants a volume of {volume["csi"]["driver"]}')
+    spec = documents['DaemonSet']['spec']['template']['spec']
+    paths = {one['name']: one['hostPath']['path'] for one in spec['volumes'] if 'hostPath' in one}
+    registrar, = [one for one in spec['containers'] if one['name'] == 'registrar']
+    expect(paths['socket'] == f'/var/lib/kubelet/plugins/{name}', f'the socket is in {paths["socket"]}')
+    expect(f'--kubelet-registration-path={paths["socket"]}/csi.sock' in registrar['args'], f'{registrar["args"]}')
+    # The service and its operator, the driver: nobody else has the socket, and each sees what process the other is.
+    expect(spec['shareProcessNamespace'] and 'run' not in paths,
+           'the service would not know the driver, or others would')
+    subject, = documents['ClusterRoleBinding']['subjects']
+    expect((subject['kind'], subject['name']) == ('ServiceAccount', spec['serviceAccountName']), f'{subject}')
+    expect(documents['ClusterRoleBinding']['roleRef']['name'] == documents['ClusterRole']['metadata']['name'],
+           'the role that is bound is another')
+
+
+def check_rights(where, spec, user=JOBS):
     """Of a pod: what mounts for others is privileged, and nothing else has any right; jobs are not even root."""
     for container in spec.get('initContainers', []) + spec['containers']:
         context, name = container.get('securityContext', {}), f'{where}: {container["name"]}'
@@ -93,7 +127,7 @@ def check_rights(where, spec):
         expect(profile == {'type': 'RuntimeDefault'}, f'{name} may make every system call')
     if where.endswith('Job'):
         context = spec.get('securityContext', {})
-        expect(context.get('runAsNonRoot') and context['runAsUser'] == context['runAsGroup'] == JOBS,
+        expect(context.get('runAsNonRoot') and context['runAsUser'] == context['runAsGroup'] == user,
                f'{where} is of {context}')
         expect(not any('securityContext' in one and 'runAsUser' in one['securityContext']
                        for one in spec['containers']), f'{where}: a container has another user')
@@ -132,27 +166,36 @@ def check_kubernetes(source, escrowd):
     directory = f'{source}/deploy/kubernetes'
     found = list(documents(directory))
     defined = {(document['kind'], document['metadata'].get('name')) for _, document in found}
-    host_paths = []
+    host_paths = {}
     for name, document in found:
         where = f'{name}: {document["kind"]}'
         kind = (document['apiVersion'], document['kind'])
         expect(kind in KINDS, f'{where} of {kind[0]} is not known')
         check_shape(where, document, {'apiVersion': TEXT, 'kind': TEXT, 'metadata': META, **KINDS[kind]})
-        expect(kind[1] == 'Namespace' or document['metadata']['namespace'] == 'escrow', f'{where}: which namespace?')
+        wanted = None if kind[1] in CLUSTER_WIDE else 'default' if name == 'csi-job.yaml' else 'escrow'
+        expect(document['metadata'].get('namespace') == wanted, f'{where}: which namespace?')
         template = document.get('spec', {}).get('template')
         if template is None:
             continue
-        host_paths.append(check_pod(where, template, defined))
-        check_rights(where, template['spec'])
+        host_paths[document['metadata'].get('name', 'job')] = check_pod(where, template, defined)
+        check_rights(where, template['spec'], 1000 if name == 'csi-job.yaml' else JOBS)
         selector = document['spec'].get('selector', {}).get('matchLabels', {})
         labels = template.get('metadata', {}).get('labels', {})
         expect(selector.items() <= labels.items(), f'{where}: its selector {selector} does not match {labels}')
-    expect(len(host_paths) == 2, f'{len(host_paths)} kinds of pods')
+    expect(set(host_paths) == {'escrowd', 'job', 'escrow-csi', 'report'}, f'the kinds of pods are {set(host_paths)}')
     for name in ('sessions', 'run'):
-        expect(host_paths[0][name] == host_paths[1][name], f'service and job do not meet: {name} is elsewhere')
-    config, = [document for _, document in found if document['kind'] == 'ConfigMap']
-    check_configuration(escrowd, config['data']['escrowd.json'])
-    check_only_sessions(json.loads(config['data']['escrowd.json']))
+        expect(host_paths['escrowd'][name] == host_paths['job'][name],
+               f'service and job do not meet: {name} is elsewhere')
+    expect(not host_paths['report'], 'a pod with a volume of the driver needs nothing of its node')
+    check_driver({document['kind']: document for name, document in found if name == 'csi-driver.yaml'},
+                 {document['kind']: document for name, document in found if name == 'csi-job.yaml'}['Job'])
+    configs = {document['metadata']['name']: document['data']['escrowd.json'] for _, document in found
+               if document['kind'] == 'ConfigMap'}
+    for text in configs.values():
+        check_configuration(escrowd, text)
+    check_only_sessions(json.loads(configs['escrowd']))
+    drivers = json.loads(configs['escrow-csi'])
+    expect(drivers['operators'] == ['user:root'] and drivers['max_runs'] == 0, f'{drivers}')
     with open(f'{directory}/README.md', encoding='utf-8') as file:
         for name in re.findall(r'-f (\S+\.yaml)', file.read()):
             expect(os.path.exists(f'{directory}/{name}'), f'README.md applies {name}, which is not there')

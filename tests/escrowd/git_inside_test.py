@@ -42,7 +42,7 @@ def GitShowsAllOfARepositorySoItIsForWhoMayReadAllOfIt(start):
         status, problem = asked(service, 'POST', '/v1/sessions', {**opening, 'path_prefix': 'dir'})
         expect_equal('the refusal', (status, problem['code'], problem['field']), (403, 'forbidden', 'git'))
         service.post('/v1/sessions', {**opening, 'path_prefix': 'dir'}).expect(400, 'bad_request')
-        service.post('/v1/sessions', {**opening, 'git': 'keep'}).expect(400, 'invalid_value')
+        service.post('/v1/sessions', {**opening, 'git': 'rebase'}).expect(400, 'invalid_value')
 
 
 if __name__ == '__main__':

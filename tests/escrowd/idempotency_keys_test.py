@@ -39,11 +39,17 @@ def requests(service, endpoint):
         return Request(f'/v1/sessions/{one}/{name}', body, other)
 
     nothing = b'{}', b'{ }'
-    to_approve, result = sealed()
     mounted, _ = service.open_mounted('mounted')
     ordering = {'repository': 'data', 'command': ['sleep', '600']}
     run = service.post('/v1/runs', ordering).expect(201)['run']
     kept = session()
+    failed = session()
+    service.post(f'/v1/sessions/{failed}/rollback', {'keep_result': True}).expect(200)
+    mine, theirs = session(), session()
+    for one in mine, theirs:
+        service.put(f'/v1/sessions/{one}/files/a.txt', one.encode()).expect(200)
+    service.post(f'/v1/sessions/{theirs}/commit').expect(200)
+    to_approve, result = sealed()
     service.post(f'/v1/sessions/{kept}/savepoints', {'name': 'kept'}).expect(200)
     return {
         # Before the branch moves.
@@ -65,6 +71,11 @@ def requests(service, endpoint):
         '/v1/sessions/{session}/lease': verb('lease', session(lease_ms=600_000), {}, {'lease_ms': 700_000}),
         '/v1/sessions/{session}/update': verb('update', session(), *nothing),
         '/v1/sessions/{session}/discard': verb('discard', session(), {'paths': ['a.txt']}, {'paths': ['dir']}),
+        '/v1/sessions/{session}/resolve': verb('resolve', mine, {'paths': ['a.txt'], 'how': 'mine'},
+                                               {'paths': ['a.txt'], 'how': 'theirs'}),
+        '/v1/sessions/{session}/resume': verb('resume', failed, *nothing),
+        '/v1/sessions/{session}/mounts': verb('mounts', session(), {'entry': {'path': 'one', 'source': 'scratch'}},
+                                              {'entry': {'path': 'two', 'source': 'scratch'}}),
         '/v1/sessions/{session}/savepoints': verb('savepoints', session(), {'name': 'one'}, {'name': 'two'}),
         '/v1/sessions/{session}/savepoints/{savepoint}/restore': verb('savepoints/kept/restore', kept, *nothing),
         '/v1/sessions/{session}/finish': verb('finish', session(), {'exit_code': 0}, {'exit_code': 1}),

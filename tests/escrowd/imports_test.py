@@ -363,6 +363,7 @@ def ABranchThatOthersMoveMeanwhileIsAConflict(start):
             service.git('update-ref', 'refs/heads/main', head)
         sending.join()
         problem = sending.answer.expect(409, 'conflict')
+        expect('others changed 1 of the same paths' in problem['detail'], problem['detail'])
         expect_equal('whose', problem['session'], session)
         expect('a.txt' in [one['path'] for one in problem['conflicts']], f'the conflicts are {problem["conflicts"]}')
         expect_equal('the branch', service.git('rev-parse', 'main'), head)

@@ -194,6 +194,10 @@ def session(service):
     resumed = ask(service, 'GET', f'/v1/sessions/{service.escrow("resume", opened["session"]).split()[0]}').expect(200)
     expect_equal('what is unresolved', [base64.b64decode(one['path_base64']) for one in resumed['unresolved']],
                  [prefix + b'/' + STRANGE])
+    settled = ask(service, 'POST', f'/v1/sessions/{resumed["session"]}/resolve',
+                  {'paths_base64': [in_base64(prefix + b'/' + STRANGE)], 'how': 'mine'}).expect(200)['settled']
+    expect_equal('what is settled', [base64.b64decode(one['path_base64']) for one in settled],
+                 [prefix + b'/' + STRANGE])
     ask(service, 'GET', '/v1/repositories/data/audit').expect(200)
     log = ask(service, 'GET', f'/v1/repositories/data/log?path={quoted(prefix)}%2F{quoted(STRANGE)}').expect(200)
     expect_equal('the commits of the file', len(log['commits']), 2)
@@ -213,6 +217,16 @@ def imports(service):
     tree = service.git('ls-tree', '-r', '--name-only', 'main', 'imported', 'directory')
     name = r'odd\377\n\033'  # as git quotes it
     expect_equal('the tree', tree.splitlines(), [f'"{place}/{name}/{name}"' for place in ('directory', 'imported')])
+
+
+def mounts(service):
+    at = f'/v1/sessions/{service.open()["session"]}/mounts'
+    path, source = b'tools/' + STRANGE, b'inject:' + os.fsencode(service.directory) + b'/in/' + STRANGE
+    entry = {'path_base64': in_base64(path), 'source_base64': in_base64(source)}
+    ask(service, 'POST', at, {'entry': entry}).expect(200)
+    listed = ask(service, 'GET', at).expect(200)['mounts']
+    expect_equal('the entries', [base64.b64decode(one['path_base64']) for one in listed], [path])
+    expect_equal('left', ask(service, 'DELETE', f'{at}/{quoted(path)}').expect(200)['mounts'], [])
 
 
 def runs(service):
@@ -242,6 +256,7 @@ def AnOddNameGoesThroughEveryPlaceOfTheApi(start):
             repositories(service)
             session(service)
             imports(service)
+            mounts(service)
             runs(service)
             for kind in ('session.denied', 'session.conflict'):
                 follower.wait_for(kind)

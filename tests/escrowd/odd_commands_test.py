@@ -62,25 +62,31 @@ def in_a_session(service, commands):
     commands('savepoint', 'diff', session, 'first', shows=True)
     expect(not os.path.exists(point + b'/gone-' + STRANGE), 'the discarded file is there')
     commands('discard', session, PREFIX + b'/none-' + STRANGE, status=1, shows=True)
+    commands('mounts', 'remove', session, PREFIX + b'/none-' + STRANGE, status=1, shows=True)
+    commands('mounts', 'list', session)
+    exported = os.fsencode(service.directory) + b'/exported-' + STRANGE
+    commands('export', session, exported, status=2 if commands.is_there else 0, shows=not commands.is_there)
+    if commands.is_there:
+        commands('fork', session, status=2)
+        commands('adopt', session, status=1)
+    else:
+        forked = commands('fork', session, '--json')
+        commands('adopt', json.loads(forked)['session'])
     theirs = service.open()['session']
     path = ''.join(f'%{byte:02x}' for byte in PREFIX + b'/' + STRANGE)
     service.put(f'/v1/sessions/{theirs}/files/{path}', b'theirs ' + session.encode())
     service.finish(theirs, {'exit_code': 0}).expect(200)
     commands('commit', session, status=122, shows=True)
     commands('update', session, status=122, shows=True)
-    if commands.is_there:
-        commands('resolve', session, status=2)
-        commands('resume', session, status=2)
-    else:
-        expect(PREFIX + b'/' + STRANGE in commands.exact('resolve', session), 'the JSON of resolve')
-        commands('resolve', session, PREFIX + b'/none-' + STRANGE, '--mine', status=1, shows=True)
-        commands('resolve', session, shows=True)
-        commands('unmount', point)
-        commands('rollback', session, '--keep-result')
-        session = commands('resume', session, point, shows=True).split()[0].decode()
-        commands('resolve', session, PREFIX, '--theirs')
-        with open(point + b'/' + STRANGE, 'rb') as file:
-            expect(file.read().startswith(b'theirs '), 'the session shows its own side still')
+    expect(PREFIX + b'/' + STRANGE in commands.exact('resolve', session), 'the JSON of resolve')
+    commands('resolve', session, PREFIX + b'/none-' + STRANGE, '--mine', status=1, shows=True)
+    commands('resolve', session, shows=True)
+    commands('unmount', point)
+    commands('rollback', session, '--keep-result')
+    session = commands('resume', session, point, shows=True).split()[0].decode()
+    commands('resolve', session, PREFIX, '--theirs')
+    with open(point + b'/' + STRANGE, 'rb') as file:
+        expect(file.read().startswith(b'theirs '), 'the session shows its own side still')
     commands('unmount', point)
     commands('rollback', session)
     commands('audit', '--session', session)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """What an orchestrator does with escrowd: open sessions, work in them, decide, ask. On a real mount."""
+import json
 import os
 import signal
 import sqlite3
@@ -427,6 +428,16 @@ def CurlTalksToIt(start):
         large = '{"repository": "data", "message": "' + 'x' * 60000 + '"}'
         expect('"state":"open"' in curl('-H', 'Content-Type: application/json', '-H', 'Expect: 100-continue', '-d',
                                         large, 'http://escrowd/v1/sessions'), 'a body after 100 Continue')
+
+
+def ForksEndWithASessionThatIsFinishedAsFailed(start):
+    with start() as service:
+        session = service.open()['session']
+        fork = service.escrow('fork', session).split()[0]
+        inner = service.escrow('fork', fork).split()[0]
+        expect_equal('its end', service.finish(session, {'exit_code': 1}).expect(200)['state'], 'rolled_back')
+        for one in (inner, fork):
+            expect_equal('a fork', json.loads(service.escrow('status', one, '--json'))['state'], 'rolled_back')
 
 
 if __name__ == '__main__':

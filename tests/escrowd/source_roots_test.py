@@ -16,7 +16,7 @@ import time
 from authorization_test import asked
 from imports_test import IMPORTS, is_unchanged, make_odd_directory, omitted, send, until_it_is_imported
 from remote_test import Remote, make_token
-from service import NOBODY, NOBODY_NAME, expect, expect_equal, fail, main, read, write
+from service import NOBODY, NOBODY_NAME, eventually, expect, expect_equal, fail, main, read, write
 
 
 def at_source(service, name=''):
@@ -327,6 +327,13 @@ def hold_lease(path):
     return child, writer
 
 
+def until_it_reads(service):
+    def bytes_read():
+        return int(read(f'/proc/{service.process.pid}/io').split()[1])
+    before = bytes_read()
+    eventually('it reads', lambda: bytes_read() > before + (64 << 20))
+
+
 def FilesThatChangeMeanwhileAreSaidAndHoldNobodyUp(start):
     with started(start, max_content_bytes=1 << 40) as service:
         make_tree(at_source(service, '/leased'), a='a')
@@ -345,7 +352,7 @@ def FilesThatChangeMeanwhileAreSaidAndHoldNobodyUp(start):
         importing = threading.Thread(target=lambda: answers.append(
             service.post(IMPORTS, {'source': at_source(service, '/large')}, timeout=300)))
         importing.start()
-        until_it_is_imported(service)
+        until_it_reads(service)
         os.truncate(path, 10)
         importing.join()
         problem = answers[0].expect(409, 'busy')

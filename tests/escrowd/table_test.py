@@ -20,7 +20,8 @@ from service import eventually, expect, expect_equal, fail, host_of, main, write
 ENDINGS = {'exit_code 0': {'exit_code': 0}, 'exit_code 1': {'exit_code': 1}, 'signal': {'signal': 9},
            'cancelled': {'cancelled': True}, 'timed_out': {'timed_out': True}}
 FILES = {'changes': ('GET', 'changes'), 'diff': ('GET', 'diff'), 'entries': ('GET', 'entries'),
-         'savepoints': ('GET', 'savepoints'),
+         'savepoints': ('GET', 'savepoints'), 'unresolved': ('GET', 'unresolved'),
+         'mounts': ('GET', 'mounts'),
          'GET': ('GET', 'files/a.txt'),
          'PUT': ('PUT', 'files/a.txt'), 'DELETE': ('DELETE', 'files/a.txt')}
 OTHER = '0' * 40
@@ -86,8 +87,8 @@ class Table:
 
 
 def column_of(verb):
-    for column in (('mount', 'unmount', 'update', 'discard', 'savepoints'), ('changes', 'diff', 'entries', 'GET'),
-                   ('PUT', 'DELETE')):
+    for column in (('mount', 'unmount', 'update', 'discard', 'savepoints', 'mounts', 'unresolved'),
+                   ('changes', 'diff', 'entries', 'GET'), ('PUT', 'DELETE')):
         if verb in column:
             return column
     return verb
@@ -139,9 +140,10 @@ def others_change(service, path):
 def plain_cases(service, view, how):
     """(the verb, the words for the situation, what is asked) that can be asked in every state."""
     yield 'mount', (), {'mountpoint': f'{service.mounts}/other-{view["session"]}'}
-    for verb in ('unmount', 'update', 'commit', 'rollback', 'reject'):
+    for verb in ('unmount', 'update', 'commit', 'rollback', 'reject', 'resume'):
         yield verb, ('a rejected one',) if how == 'by a reviewer' else (), {}
     yield 'discard', (), {'paths': ['a.txt']}
+    yield 'resolve', ('not_found',), {'paths': ['a.txt'], 'how': 'mine'}
     yield 'lease', () if how == 'without a lease' else ('one with a lease',), {}
     own = {'by its exit status': 'exit_code 1', 'by a reviewer': 'exit_code 0'}.get(how)
     for name, ending in ENDINGS.items():
@@ -159,8 +161,9 @@ def check_case(table, service, state, session, view, case):
     said = f'{verb} {body} of a session that is {state} {words}: {answer.status} {answer.body[:300]!r}'
     expect(answer.status == status, f'{said}, expected {status} {code}')
     if status < 400:
-        again = answer if verb in ('mount', 'DELETE') else ask(service, session, verb, body)
-        expect(again.status == 200, f'again: {said}, then {again.status}')
+        again = answer if verb in ('mount', 'DELETE', 'resolve') else ask(service, session, verb, body)
+        usual = 201 if verb == 'resume' else 200
+        expect(again.status == usual or again is answer, f'again: {said}, then {again.status}')
         return state not in ('open', 'awaiting_approval')
     expect_equal(said, answer.json['code'], code)
     expect(answer.json.get('state', state) == state, said)
@@ -197,6 +200,9 @@ def walk_open(table, service):
         case()
         holder.kill()
     session, case = check('conflict', 'commit', 'conflict', {})
+    others_change(service, 'a.txt')
+    case()
+    session, case = check('conflict', 'resolve', '200', {'paths': ['a.txt'], 'how': 'theirs'})
     others_change(service, 'a.txt')
     case()
     session, case = check('', 'PUT', '201', 'files/new.txt')
@@ -276,6 +282,10 @@ def walk_final(table, service):
                        ('commit_failed', ''), ('rolled_back', 'by its exit status'), ('rolled_back', 'by hand'),
                        ('rolled_back', 'by a reviewer')):
         walk(table, service, state, how)
+    session = service.open()['session']
+    service.put(f'/v1/sessions/{session}/files/kept.txt', b'kept').expect(201)
+    view = service.post(f'/v1/sessions/{session}/rollback', {'keep_result': True}).expect(200)
+    check_case(table, service, 'rolled_back', session, view, ('resume', ('one that kept its result',), {}))
     session, view = bring(service, 'committed', 'after approval')
     check_case(table, service, 'committed', session, view, ('approve', (), {'result': OTHER}))
 

@@ -282,6 +282,7 @@ class Model : public testing::Test {
   }
   void create_savepoint(const std::string& name) {
     overlay_->create_savepoint(name, "");
+    overlay_->flush(true);
     copy(directory_, copy_of(name));
     saved_.push_back(name);
   }

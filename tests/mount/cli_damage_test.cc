@@ -48,6 +48,34 @@ TEST_F(DamagedSessions, OneWhoseDatabaseIsGarbageIsListedShownAndRolledBack) {
   expect_nothing_left(id);
 }
 
+TEST_F(DamagedSessions, WithoutTheCatalogNothingIsTouchedUntilItIsBack) {
+  const std::string id = make();
+  const std::string state = repository_ + "/escrow", aside = repository_ + ".aside";
+  std::filesystem::create_directory(aside);
+  const auto move = [](const std::string& from, const std::string& to) {
+    for (const char* name : {"/catalog.db", "/catalog.db-wal", "/catalog.db-shm"})
+      if (std::filesystem::exists(from + name)) std::filesystem::rename(from + name, to + name);
+  };
+  move(state, aside);
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"sessions"}, {"verify"}, {"gc"}, {"status", id}, {"run", "--", "true"}}) {
+    const ProcessResult refused = escrow(command);
+    EXPECT_NE(refused.status, 0) << command.front();
+    EXPECT_NE(refused.err.find("the catalog of sessions, " + state + "/catalog.db, is missing"), std::string::npos)
+        << command.front() << ": " << refused.err;
+  }
+  EXPECT_TRUE(std::filesystem::exists(directory_of(id) + "/staging"));
+  move(aside, state);
+  done({"commit", id});
+  EXPECT_EQ(git("show main:kept.txt"), "kept");
+  // Or they are given up, in so many words.
+  const std::string other = make();
+  move(state, aside);
+  done({"init"});
+  EXPECT_EQ(done({"sessions"}).find(other), std::string::npos);
+  expect_nothing_left(other);
+}
+
 TEST_F(DamagedSessions, AFileWhoseContentIsLostIsNamedAndTheRestIsCommitted) {
   const std::string id = make();
   int removed = 0;

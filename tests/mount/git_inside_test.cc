@@ -52,6 +52,14 @@ TEST_F(GitInside, WhatItsCommandsSayIsTrueOfTheSession) {
   EXPECT_EQ(content("new.txt"), "new");
 }
 
+// As rsync --times leaves it, or an edit in the second of the commit.
+TEST_F(GitInside, AChangeThatKeepsSizeAndTimeIsSeen) {
+  const ProcessResult result = land("size=$(stat -c %s a.txt); head -c $size /dev/zero | tr '\\0' n > a.txt\n"
+                                    "touch -r dir/sub/c.txt a.txt; git status --porcelain; git add -A\n"
+                                    "git diff --cached --name-only");
+  EXPECT_EQ(result.out, " M a.txt\na.txt\n");
+}
+
 TEST_F(GitInside, TheMessagesOfItsCommitsAreTheMessageOfTheCommit) {
   const std::string before = head();
   const ProcessResult result = land("echo 1 > one; git add .; git commit -qm 'First step' -m 'Why it is taken.'\n"

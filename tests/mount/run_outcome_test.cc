@@ -76,6 +76,23 @@ TEST_F(EscrowRun, ACommandThatStopsItsSupervisorIsNotCommittedAfterTheTimeout) {
   EXPECT_FALSE(is_in_head("new.txt"));
 }
 
+// Reading 15 TiB of zeroes takes a day.
+TEST_F(EscrowRun, SigtermCancelsTheStoringOfWhatTheCommandLeft) {
+  for (const bool keeps : {false, true}) {
+    const std::vector<std::string> options(keeps ? 1 : 0, "--keep-on-failure");
+    BackgroundRun background(run_command_line(options, "truncate -s 15T huge; touch " + file("done")), file("err"));
+    EXPECT_TRUE(eventually([&] { return has("done"); }));
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    ::kill(background.pid(), SIGTERM);
+    EXPECT_EQ(background.wait(), 128 + SIGTERM) << read("err");
+    EXPECT_NE(last_line(read("err")).find("was cancelled by SIGTERM"), std::string::npos) << read("err");
+    EXPECT_EQ(read("err").find("is not kept") != std::string::npos, keeps) << read("err");
+    ::unlink(file("done").c_str());
+  }
+  EXPECT_TRUE(no_mount_left());
+  EXPECT_EQ(run("echo 1 > one").status, 0);
+}
+
 TEST_F(EscrowRun, SigtermAndSigintCancelWhateverTheCommandExitsWith) {
   const std::string before = head();
   for (const int number : {SIGTERM, SIGINT}) {

@@ -47,6 +47,25 @@ def ASessionCommitsOnLeavingAndRollsBackOnAnException(start):
         expect_equal('the repositories', [one.name for one in client.repositories()], ['data'])
 
 
+def FilesOfAVirtualFileSystemAreWrittenIntoASession(start):
+    with start() as service:
+        client = escrow.connect(service.socket)
+        tools = escrow.MemoryFS({'lib/deep/a.py': 'print(1)\n', 'lib/b': b'\x00\xff', 'run': ''})
+        expect_equal('the root', tools.readdir(''), [('lib', 'directory', 0), ('run', 'file', 0)])
+        expect((tools.exists('lib/deep'), tools.exists('no')) == (True, False), 'exists')
+        with client.session('data') as s:
+            expect_equal('written', s.write_files('mnt/tools', tools),
+                         ['mnt/tools/lib/deep/a.py', 'mnt/tools/lib/b', 'mnt/tools/run'])
+            expect_equal('bytes', s.read('mnt/tools/lib/b'), b'\x00\xff')
+        expect_equal('committed', service.git('ls-tree', '-r', '--name-only', 'main', 'mnt').split(),
+                     ['mnt/tools/lib/b', 'mnt/tools/lib/deep/a.py', 'mnt/tools/run'])
+        raised(FileNotFoundError, lambda: tools.read_file('no'))
+        raised(IsADirectoryError, lambda: tools.read_file('lib'))
+        raised(NotADirectoryError, lambda: tools.readdir('run'))
+        for wrong in ({'/a': ''}, {'a/../b': ''}, {'a': '', 'a/b': ''}, {'a/b': '', 'a': ''}):
+            raised(ValueError, lambda files=wrong: escrow.MemoryFS(files))
+
+
 def ASessionGoesBackToItsSavepoints(start):
     with start() as service:
         client = escrow.connect(service.socket)
@@ -63,6 +82,26 @@ def ASessionGoesBackToItsSavepoints(start):
             s.drop_savepoint('first')
             expect('first' not in s.savepoints() and undo in s.savepoints(), 'the list')
             expect(raised(escrow.NotFound, lambda: s.restore('first')).code == 'not_found', 'another code')
+
+
+def ASessionThatConflictedIsResumedAndResolved(start):
+    with start() as service:
+        client = escrow.connect(service.socket)
+        mine = client.session('data')
+        mine.write('a.txt', 'mine')
+        mine.write('new.txt', 'new')
+        with client.session('data') as theirs:
+            theirs.write('a.txt', 'theirs')
+        raised(escrow.Conflict, lambda: mine.finish(exit_code=0))
+        again = mine.resume()
+        expect_equal('the paths', (again.unresolved(), again.read('a.txt'), again.read('new.txt')),
+                     (['a.txt'], b'mine', b'new'))
+        raised(escrow.Conflict, again.commit)
+        expect_equal('what is left', again.resolve('a.txt', how='theirs'), [])
+        again.commit()
+        expect_equal('the branch', (service.git('show', 'main:a.txt'), service.git('show', 'main:new.txt')),
+                     ('theirs', 'new'))
+        expect_equal('the newest', client.status(mine).state, 'commit_failed')
 
 
 def FilesAreThoseOfAMountWithAnyName(start):

@@ -18,6 +18,7 @@
 #include "tests/support/fake_catalog.h"
 #include "tests/support/fake_journal.h"
 #include "tests/support/fake_object_store.h"
+#include "tests/support/fake_read_log.h"
 #include "tests/support/fake_references.h"
 #include "tests/support/fake_staging.h"
 #include "tests/support/manual_clock.h"
@@ -51,6 +52,13 @@ class FakeDirectories final : public session::SessionDirectories {
     found->second->quarantine.emplace(repository_);
     return std::make_unique<Held>(*this, id, found->second);
   }
+  std::unique_ptr<session::SessionDirectory> borrow(const Id& id) override {
+    auto state = state_.lock();
+    const auto found = state->find(id);
+    if (found == state->end()) throw session::Error(session::Errc::no_session, "no directory of " + id.text());
+    return std::make_unique<Held>(*this, id, found->second, true);
+  }
+  bool exists(const Id& id) const override { return state_.lock_shared()->contains(id); }
   bool is_held(const Id& id) const override {
     const auto state = state_.lock_shared();
     const auto found = state->find(id);
@@ -68,7 +76,10 @@ class FakeDirectories final : public session::SessionDirectories {
   // Of every session what no barrier has brought to the disk is gone.
   void lose_power() {
     const auto state = state_.lock();
-    for (auto& [id, contents] : *state) contents->journal.back().drop_unbarriered();
+    for (auto& [id, contents] : *state) {
+      contents->journal.back().drop_unbarriered();
+      contents->reads.lose_power();
+    }
   }
   // Somebody's rm -rf.
   void lose(const Id& id) { state_.lock()->erase(id); }
@@ -80,21 +91,24 @@ class FakeDirectories final : public session::SessionDirectories {
     std::deque<FakeStaging> staging = std::deque<FakeStaging>(1);
     std::deque<FakeJournal> journal = std::deque<FakeJournal>(1);
     std::optional<FakeQuarantine> quarantine;
+    FakeReadLog reads;
     bool held = false;
     bool dropped = false;
   };
 
   class Held final : public session::SessionDirectory {
    public:
-    Held(FakeDirectories& all, Id id, std::shared_ptr<Contents> contents)
-        : all_(all), id_(std::move(id)), contents_(std::move(contents)) {}
+    Held(FakeDirectories& all, Id id, std::shared_ptr<Contents> contents, bool is_borrowed = false)
+        : all_(all), id_(std::move(id)), contents_(std::move(contents)), is_borrowed_(is_borrowed) {}
     ~Held() override {
+      if (is_borrowed_) return;
       const auto state = all_.state_.lock();
       contents_->held = false;
     }
     session::StagingArea& staging() override { return contents_->staging.back(); }
     session::SessionJournal& journal() override { return contents_->journal.back(); }
     session::Quarantine& quarantine() override { return *contents_->quarantine; }
+    session::ReadLog& reads() override { return contents_->reads; }
     std::string path() const override { return all_.path_of(id_); }
     bool drop_staged() override {
       if (contents_->dropped) return false;
@@ -104,6 +118,9 @@ class FakeDirectories final : public session::SessionDirectories {
       return contents_->dropped = true;
     }
     void publish_caches() override {}
+    void share_staging(const std::vector<session::StagingId>& files, session::SessionDirectory& heir) override {
+      contents_->staging.back().share(files, dynamic_cast<support::FakeStaging&>(heir.staging()));
+    }
     void remove() override {
       // What a quarantine published in vain can only be found while its directory is there.
       if (contents_->quarantine->object_count() != 0)
@@ -115,6 +132,7 @@ class FakeDirectories final : public session::SessionDirectories {
     FakeDirectories& all_;
     const Id id_;
     const std::shared_ptr<Contents> contents_;
+    const bool is_borrowed_;
   };
 
   FakeObjectStore& repository_;
@@ -179,7 +197,7 @@ inline std::map<std::string, std::string> files_of(const session::ObjectReader& 
     if (entry.mode == session::GitMode::tree) {
       files.merge(files_of(objects, entry.id, path));
     } else {
-      files[path] = read_all(*objects.open_blob(entry.id));
+      files[path] = read_whole(*objects.open_blob(entry.id));
     }
   }
   return files;

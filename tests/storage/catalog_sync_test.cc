@@ -27,6 +27,7 @@ std::atomic<int> syncs = 0;
 std::atomic<int> syncs_of_directories = 0;  // by fsync(2), as ours are; SQLite's are by fdatasync(2)
 std::atomic<bool> refuses_to_be_synced = false;  // once
 std::atomic<bool> directories_fail = false;
+std::atomic<bool> files_fail = false;  // once
 
 int sync_by(long call, int descriptor) {
   struct stat status {};
@@ -38,6 +39,10 @@ int sync_by(long call, int descriptor) {
     }
   }
   ++syncs;
+  if (!S_ISDIR(status.st_mode) && files_fail.exchange(false)) {
+    errno = ENOSPC;
+    return -1;
+  }
   return static_cast<int>(::syscall(call, descriptor));
 }
 
@@ -62,7 +67,7 @@ using session::State;
 
 class CatalogSync : public testing::Test {
  protected:
-  CatalogSync() { refuses_to_be_synced = directories_fail = false; }
+  CatalogSync() { refuses_to_be_synced = directories_fail = files_fail = false; }
 
   static void note(SqliteSessionCatalog& catalog, SessionRecord& record, const std::string& mountpoint) {
     record.mountpoint = mountpoint;
@@ -124,12 +129,60 @@ TEST_F(CatalogSync, TheLogStaysSoThatItsNameIsPutOnDiskOnce) {
   SqliteSessionCatalog(path_).insert(record_);
   EXPECT_EQ(syncs_of_directories, at_first + 1);
   ASSERT_TRUE(std::filesystem::exists(path_ + "-wal"));
-  EXPECT_EQ(std::filesystem::file_size(path_ + "-wal"), 0u) << "what it held is in the database";
   const int before = syncs_of_directories;
   SqliteSessionCatalog catalog(path_);
   EXPECT_GT(syncs_of_a_transition(catalog), 0);
   EXPECT_EQ(syncs_of_directories, before);
   EXPECT_EQ(catalog.list().size(), 2u);
+}
+
+TEST_F(CatalogSync, WhatCouldNotBeSyncedIsNotFoundInALogThatStays) {
+  const SessionRecord refused = support::sample_record(session::SessionId::generate());
+  {
+    SqliteSessionCatalog catalog(path_);
+    catalog.insert(record_);
+    files_fail = true;
+    EXPECT_THROW(catalog.insert(refused), Error);
+  }
+  SqliteSessionCatalog catalog(path_);
+  EXPECT_TRUE(catalog.find(record_.id));
+  EXPECT_FALSE(catalog.find(refused.id));
+}
+
+TEST_F(CatalogSync, NorWhereAnotherProcessIsTheLastToCloseIt) {
+  const SessionRecord refused = support::sample_record(session::SessionId::generate());
+  {
+    const SqliteSessionCatalog other(path_);
+    SqliteSessionCatalog catalog(path_);
+    catalog.insert(record_);
+    files_fail = true;
+    EXPECT_THROW(catalog.insert(refused), Error);
+  }
+  SqliteSessionCatalog catalog(path_);
+  EXPECT_TRUE(catalog.find(record_.id));
+  EXPECT_FALSE(catalog.find(refused.id));
+}
+
+TEST_F(CatalogSync, AShortLogCostsNoSyncWhenItIsOpenedAndClosed) {
+  SqliteSessionCatalog(path_).insert(record_);
+  const int before = syncs;
+  for (int turn = 1; turn <= 4; ++turn) {
+    SqliteSessionCatalog(path_).insert(support::sample_record(session::SessionId::generate()));
+    EXPECT_EQ(syncs, before + 2 * turn) << "the commit's own, and SQLite's of the directory";
+  }
+  EXPECT_EQ(SqliteSessionCatalog(path_).list().size(), 5u);
+}
+
+TEST_F(CatalogSync, ALongLogIsEmptiedIntoTheDatabaseByTheLastWhoClosesIt) {
+  std::uintmax_t longest = 0, at_last = 0;
+  for (int turn = 0; turn < 400 && (turn == 0 || at_last > 0); ++turn) {
+    SqliteSessionCatalog(path_).insert(support::sample_record(session::SessionId::generate()));
+    at_last = std::filesystem::file_size(path_ + "-wal");
+    longest = std::max(longest, at_last);
+  }
+  EXPECT_EQ(at_last, 0u);
+  EXPECT_GT(longest, 512u << 10);
+  EXPECT_LT(longest, 2u << 20);
 }
 
 TEST_F(CatalogSync, WhatWasNotedIsThereWhenTheProcessIsKilled) {

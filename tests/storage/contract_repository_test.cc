@@ -23,7 +23,7 @@ using session::GitMode;
 using session::ObjectId;
 using session::SessionId;
 using session::Tree;
-using support::read_all;
+using support::read_whole;
 using support::StringSource;
 
 // A repository with nothing in it.
@@ -139,7 +139,7 @@ TEST_P(RepositoryContract, WhatWasPutIsReadBackFromTheQuarantineAlone) {
   const ObjectId root = quarantine->put_tree(tree);
   EXPECT_EQ(quarantine->read_tree(root), tree);
   EXPECT_EQ(quarantine->blob_size(blob), 10u);
-  EXPECT_EQ(read_all(*quarantine->open_blob(blob)), "some bytes");
+  EXPECT_EQ(read_whole(*quarantine->open_blob(blob)), "some bytes");
   EXPECT_TRUE(quarantine->contains(blob));
   EXPECT_FALSE(objects().contains(blob));
   EXPECT_FALSE(objects().contains(root));
@@ -194,7 +194,7 @@ TEST_P(RepositoryContract, PublishingShowsWhatTheRootReachesAndNothingElse) {
   const auto published = quarantine->publish(commit);
   EXPECT_TRUE(objects().contains(commit));
   const Tree tree = objects().read_tree(objects().read_commit(commit).tree);
-  EXPECT_EQ(read_all(*objects().open_blob(tree.at(0).id)), "kept");
+  EXPECT_EQ(read_whole(*objects().open_blob(tree.at(0).id)), "kept");
   EXPECT_FALSE(objects().contains(other));
   EXPECT_NO_THROW(quarantine->publish(commit));
 }

@@ -401,6 +401,7 @@ TEST(GitQuarantine, AFileThatShrinksWhileItIsReadIsAnError) {
   GitTestRepository repository;
   const auto quarantine = repository.quarantine();
   EXPECT_EQ(error_of([&] { quarantine->put_blob(Shrinking()); }).code(), Errc::input_output);
+  EXPECT_EQ(error_of([&] { quarantine->put_lfs_file(Shrinking()); }).code(), Errc::input_output);
 }
 
 }  // namespace

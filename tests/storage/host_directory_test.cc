@@ -275,8 +275,8 @@ TEST_F(MountTableTest, ListingsHaveEachNameOnceWhateverThePages) {
 }
 
 TEST_F(MountTableTest, WhatTheRepositoryHasIsKnownToBeHidden) {
-  EXPECT_TRUE(table_->hides(0));
-  EXPECT_FALSE(table_->hides(1));
+  EXPECT_TRUE(table_->hides(path_of("dir/hidden")));
+  EXPECT_FALSE(table_->hides(path_of("on/way")));
 }
 
 // An update of a session brings and takes directories.
@@ -305,6 +305,45 @@ TEST_F(MountTableTest, ASealHoldsForEntriesToo) {
   gate_->move_to(WriteGate::Position::sealed);
   EXPECT_EQ(Errc::read_only, write_as(session::WriteOrigin::page_cache));
   EXPECT_EQ(Errc::read_only, code_of([&] { table_->unlink(at_path("dir/hidden"), "one"); }));
+}
+
+// More entries than there are ranges of node ids come and go.
+TEST_F(MountTableTest, AnEntryThatStaysKeepsItsNodesWhateverComesAndGoes) {
+  const NodeId stays = at_path("dir/hidden/one"), leaves = at_path("on/way/one");
+  table_->retain(leaves);
+  const MountTable::Entry kept{path_of("dir/hidden"), files_, false, true};
+  for (int round = 0; round < 9000; ++round) {
+    auto fresh = std::make_shared<HostDirectory>(host_.path(), HostDirectory::Options{}, "--mount");
+    table_->replace({kept, {path_of("on/way"), std::move(fresh), true, false}});
+  }
+  EXPECT_EQ(stays, at_path("dir/hidden/one"));
+  EXPECT_NE(leaves, at_path("on/way/one"));
+  EXPECT_LT(at_path("on/way/one").value, std::uint64_t{1} << 53);
+  EXPECT_EQ("1", text_of(*table_, leaves)) << "the kernel holds it";
+  EXPECT_TRUE(table_->names(leaves).paths.empty());
+  table_->close_departed();
+  EXPECT_EQ(std::nullopt, table_->lookup(NodeId{(leaves.value >> 40 << 40) | 1}, "one"));
+  table_->release(leaves);
+  EXPECT_EQ(Errc::not_found, code_of([&] { table_->attributes(leaves); }));
+}
+
+TEST_F(MountTableTest, AChangeNamesWhatTheKernelMayRemember) {
+  const NodeId dir = at_path("dir"), on = at_path("on");
+  const auto changed = [&](std::vector<MountTable::Entry> entries) {
+    std::set<std::pair<std::uint64_t, std::string>> names;
+    for (const auto& [directory, name] : table_->replace(std::move(entries))) names.emplace(directory.value, name);
+    return names;
+  };
+  const MountTable::Entry hidden{path_of("dir/hidden"), files_, false, true};
+  const MountTable::Entry way{path_of("on/way"), files_, true, true};
+  EXPECT_TRUE(changed({hidden, way}).empty());
+  EXPECT_EQ((std::set<std::pair<std::uint64_t, std::string>>{{1, "on"}, {on.value, "way"}}), changed({hidden}));
+  EXPECT_EQ(std::nullopt, table_->lookup(kRootNode, "on"));
+  const auto last = changed({});
+  EXPECT_TRUE(last.contains({1, "dir"}) && last.contains({dir.value, "hidden"}));
+  EXPECT_EQ((std::set<std::string>{".", "..", "x"}), names_in(*table_, at_path("dir/hidden")));
+  changed({{path_of("dir/in"), files_, true, false}});
+  EXPECT_EQ("1", text_of(*table_, at_path("dir/in/one"))) << "by the directory that was looked up before";
 }
 
 TEST_F(MountTableTest, EntriesLieBesideOneAnother) {

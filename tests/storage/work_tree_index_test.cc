@@ -9,6 +9,7 @@ namespace {
 using session::ObjectId;
 
 const session::TimesBelow kTimes{{1700000000, 0}, std::nullopt};
+constexpr session::Timestamp kWritten{1700000001, 0};
 
 class WorkTreeIndex : public testing::Test {
  protected:
@@ -17,8 +18,9 @@ class WorkTreeIndex : public testing::Test {
     return run("cd " + tree_ + " && GIT_INDEX_FILE=" + index_ + " git --git-dir=" + repository_.path +
                " --work-tree=. -c core.checkStat=minimal -c core.trustctime=false " + arguments);
   }
-  void write_index(const ObjectId& tree) const {
-    std::ofstream(index_, std::ios::binary) << work_tree_index(*repository_.store, tree, kTimes, nullptr);
+  void write_index(const std::optional<ObjectId>& tree, const std::vector<std::string>& changed = {}) const {
+    const WorkTree shown{.tree = tree, .times = kTimes, .changed = changed};
+    std::ofstream(index_, std::ios::binary) << work_tree_index(*repository_.store, shown, kWritten).bytes;
   }
   // What `script` makes in an empty directory, as a tree of the repository; the directory stays.
   ObjectId make(const std::string& script) {
@@ -57,6 +59,15 @@ TEST_F(WorkTreeIndex, SaysOfEveryFileThatItIsUnchanged) {
   EXPECT_EQ(git("diff-files --name-only"), "run");
 }
 
+TEST_F(WorkTreeIndex, WhatWasChangedAlreadyIsReadWhateverItsTime) {
+  const ObjectId tree = make(kOddTree);
+  run("cd " + tree_ + " && for f in a/x a-b/x run; do echo n > $f; touch -d @1700000000 $f; done");
+  write_index(tree);
+  EXPECT_EQ(git("diff --name-only"), "") << "git knows a change by size and second";
+  write_index(tree, {"a", "a-b/x", "a/x", "a0", "run"});
+  EXPECT_EQ(git("diff --name-only"), "a-b/x\na/x\nrun");
+}
+
 TEST_F(WorkTreeIndex, ItsCacheOfTreesHoldsWhenSomethingIsAdded) {
   const ObjectId tree = make(kOddTree);
   const std::string add = "update-index --add --cacheinfo 100644," + git("hash-object -w a0") + ",deep/er/new";
@@ -83,7 +94,7 @@ TEST_F(WorkTreeIndex, LeavesOutWhatGitRefusesAndKeepsSubmodules) {
 
 TEST_F(WorkTreeIndex, OfNothingIsEmpty) {
   run("mkdir " + tree_);
-  std::ofstream(index_, std::ios::binary) << work_tree_index(*repository_.store, std::nullopt, kTimes, nullptr);
+  write_index(std::nullopt);
   EXPECT_EQ(git("ls-files --stage"), "");
 }
 

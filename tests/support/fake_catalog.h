@@ -49,6 +49,12 @@ class FakeCatalog final : public session::SessionCatalog {
     std::ranges::stable_sort(records, {}, &Record::created);
     return records;
   }
+  std::vector<Id> forks_of(const Id& id) const override {
+    std::vector<Id> ids;
+    for (const Record& record : unended())
+      if (record.parent == id) ids.push_back(record.id);
+    return ids;
+  }
   std::vector<Id> resumed_as(const Id& id) const override {
     std::vector<Id> ids;
     for (const Record& record : list())
@@ -112,11 +118,21 @@ class FakeCatalog final : public session::SessionCatalog {
     });
     return rows;
   }
+  std::string keep_reads(const Id& id, const std::string& reads) override {
+    state_.lock()->reads[id] = reads;
+    return "sha256:" + std::to_string(std::hash<std::string>()(reads));
+  }
+  std::optional<std::string> reads(const Id& id) const override {
+    const auto state = state_.lock_shared();
+    const auto found = state->reads.find(id);
+    return found == state->reads.end() ? std::nullopt : std::optional(found->second);
+  }
   std::uint64_t prune(session::Timestamp before) override {
     auto state = state_.lock();
     const auto pruned = std::erase_if(
         state->rows, [&](const auto& row) { return is_final(row.second.state) && row.second.changed < before; });
     std::erase_if(state->denials, [&](const auto& row) { return !state->rows.contains(row.first); });
+    std::erase_if(state->reads, [&](const auto& row) { return !state->rows.contains(row.first); });
     return pruned;
   }
 
@@ -131,6 +147,7 @@ class FakeCatalog final : public session::SessionCatalog {
   struct State {
     std::map<Id, Record> rows;
     std::map<Id, std::vector<session::DenialCount>> denials;
+    std::map<Id, std::string> reads;
     std::vector<std::string> history;
   };
   session::SharedSynchronized<State> state_;  // self-locking

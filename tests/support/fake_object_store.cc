@@ -102,7 +102,7 @@ std::size_t StringSource::read(std::uint64_t offset, std::span<std::byte> out) c
   return count;
 }
 
-std::string read_all(const session::ByteSource& source) {
+std::string read_whole(const session::ByteSource& source) {
   std::string bytes(source.size(), '\0');
   const std::size_t count = source.read(0, std::as_writable_bytes(std::span(bytes)));
   if (count != bytes.size()) throw std::logic_error("a byte source was shorter than its size");
@@ -214,7 +214,7 @@ ObjectId FakeQuarantine::put(const ObjectId& id, FakeObject object) {
 }
 
 ObjectId FakeQuarantine::put_blob(const session::ByteSource& source) {
-  std::string bytes = read_all(source);
+  std::string bytes = read_whole(source);
   const ObjectId id = hash("blob", bytes);
   return put(id, std::move(bytes));
 }

@@ -28,7 +28,7 @@ class StringSource final : public session::ByteSource {
 };
 
 // The whole of `source`.
-std::string read_all(const session::ByteSource& source);
+std::string read_whole(const session::ByteSource& source);
 
 using FakeObject = std::variant<std::string, session::Tree, session::Commit>;
 using FakeObjects = std::map<session::ObjectId, FakeObject>;

@@ -90,6 +90,13 @@ class FakeReferences final : public session::ReferenceStore {
     const auto [begin, end] = state->pins.equal_range(session);
     return std::any_of(begin, end, [&](const auto& pin) { return pin.second == commit; });
   }
+  void pin_as(const Session& session, const Session& heir) override {
+    auto state = state_.lock();
+    std::vector<Id> commits;
+    const auto [begin, end] = state->pins.equal_range(session);
+    for (auto pin = begin; pin != end; ++pin) commits.push_back(pin->second);
+    for (const Id& commit : commits) state->pins.emplace(heir, commit);
+  }
   void unpin_base(const Session& session) override { state_.lock()->pins.erase(session); }
   void unpin_older(const Session& session, const Id& base) override {
     auto state = state_.lock();

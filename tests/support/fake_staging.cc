@@ -250,4 +250,15 @@ void FakeStaging::limit_blocks(std::optional<std::uint64_t> blocks_of_4096) {
 
 std::uint64_t FakeStaging::syncs() const { return state_.lock()->syncs; }
 
+void FakeStaging::share(const std::vector<StagingId>& files, FakeStaging& heir) const {
+  const auto state = state_.lock();
+  auto other = heir.state_.lock();
+  other->era = state->era;
+  for (const StagingId id : files) {
+    if (const auto found = state->files.find(id); found != state->files.end()) other->files.insert(*found);
+    if (const auto found = state->durable.find(id); found != state->durable.end()) other->durable.insert(*found);
+    other->durable_names.insert(id);
+  }
+}
+
 }  // namespace escrow::support

@@ -45,6 +45,9 @@ class FakeStaging final : public session::StagingArea {
   void limit_waste(std::uint64_t) override {}
   FreeSpace free_space() const override;
 
+  // `heir` has these files, too, as they are now.
+  void share(const std::vector<session::StagingId>& files, FakeStaging& heir) const;
+
   // Power loss. Each thing that was not synced survives when `survives` says so.
   void crash(const std::function<bool()>& survives = [] { return false; });
   // What the kernel does now and then: some of what was written reaches the disk, and nobody is told.

@@ -35,6 +35,7 @@ inline session::SessionRecord sample_record(const session::SessionId& id) {
   record.options.include_ignored = true;
   record.options.policies = {R"({"default": "allow"})", R"({"default": "deny"})"};
   record.options.contained_symlinks = true;
+  record.options.shows_lfs_pointers = true;
   record.options.require_approval = true;
   record.options.approval_expires_s = 3600;
   record.options.command = {"sh", "-c", "echo \xff"};
@@ -42,6 +43,7 @@ inline session::SessionRecord sample_record(const session::SessionId& id) {
   record.unresolved = {{"a/b\nc", there, {}, {0100755, session::ObjectId(bytes)}}, {"\xfe", {}, there, there}};
   record.updating_keeps = true;
   record.resumes = session::SessionId::parse("0123456789abcdef");
+  record.parent = session::SessionId::parse("fedcba9876543210");
   record.base_time = session::Timestamp{50, 999'999'999};
   return record;
 }
@@ -59,8 +61,8 @@ inline std::string describe(const session::SessionRecord& record) {
   for (const std::string& policy : options.policies) out << " policy '" << policy << "'";
   for (const std::string& argument : options.command) out << " argument '" << argument << "'";
   out << " by " << audit.author_name << " <" << audit.author_email << ">";
-  out << ' ' << options.include_ignored << options.contained_symlinks << options.require_approval << " for "
-      << options.approval_expires_s;
+  out << ' ' << options.include_ignored << options.contained_symlinks << options.shows_lfs_pointers
+      << options.require_approval << " for " << options.approval_expires_s;
   if (record.expires) out << " expires " << record.expires->seconds << '.' << record.expires->nanoseconds;
   if (record.counts)
     out << " counts " << record.counts->added << ',' << record.counts->modified << ',' << record.counts->deleted;
@@ -72,6 +74,7 @@ inline std::string describe(const session::SessionRecord& record) {
   for (const std::string& path : record.conflicts) out << " '" << path << "'";
   for (const std::string& text : session::texts_of(record.unresolved)) out << " unresolved '" << text << "'";
   out << " resumes " << (record.resumes ? record.resumes->text() : "-");
+  if (record.parent) out << " fork of " << record.parent->text();
   if (record.base_time) out << " of " << record.base_time->seconds << '.' << record.base_time->nanoseconds;
   out << " created " << record.created.seconds << '.' << record.created.nanoseconds << " changed "
       << record.changed.seconds << '.' << record.changed.nanoseconds;

@@ -1,61 +1,28 @@
 // A project's own checkout: sessions begin at its HEAD, and its branch, index and files follow their commits.
-#include <fcntl.h>
-#include <gtest/gtest.h>
 #include <sys/mount.h>
-#include <unistd.h>
 
-#include <cstdlib>
 #include <string>
 #include <vector>
 
-#include "tests/support/escrow_process.h"
-#include "tests/support/temporary_directory.h"
+#include "tests/work/project_fixture.h"
 
 namespace escrow::test {
 namespace {
 
 bool has(const std::string& text, std::string_view words) { return text.find(words) != std::string::npos; }
 
-class Checkout : public testing::Test {
+class Checkout : public Project {
  protected:
   void SetUp() override {
-    if (::access("/dev/fuse", R_OK | W_OK) != 0) {
-      if (std::getenv("REQUIRE_FUSE") != nullptr) FAIL() << "REQUIRE_FUSE is set and /dev/fuse cannot be opened";
-      GTEST_SKIP() << "/dev/fuse cannot be opened";
-    }
-    in_project("git init -q -b main . && git config user.name u && git config user.email u@example.invalid && "
-               "mkdir -p src doc && echo 1 > src/a.c && echo 1 > src/b.c && echo 1 > doc/x && echo '*.o' > .gitignore "
-               "&& git add . && git commit -qm first");
-    EXPECT_EQ(escrow({"init"}).status, 0);
+    set_up("mkdir -p src doc && echo 1 > src/a.c && echo 1 > src/b.c && echo 1 > doc/x && echo '*.o' > .gitignore");
   }
 
-  ProcessOptions here() const { return {.directory = project_, .environment = {}, .input = {}}; }
-  std::string in_project(const std::string& text) const { return shell(text, here()); }
-  ProcessResult escrow(const std::vector<std::string>& arguments) const { return run_escrow(arguments, here()); }
   ProcessResult run(const std::string& script, std::vector<std::string> options = {}) const {
     options.insert(options.begin(), "run");
     options.insert(options.end(), {"--", "sh", "-c", script});
     return escrow(options);
   }
-  std::string git(const std::string& arguments) const { return in_project("git " + arguments); }
-  // What git says of files, index and HEAD together; nothing: they are the same.
-  std::string status() const { return git("status --porcelain"); }
-  // Until no git of a command, ended or not, is changing a work tree.
-  void wait_for_the_turn() const {
-    const int turn = ::open((project_ + "/.git/escrow/checkouts.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    struct flock whole = {};
-    whole.l_type = F_WRLCK;
-    whole.l_whence = SEEK_SET;
-    EXPECT_EQ(::fcntl(turn, F_OFD_SETLKW, &whole), 0);
-    ::close(turn);
-  }
   std::string read(const std::string& path) const { return in_project("cat '" + path + "'"); }
-
-  support::TemporaryDirectory directory_;
-  std::string project_ = [this] {
-    shell("mkdir '" + directory_.path() + "/project'");
-    return directory_.path() + "/project";
-  }();
 };
 
 TEST_F(Checkout, ARunInItTakesBranchIndexAndFilesAlong) {

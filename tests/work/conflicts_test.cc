@@ -133,6 +133,34 @@ TEST_F(Conflicts, ARunThatConflictedIsResumedResolvedAndCommitted) {
   expect_sound();
 }
 
+// What came of older content cannot be settled path by path.
+TEST_F(Conflicts, WhatASerializableSessionHadReadIsNamedAndForAPersonToJudge) {
+  const ProcessResult ran = run("cat a.txt > own; '" ESCROW_BINARY "' --repo '" + repository_ +
+                                    "' run -- sh -c 'echo theirs > a.txt' 2> '" + file("inner") + "'",
+                                {"--isolation", "serializable"});
+  EXPECT_EQ(ran.status, 122) << ran.err;
+  const std::string words = "`escrow resume ";
+  ASSERT_TRUE(has(ran.err, words)) << ran.err;
+  const std::string older = ran.err.substr(ran.err.find(words) + words.size(), 16);
+  const ProcessResult resumed = escrow({"resume", older});
+  EXPECT_EQ(resumed.status, 0) << resumed.err;
+  EXPECT_TRUE(has(resumed.err, "Session " + older + " was serializable, and the new one is not")) << resumed.err;
+  EXPECT_TRUE(has(resumed.err, "what it had read or changed: a.txt")) << resumed.err;
+
+  const std::string session = mount({"--isolation", "serializable"});
+  write(in_mount("copy"), read(in_mount("a.txt")));
+  EXPECT_EQ(run("echo again > a.txt").status, 0);
+  const ProcessResult refused = escrow({"commit", session});
+  EXPECT_EQ(refused.status, 122);
+  EXPECT_TRUE(has(refused.err, "a.txt") && has(refused.err, "what the session had read")) << refused.err;
+  EXPECT_FALSE(has(refused.err, "escrow resolve")) << "it leads nowhere: " << refused.err;
+  done({"rollback", session, "--keep-result"});
+  const ProcessResult judged = escrow({"resume", session});
+  EXPECT_TRUE(has(judged.err, "is for you to judge")) << judged.err;
+  done({"commit", judged.out.substr(0, 16)});
+  EXPECT_EQ(content("copy"), "theirs");
+}
+
 TEST_F(Conflicts, AResultIsResumedTwiceAndOutlivesTheOlderSession) {
   const std::string older = failed_run("echo mine > a.txt; rm dir/b.txt", "echo theirs | tee a.txt > dir/b.txt");
   const std::string first = resume(older), second = resume(older);
@@ -242,8 +270,8 @@ TEST_F(Conflicts, WhatCannotBeIsRefusedAndOpensNothing) {
     EXPECT_NE(escrow({"resume", older, file(wrong)}).status, 0) << wrong;
   for (const char* command : {"resume", "resolve"}) {
     const ProcessResult there = run_escrow({"--host", "unix:///no/such/socket", "--repo", "data", command, older});
-    EXPECT_EQ(there.status, 2) << there.err;
-    EXPECT_TRUE(has(there.err, "run it there, without --host")) << there.err;
+    EXPECT_EQ(there.status, 125) << there.err;
+    EXPECT_TRUE(has(there.err, "cannot reach escrowd at unix:///no/such/socket")) << there.err;
   }
   EXPECT_EQ(done({"sessions", "--json"}), before);
   git("branch -m main elsewhere");

@@ -23,10 +23,11 @@ from ._errors import (
     Unavailable, UnknownField, Unreachable, UnsupportedMediaType, UnsupportedRepository, VersionNotSupported,
     WaitTimeout, WrongState,
 )
+from ._virtual_files import MemoryFS, VirtualEntry, VirtualFileSystem
 
 __version__ = "0.1.0"
 __all__ = [
-    "PROBLEMS", "Client", "Run", "Session", "aio", "connect",
+    "PROBLEMS", "Client", "MemoryFS", "Run", "Session", "VirtualEntry", "VirtualFileSystem", "aio", "connect",
     "AuditEntry", "Change", "CommitInfo", "Counts", "Entry", "FileVersion", "RepositoryInfo", "RunInfo", "RunResult",
     "SessionInfo", "Transition", "AttachedElsewhere", "BadRequest", "BodyTooLarge", "BranchMoved", "Busy",
     "CommitFailed", "Conflict", "DamagedRepository", "DataLost", "EscrowError", "Exists", "ExpectationFailed",

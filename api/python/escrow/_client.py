@@ -8,6 +8,7 @@ from . import aio
 from ._channel import SyncChannel, address_of, drive, drive_all
 from ._documents import (AuditEntry, Change, CommitInfo, Entry, PathLike, RepositoryInfo, RunInfo, RunResult,
                          SessionInfo)
+from ._virtual_files import VirtualFileSystem
 
 RunLike = Union["Run", RunInfo, RunResult, str]
 SessionLike = Union["Session", SessionInfo, str]
@@ -256,6 +257,10 @@ class Session:
         """Writes the whole file; missing directories are made. It is on the service's disk on return."""
         drive(self._inner.write(path, content, executable=executable))
 
+    def write_files(self, path: str, files: VirtualFileSystem) -> List[str]:
+        """Copies every file of `files` below `path`; they are files of the session, and its commit has them."""
+        return drive(self._inner.write_files(path, files))
+
     def delete(self, path: PathLike) -> None:
         """A file, a link or an empty directory."""
         drive(self._inner.delete(path))
@@ -292,6 +297,20 @@ class Session:
     def update(self) -> List[str]:
         """Brings it onto the branch's new head. Returns the paths that both changed: then it stays as it was."""
         return drive(self._inner.update())
+
+    def unresolved(self) -> List[str]:
+        """The paths that both it and others changed, which keep it from being committed."""
+        return drive(self._inner.unresolved())
+
+    def resolve(self, *paths: PathLike, how: str) -> List[str]:
+        """Settles such paths, or all below a directory: "mine" (the session's side stays), "theirs" (the branch's
+        comes into it) or "merged" (what is in the session now is the merge). Returns those that are left."""
+        return drive(self._inner.resolve(*paths, how=how))
+
+    def resume(self) -> "Session":
+        """Of one whose commit met a conflict, or that failed and kept its result: a new session with what it did, on
+        the branch's new head."""
+        return Session(drive(self._inner.resume()))
 
     def savepoints(self) -> List[str]:
         """The names of its savepoints, the oldest first."""

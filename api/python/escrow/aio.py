@@ -19,6 +19,7 @@ from ._documents import (AuditEntry, Change, CommitInfo, Entry, PathLike, Reposi
 from ._errors import CommitFailed, Conflict, EscrowError, NotFound, RunFailed, WaitTimeout
 from ._requests import POLL_MS, Query, Requests, target_of
 from ._terms import opening, order
+from ._virtual_files import VirtualFileSystem, write_tree
 
 Content = Union[str, bytes, bytearray, memoryview]
 RunLike = Union["Run", RunInfo, RunResult, str]
@@ -413,6 +414,10 @@ class Session:
         raw = content.encode("utf-8") if isinstance(content, str) else bytes(content)
         await self._client.requests.send("PUT", self._target(path, [("mode", mode)]), content=raw)
 
+    async def write_files(self, path: str, files: VirtualFileSystem) -> List[str]:
+        """Copies every file of `files` below `path`; they are files of the session, and its commit has them."""
+        return await write_tree(self.write, path, files)
+
     async def delete(self, path: PathLike) -> None:
         """A file, a link or an empty directory."""
         await self._client.requests.send("DELETE", self._target(path))
@@ -467,6 +472,24 @@ class Session:
         answer = await self._client.requests.json("POST", target_of("sessions", self.id, "update"))
         return [text_of(one, "path") for one in answer["conflicts"]]
 
+    async def unresolved(self) -> List[str]:
+        """The paths that both it and others changed, which keep it from being committed."""
+        answer = await self._client.requests.json("GET", target_of("sessions", self.id, "unresolved"))
+        return [text_of(one, "path") for one in answer["unresolved"]]
+
+    async def resolve(self, *paths: PathLike, how: str) -> List[str]:
+        """Settles such paths, or all below a directory: "mine" (the session's side stays), "theirs" (the branch's
+        comes into it) or "merged" (what is in the session now is the merge). Returns those that are left."""
+        document = {**_paths(paths), "how": how}
+        answer = await self._client.requests.json("POST", target_of("sessions", self.id, "resolve"), document)
+        return [text_of(one, "path") for one in answer["unresolved"]]
+
+    async def resume(self) -> "Session":
+        """Of one whose commit met a conflict, or that failed and kept its result: a new session with what it did, on
+        the branch's new head."""
+        answer = await self._client.requests.json("POST", target_of("sessions", self.id, "resume"))
+        return Session(self._client, session_info(answer))
+
     async def savepoints(self) -> List[str]:
         """The names of its savepoints, the oldest first."""
         return names_of(await self._client.requests.json("GET", target_of("sessions", self.id, "savepoints")))
@@ -486,11 +509,7 @@ class Session:
 
     async def discard(self, *paths: PathLike) -> None:
         """Takes paths (from the repository's root) back to what the base has."""
-        given = [bytes_of(one) for one in paths]
-        document: Dict[str, Any] = {"paths": [one.decode("utf-8", "surrogateescape") for one in given]}
-        if any(not _is_utf8(one) for one in given):
-            document = {"paths_base64": [base64.b64encode(one).decode("ascii") for one in given]}
-        await self._client.requests.json("POST", target_of("sessions", self.id, "discard"), document)
+        await self._client.requests.json("POST", target_of("sessions", self.id, "discard"), _paths(paths))
 
     async def finish(self, *, exit_code: Optional[int] = None, signal: Optional[int] = None, cancelled: bool = False,
                      message: Optional[str] = None) -> SessionInfo:
@@ -524,6 +543,13 @@ class Session:
 
 def text_of_path(path: PathLike) -> str:
     return bytes_of(path).decode("utf-8", "surrogateescape").rstrip("/")
+
+
+def _paths(paths: Sequence[PathLike]) -> Dict[str, Any]:
+    given = [bytes_of(one) for one in paths]
+    if all(_is_utf8(one) for one in given):
+        return {"paths": [one.decode("utf-8") for one in given]}
+    return {"paths_base64": [base64.b64encode(one).decode("ascii") for one in given]}
 
 
 def _is_utf8(raw: bytes) -> bool:

@@ -86,6 +86,7 @@ void print_entry(const api::AuditResource& entry) {
       {"  base:", hex(record.base)},
       {"  result:", hex(record.result)},
       {"  commit:", hex(record.commit)},
+      {"  reads:", record.reads},
       {"  reviewer:", record.reviewer},
       {"  comment:", record.review_comment},
       {"  last error:", session::quote_path(record.last_error)}};

@@ -30,6 +30,9 @@ namespace escrow::daemon {
 std::vector<std::string> words_as_given(const std::vector<std::string>& arguments,
                                         const std::vector<std::string>& words);
 
+// The same where flags may follow them.
+std::vector<std::string> words_before_flags(std::vector<std::string> arguments, const std::vector<std::string>& words);
+
 // Those of the options, "--name", that stand in the command's line.
 std::vector<std::string> given_options(const CLI::App& command, const std::vector<std::string>& names);
 
@@ -49,7 +52,10 @@ void register_diff(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_commit(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_rollback(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_discard(CLI::App& app, const GlobalOptions& options, Action& chosen);
+void register_fork(CLI::App& app, const GlobalOptions& options, Action& chosen);
+void register_adopt(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_savepoint(CLI::App& app, const GlobalOptions& options, Action& chosen);
+void register_mounts(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_resume(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_resolve(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_update(CLI::App& app, const GlobalOptions& options, Action& chosen);
@@ -57,6 +63,8 @@ void register_mcp(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_log(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_policy(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_cache(CLI::App& app, const GlobalOptions& options, Action& chosen);
+void register_export(CLI::App& app, const GlobalOptions& options, Action& chosen);
+void register_import_session(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_gc(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_doctor(CLI::App& app, const GlobalOptions& options, Action& chosen);
 void register_token(CLI::App& app, const GlobalOptions& options, Action& chosen);

@@ -1,8 +1,10 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 
 #include "api/protocol.h"
 #include "daemon/cli/commands/commands.h"
+#include "daemon/cli/session_argument.h"
 #include "daemon/client/session_source.h"
 #include "daemon/console/text_output.h"
 #include "daemon/host/session_verbs.h"
@@ -13,16 +15,26 @@ namespace {
 
 struct CommitArguments {
   std::string session, message;
-  bool include_ignored = false, json = false;
+  bool include_ignored = false, discard_forks = false, json = false;
 };
+
+// A path that the session only read cannot be settled: the stale bytes are in the other files that came of it.
+std::string words_about_conflicts(const std::vector<session::Conflict>& conflicts, const std::string& id) {
+  const std::string stays = conflict_lines(conflicts) + "Session " + id + " was not committed and stays open: ";
+  const auto is_of_reading = [](const session::Conflict& one) { return one.met != session::Met::changed; };
+  if (std::ranges::any_of(conflicts, is_of_reading))
+    return "Others changed what the session had read, and it is serializable:\n" + stays + "`escrow rollback " + id +
+           "`, and do its work again. To judge by hand whether it still holds, roll back with --keep-result, then "
+           "`escrow resume " + id + "`.";
+  return "Both the session and the branch changed:\n" + stays + "`escrow resolve " + id +
+         " PATH... --mine|--theirs|--merged` settles each, then commit again.";
+}
 
 int report(const GlobalOptions& options, const api::CommitAnswer& answer, const std::string& id) {
   if (!answer.omitted.empty()) print("Left out of the commit:\n" + omission_lines(answer.omitted, options.verbose));
   if (!answer.warning.empty()) tell("escrow: " + answer.warning);
   if (!answer.conflicts.empty()) {
-    tell("Both the session and the branch changed:\n" + conflict_lines(answer.conflicts) + "Session " + id +
-         " was not committed and stays open: `escrow resolve " + id +
-         " PATH... --mine|--theirs|--merged` settles each, then commit again.");
+    tell(words_about_conflicts(answer.conflicts, id));
     return kExitConflict;
   }
   if (answer.result) {
@@ -30,7 +42,10 @@ int report(const GlobalOptions& options, const api::CommitAnswer& answer, const 
                awaiting_words(*session::SessionId::parse(id), *answer.result, answer.expires) + ".");
     return kExitAwaitsApproval;
   }
-  if (answer.commit) {
+  if (answer.landed_in) {
+    print_line("Session " + id + " was committed into session " + answer.landed_in->text() + " (" +
+               human_counts(answer.counts) + ").");
+  } else if (answer.commit) {
     const bool counted = answer.counts.added + answer.counts.modified + answer.counts.deleted != 0;
     print_line("Session " + id + " was committed as " + answer.commit->hex() +
                (counted ? " (" + human_counts(answer.counts) + ")." : "."));
@@ -42,7 +57,9 @@ int report(const GlobalOptions& options, const api::CommitAnswer& answer, const 
 
 int commit(const GlobalOptions& options, const CommitArguments& arguments) {
   const std::unique_ptr<SessionSource> source = session_source(options);
-  const session::SessionId session = source->resolve(arguments.session);
+  const session::SessionId session = the_session(*source, arguments.session);
+  leave_the_mount();
+  if (arguments.discard_forks) discard_forks(*source, session);
   const api::CommitAnswer answer = source->commit(
       session, {.message = arguments.message, .include_ignored = arguments.include_ignored});
   const std::string& id = session.text();
@@ -57,10 +74,11 @@ int commit(const GlobalOptions& options, const CommitArguments& arguments) {
 void register_commit(CLI::App& app, const GlobalOptions& options, Action& chosen) {
   auto arguments = std::make_shared<CommitArguments>();
   CLI::App* command = app.add_subcommand("commit", "Commit a session, mounted or detached, and end it");
-  command->add_option("SESSION", arguments->session, "The session, or a unique prefix of its id")->required();
+  add_session(*command, arguments->session);
   command->add_option("-m,--message", arguments->message, "The commit message (default: names the session)")
       ->type_name("M");
   command->add_flag("--include-ignored", arguments->include_ignored, "Commit what git ignores, too");
+  command->add_flag("--discard-forks", arguments->discard_forks, "Roll its forks back first, which keep it open");
   command->add_flag("--json", arguments->json, "Print one JSON object");
   command->footer(
       "What was written a millisecond ago is in, fsynced or not; nothing written afterwards is. A mounted session is\n"

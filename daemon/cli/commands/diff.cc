@@ -3,6 +3,7 @@
 
 #include "api/json_document.h"
 #include "daemon/cli/commands/commands.h"
+#include "daemon/cli/session_argument.h"
 #include "daemon/client/session_source.h"
 #include "daemon/console/text_output.h"
 #include "daemon/process/exit_status.h"
@@ -22,7 +23,7 @@ api::DiffFormat format_of(const DiffArguments& arguments) {
 
 int diff(const GlobalOptions& options, const DiffArguments& arguments) {
   const std::unique_ptr<SessionSource> source = session_source(options);
-  const session::SessionId id = source->resolve(arguments.session);
+  const session::SessionId id = the_session(*source, arguments.session);
   const api::DiffRequest request{.format = format_of(arguments), .path = {}};
   if (arguments.json) {
     std::string text;
@@ -46,7 +47,7 @@ int diff(const GlobalOptions& options, const DiffArguments& arguments) {
 void register_diff(CLI::App& app, const GlobalOptions& options, Action& chosen) {
   auto arguments = std::make_shared<DiffArguments>();
   CLI::App* command = app.add_subcommand("diff", "Show what a commit of a session would change");
-  command->add_option("SESSION", arguments->session, "The session, or a unique prefix of its id")->required();
+  add_session(*command, arguments->session);
   CLI::Option* name_status = command->add_flag("--name-status", arguments->name_status, "A letter and a path a line");
   CLI::Option* stat = command->add_flag("--stat", arguments->stat, "Lines added and removed, file by file");
   CLI::Option* patch = command->add_flag("--patch", arguments->patch, "The changes themselves (the default)");

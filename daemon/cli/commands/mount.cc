@@ -40,7 +40,7 @@ struct Arguments {
   RequestArguments given;
   MountArguments mount;
   std::vector<std::string> option_lists;
-  bool foreground = false;
+  bool foreground = false, with_changes = false;
   bool json = false;
 };
 
@@ -102,6 +102,9 @@ int host_session(const GlobalOptions& options, const Arguments& arguments, const
   }
   hosted.mount.extra_options = arguments.mount.kernel_options;
   std::unique_ptr<session::Session> session = open_or_attach(context, options.repository, arguments.mount);
+  if (arguments.with_changes) {
+    if (const std::string words = open_with_changes(context, session); !words.empty()) tell("escrow: " + words);
+  }
   hosted.git = noted_git_terms(session->directory());
   hosted.mount.read_only = session->record().options.read_only;
   const session::SessionId id = session->id();
@@ -146,6 +149,10 @@ void check_arguments(const Arguments& arguments) {
     throw Error(Errc::bad_request, "--git cannot be given with --session: a session has its .git from its opening on, "
                                    "or never");
   }
+  if (!arguments.mount.session.empty() && arguments.with_changes) {
+    throw Error(Errc::bad_request, "--with-changes cannot be given with --session: changes of a work tree are taken "
+                                   "when a session is opened");
+  }
   if (arguments.mount.trace == "-" && !arguments.foreground) {
     throw Error(Errc::bad_request, "--trace - writes to the standard error of a process that stays; give a file, or "
                                    "--foreground");
@@ -158,6 +165,7 @@ std::vector<std::string> of_this_machine(const Arguments& arguments) {
   if (!arguments.mount.opened.issuer.empty()) given.emplace_back("--issuer");
   if (!arguments.mount.trace.empty()) given.emplace_back("--trace");
   if (arguments.foreground) given.emplace_back("--foreground");
+  if (arguments.with_changes) given.emplace_back("--with-changes");
   return given;
 }
 
@@ -230,6 +238,7 @@ void register_mount(CLI::App& app, const GlobalOptions& options, Action& chosen)
                     "Other users may use the mount (root's: also without,\n"
                     "where they can enter the mountpoint and the repository)");
   arguments->given.add_git_to(*command);
+  add_with_changes_option(*command, arguments->with_changes);
   command->add_flag("--foreground", arguments->foreground, "Stay; SIGINT or SIGTERM detaches the session");
   command
       ->add_option("-o", arguments->option_lists,

@@ -4,6 +4,7 @@
 
 #include "api/protocol.h"
 #include "daemon/cli/commands/commands.h"
+#include "daemon/cli/session_argument.h"
 #include "daemon/client/session_source.h"
 #include "daemon/console/text_output.h"
 #include "daemon/process/exit_status.h"
@@ -17,26 +18,18 @@ namespace {
 using session::Settle;
 
 struct ResolveArguments {
-  std::string session;
-  std::vector<std::string> paths;
+  std::vector<std::string> words;  // SESSION PATH..., or paths alone
   bool mine = false, theirs = false, merged = false, json = false;
 };
 
-// What was typed: CLI11 takes a name such as "[a,b]" for a list. Flags may follow the paths.
-std::vector<std::string> paths_as_typed(const GlobalOptions& options, const std::vector<std::string>& paths) {
-  std::vector<std::string> words = options.arguments;
-  while (!words.empty() && (words.back() == "-v" || words.back().starts_with("--"))) words.pop_back();
-  return words_as_given(words, paths);
-}
-
-Settle chosen_way(const ResolveArguments& arguments) {
+Settle chosen_way(const ResolveArguments& arguments, const SessionPaths& given_paths) {
   using session::Errc;
   const int given = int{arguments.mine} + int{arguments.theirs} + int{arguments.merged};
-  if (given == 0 && !arguments.paths.empty())
+  if (given == 0 && !given_paths.paths.empty())
     throw session::Error(Errc::bad_request, "say how the paths are settled: --mine, --theirs or --merged");
-  if (given != 0 && arguments.paths.empty())
-    throw session::Error(Errc::bad_request, "name the paths that are settled; `escrow resolve " + arguments.session +
-                                                "` lists them");
+  if (given != 0 && given_paths.paths.empty())
+    throw session::Error(Errc::bad_request, "name the paths that are settled; `escrow resolve " +
+                                                given_paths.session.text() + "` lists them");
   return arguments.theirs ? Settle::theirs : arguments.merged ? Settle::merged : Settle::mine;
 }
 
@@ -75,13 +68,14 @@ void report(const api::ResolveAnswer& answer, const std::string& id, Settle how)
 }
 
 int resolve(const GlobalOptions& options, const ResolveArguments& arguments) {
-  const Settle how = chosen_way(arguments);
   const std::unique_ptr<SessionSource> sessions = session_source(options);
-  const session::SessionId id = sessions->resolve(arguments.session);
-  const api::ResolveAnswer answer = sessions->settle(id, paths_as_typed(options, arguments.paths), how);
+  const SessionPaths given = session_and_paths(*sessions, words_before_flags(options.arguments, arguments.words));
+  const Settle how = chosen_way(arguments, given);
+  const session::SessionId& id = given.session;
+  const api::ResolveAnswer answer = sessions->settle(id, given.paths, how);
   if (arguments.json) {
     print_line(api::to_json(answer, id.text()));
-  } else if (arguments.paths.empty()) {
+  } else if (given.paths.empty()) {
     list_paths(answer, id.text());
   } else {
     report(answer, id.text(), how);
@@ -94,8 +88,7 @@ int resolve(const GlobalOptions& options, const ResolveArguments& arguments) {
 void register_resolve(CLI::App& app, const GlobalOptions& options, Action& chosen) {
   auto arguments = std::make_shared<ResolveArguments>();
   CLI::App* command = app.add_subcommand("resolve", "List the paths that conflict in a session, or settle them");
-  command->add_option("SESSION", arguments->session, "The session, or a unique prefix of its id")->required();
-  command->add_option("PATH", arguments->paths, "Files, or directories with every conflict below; none: list them");
+  command->add_option("[SESSION] PATH", arguments->words, std::string(kSessionAndPaths) + "; no path: list them");
   CLI::Option* mine = command->add_flag("--mine", arguments->mine, "The session's side stays");
   CLI::Option* theirs = command->add_flag("--theirs", arguments->theirs, "The branch's side comes into the session");
   CLI::Option* merged = command->add_flag("--merged", arguments->merged, "What is in the session now is the merge");
@@ -106,6 +99,7 @@ void register_resolve(CLI::App& app, const GlobalOptions& options, Action& chose
       "The session shows its own side of a path. The list has the ids of the versions: before both, the session's,\n"
       "and the branch's; `git cat-file blob ID` prints one. A session that meets others' changes at its commit is\n"
       "brought onto the branch's head by the first path that is settled. Once no path is left, commit it.\n"
+      "In the mount of a session the paths alone are enough; they are then from the current directory.\n"
       "\n"
       "Examples:\n"
       "  escrow resolve 3f9c\n"

@@ -1,10 +1,12 @@
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <utility>
 
 #include "api/json_document.h"
 #include "daemon/cli/commands/commands.h"
 #include "daemon/cli/commands/mounting.h"
 #include "daemon/client/remote_sessions.h"
+#include "daemon/client/service_client.h"
 #include "daemon/client/session_source.h"
 #include "daemon/console/text_output.h"
 #include "daemon/host/config.h"
@@ -22,7 +24,7 @@ struct ResumeArguments {
 };
 
 struct Resumption {
-  session::SessionId older;
+  session::SessionRecord older;
   SessionSource::Resumed made;
 };
 
@@ -30,25 +32,46 @@ struct Resumption {
 Resumption resume_in(const GlobalOptions& options, const ResumeArguments& arguments) {
   const std::unique_ptr<SessionSource> sessions = session_source(options);
   const session::SessionId older = sessions->resolve(arguments.session);
-  return {older, sessions->resume(older)};
+  session::SessionRecord record = sessions->status(older).record;
+  return {std::move(record), sessions->resume(older)};
+}
+
+// The new session may begin over other bytes than a serializable session had read. "" for any other older session.
+std::string words_about_reads(const session::SessionRecord& older) {
+  if (older.options.isolation != session::Isolation::serializable) return "";
+  const std::string words = "\nSession " + older.id.text() + " was serializable, and the new one is not: whether its "
+                            "work still holds is for you to judge.";
+  if (older.conflicts.empty()) return words;
+  std::string named;
+  for (const std::string& path : older.conflicts) named += (named.empty() ? "" : ", ") + session::quote_path(path);
+  return words + " Others changed what it had read or changed: " + named + ".";
 }
 
 std::string words_about(const Resumption& done) {
   const session::SessionRecord& record = done.made.record;
+  const std::string& older = done.older.id.text();
   const std::string& id = record.id.text();
-  std::string words = "Session " + id + " has what session " + done.older.text() + " did, on the head of " +
+  std::string words = "Session " + id + " has what session " + older + " did, on the head of " +
                       session::quote_path(record.options.branch) + " (" + human_counts(done.made.counts) + ").";
   for (const session::SessionId& one : done.made.earlier)
-    words += "\nSession " + done.older.text() + " was resumed before, as " + one.text() + ".";
-  if (record.unresolved.empty()) return words + " Nothing conflicts: `escrow commit " + id + "` commits it.";
+    words += "\nSession " + older + " was resumed before, as " + one.text() + ".";
+  words += words_about_reads(done.older);
+  if (record.unresolved.empty()) return words + " No path conflicts: `escrow commit " + id + "` commits it.";
   return words + "\nBoth it and the branch changed:\n" +
          conflict_lines(session::conflicts_of(record.unresolved).paths) +
          "It shows its own side. `escrow resolve " + id +
          " PATH... --mine|--theirs|--merged` settles each, then `escrow commit " + id + "`.";
 }
 
+// Where the service is, by itself.
+void mount_there(const GlobalOptions& options, const session::SessionId& id, const std::string& mountpoint) {
+  ServiceClient(service_host(options), options)
+      .post("/v1/sessions/" + id.text() + "/mount", api::JsonObject().text("mountpoint", mountpoint));
+}
+
 void mount_it(const GlobalOptions& options, const session::SessionId& id, const std::string& mountpoint) {
   try {
+    if (!service_host(options).empty()) return mount_there(options, id, mountpoint);
     mount_in_background(options, id, mountpoint);
   } catch (const session::Error& error) {
     throw session::Error(error.code(), "session " + id.text() + " is open, but not mounted (`escrow mount DIR "
@@ -69,7 +92,7 @@ int resume(const GlobalOptions& given, const ResumeArguments& arguments) {
   if (arguments.json) {
     print_line(api::JsonObject()
                    .text("session", record.id.text())
-                   .text("resumes", done.older.text())
+                   .text("resumes", done.older.id.text())
                    .text("mountpoint", mountpoint)
                    .conflicts("conflicts", session::conflicts_of(record.unresolved).paths)
                    .text());

@@ -53,7 +53,7 @@ struct RunArguments {
   SessionRequest session;  // of what is given, when the command runs
   std::string trace, mountpoint, timeout, grace, result, message;
   std::vector<std::string> environment, python_path;
-  bool keep_on_failure = false;
+  bool keep_on_failure = false, with_changes = false;
   std::uint64_t retries = 0;
   std::string retry_backoff;
   std::optional<std::uint64_t> max_processes, memory_bytes;
@@ -121,6 +121,7 @@ SessionRun::Settings Run::settings() const {
     return options;
   };
   settings.create_branch = session.branch.empty();
+  settings.with_changes = arguments_.with_changes;
   settings.view = session;
   settings.trace = arguments_.trace;
   settings.mountpoint = arguments_.mountpoint;
@@ -344,6 +345,7 @@ void register_run(CLI::App& app, const GlobalOptions& options, Action& chosen) {
                    "Wait before the first retry, twice as long before each other, up to 5m (default: do not wait)")
       ->type_name("TIME");
   arguments->given.add_git_to(*command);
+  add_with_changes_option(*command, arguments->with_changes);
   command->add_option("--result", arguments->result, "Write what became of the session to FILE, as JSON")
       ->type_name("FILE");
   command->add_option("-m,--message", arguments->message, "The commit message")->type_name("MESSAGE");
@@ -353,8 +355,8 @@ void register_run(CLI::App& app, const GlobalOptions& options, Action& chosen) {
   command->callback([&options, &chosen, command, arguments] {
     arguments->command = words_as_given(options.arguments, arguments->command);
     arguments->of_this_machine =
-        given_options(*command, {"--issuer", "--mount", "--inject", "--cache", "--retry", "--retry-backoff",
-                                 "--image", "--runtime", "--pull", "--runtime-arg"});
+        given_options(*command, {"--issuer", "--with-changes", "--mount", "--inject", "--cache", "--retry",
+                                 "--retry-backoff", "--image", "--runtime", "--pull", "--runtime-arg"});
     chosen = [&options, arguments] { return Run(options, *arguments).execute(); };
   });
 }

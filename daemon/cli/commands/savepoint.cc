@@ -4,6 +4,7 @@
 #include "api/json_document.h"
 #include "api/protocol.h"
 #include "daemon/cli/commands/commands.h"
+#include "daemon/cli/session_argument.h"
 #include "daemon/client/session_source.h"
 #include "daemon/console/text_output.h"
 #include "daemon/process/exit_status.h"
@@ -34,7 +35,7 @@ std::string sentence_of(const api::SavepointRequest& request, const api::Savepoi
 
 int change(const GlobalOptions& options, const SavepointArguments& arguments, api::SavepointVerb verb) {
   const std::unique_ptr<SessionSource> sessions = session_source(options);
-  const session::SessionId id = sessions->resolve(arguments.session);
+  const session::SessionId id = the_session(*sessions, arguments.session);
   const api::SavepointRequest request{.verb = verb, .name = arguments.name};
   const api::SavepointsAnswer answer = sessions->savepoint(id, request);
   if (arguments.json) {
@@ -52,7 +53,7 @@ int change(const GlobalOptions& options, const SavepointArguments& arguments, ap
 
 int diff(const GlobalOptions& options, const SavepointArguments& arguments) {
   const std::unique_ptr<SessionSource> sessions = session_source(options);
-  const session::SessionId id = sessions->resolve(arguments.session);
+  const session::SessionId id = the_session(*sessions, arguments.session);
   api::DiffRequest request{.format = api::DiffFormat::patch, .path = {}, .since = arguments.name};
   if (arguments.name_status) request.format = api::DiffFormat::name_status;
   if (arguments.stat) request.format = api::DiffFormat::stat;
@@ -71,8 +72,15 @@ int diff(const GlobalOptions& options, const SavepointArguments& arguments) {
 CLI::App* add_verb(CLI::App& parent, const char* verb, const char* what, const char* name,
                    SavepointArguments& arguments) {
   CLI::App* command = parent.add_subcommand(verb, what);
-  command->add_option("SESSION", arguments.session, "The session, or a unique prefix of its id")->required();
-  if (name != nullptr) command->add_option("NAME", arguments.name, name)->required();
+  add_session(*command, arguments.session);
+  if (name != nullptr) {
+    command->add_option("NAME", arguments.name, name);
+    // A word alone is the name.
+    command->parse_complete_callback([&arguments] {
+      if (arguments.name.empty()) std::swap(arguments.name, arguments.session);
+      if (arguments.name.empty()) throw CLI::RequiredError("NAME");
+    });
+  }
   command->add_flag("--json", arguments.json, "Print one JSON object");
   return command;
 }
@@ -86,6 +94,8 @@ void register_savepoint(CLI::App& app, const GlobalOptions& options, Action& cho
       "A savepoint copies nothing and is made in a moment, with the session mounted and programs running in it. Going\n"
       "back makes a savepoint of what there is first, so that it can be undone. A file that is open meanwhile stays\n"
       "what it was for who has it open; its name leads to the older one. Savepoints end with their session.\n"
+      "\n"
+      "In the mount of a session NAME alone is enough.\n"
       "\n"
       "Examples:\n"
       "  escrow savepoint create 3f9c tests-pass\n"

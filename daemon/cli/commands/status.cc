@@ -5,6 +5,7 @@
 #include "api/protocol.h"
 #include "daemon/cli/commands/commands.h"
 #include "daemon/client/remote_sessions.h"
+#include "daemon/cli/session_argument.h"
 #include "daemon/client/session_source.h"
 #include "daemon/console/text_output.h"
 #include "daemon/host/mount_entries.h"
@@ -50,6 +51,8 @@ std::vector<std::vector<std::string>> rows_of(const api::SessionView& view, cons
   add("reviewer:", record.reviewer);
   add("comment:", record.review_comment);
   add("prefix:", record.options.prefix.is_root() ? "" : session::quote_path(record.options.prefix.text()));
+  add("isolation:", record.options.isolation == session::Isolation::snapshot ? "" : name_of(record.options.isolation));
+  add("reads:", record.reads);
   add("mountpoint:", record.mountpoint.empty() ? "" : session::quote_path(record.mountpoint));
   if (view.counts) add("changes:", human_counts(*view.counts));
   if (view.usage) {
@@ -92,7 +95,7 @@ std::vector<api::JsonObject> mounts_as_json(const std::vector<api::MountEntryVie
 
 int status(const GlobalOptions& options, const StatusArguments& arguments) {
   const std::unique_ptr<SessionSource> source = session_source(options);
-  const api::SessionView view = source->status(source->resolve(arguments.session));
+  const api::SessionView view = source->status(the_session(*source, arguments.session));
   const std::vector<api::MountEntryView> mounts = mounts_of(options, view);
   if (arguments.json) {
     if (mounts.empty()) {
@@ -128,7 +131,7 @@ int status(const GlobalOptions& options, const StatusArguments& arguments) {
 void register_status(CLI::App& app, const GlobalOptions& options, Action& chosen) {
   auto arguments = std::make_shared<StatusArguments>();
   CLI::App* command = app.add_subcommand("status", "Show one session: state, base and head, what it would commit");
-  command->add_option("SESSION", arguments->session, "The session, or a unique prefix of its id")->required();
+  add_session(*command, arguments->session);
   command->add_flag("--json", arguments->json, "Print one JSON object");
   command->footer("Example:\n  escrow status 3f9c\n");
   command->callback(

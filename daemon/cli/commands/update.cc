@@ -3,6 +3,7 @@
 
 #include "api/protocol.h"
 #include "daemon/cli/commands/commands.h"
+#include "daemon/cli/session_argument.h"
 #include "daemon/client/session_source.h"
 #include "daemon/console/text_output.h"
 #include "daemon/process/exit_status.h"
@@ -17,7 +18,7 @@ struct UpdateArguments {
 
 int update(const GlobalOptions& options, const UpdateArguments& arguments) {
   const std::unique_ptr<SessionSource> sessions = session_source(options);
-  const session::SessionId session = sessions->resolve(arguments.session);
+  const session::SessionId session = the_session(*sessions, arguments.session);
   const std::string& id = session.text();
   const api::UpdateAnswer answer = sessions->update(session);
   if (arguments.json) {
@@ -40,7 +41,7 @@ int update(const GlobalOptions& options, const UpdateArguments& arguments) {
 void register_update(CLI::App& app, const GlobalOptions& options, Action& chosen) {
   auto arguments = std::make_shared<UpdateArguments>();
   CLI::App* command = app.add_subcommand("update", "Bring a session onto the branch's new head");
-  command->add_option("SESSION", arguments->session, "The session, or a unique prefix of its id")->required();
+  add_session(*command, arguments->session);
   command->add_flag("--json", arguments->json, "Print one JSON object");
   command->footer(
       "Paths that others changed are taken in. Where both changed a path, those paths are listed (exit status 122),\n"

@@ -308,6 +308,27 @@ HttpReply savepoints(const ServiceParts& parts, Call& call) {
   return ok(api::to_json(answer, wanted.session) + "\n");
 }
 
+HttpReply resolve_in_session(const ServiceParts& parts, Call& call) {
+  const api::SessionCall wanted = api::read_session_call(call.request);
+  const auto& request = std::get<api::ResolveRequest>(wanted.request);
+  const api::ResolveAnswer answer = parts.sessions.resolve(caller(parts, call), wanted.session, request);
+  return ok(api::to_json(answer, wanted.session) + "\n");
+}
+
+HttpReply resume_session(const ServiceParts& parts, Call& call) {
+  call.query.refuse_others();
+  api::read_nothing(call.request);
+  const api::SessionResource made = parts.sessions.resume(caller(parts, call), call.parameters[0]);
+  return created(api::to_json(made), "/v1/sessions/" + made.view.record.id.text());
+}
+
+HttpReply mounts(const ServiceParts& parts, Call& call) {
+  const api::SessionCall wanted = api::read_session_call(call.request);
+  const auto& request = std::get<api::MountsRequest>(wanted.request);
+  const api::MountsAnswer answer = parts.sessions.mounts(caller(parts, call), wanted.session, request);
+  return ok(api::to_json(answer, wanted.session) + "\n");
+}
+
 HttpReply renew_lease(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
   const std::uint64_t lease_ms = read_lease(call.request);
@@ -396,10 +417,16 @@ void add_service_routes(api::Router& router, const ServiceParts& parts) {
   post("/v1/sessions/{session}/lease", renew_lease);
   post("/v1/sessions/{session}/update", update_session);
   post("/v1/sessions/{session}/discard", discard_in_session);
+  get("/v1/sessions/{session}/unresolved", resolve_in_session);
+  post("/v1/sessions/{session}/resolve", resolve_in_session);
+  post("/v1/sessions/{session}/resume", resume_session);
   get("/v1/sessions/{session}/savepoints", savepoints);
   post("/v1/sessions/{session}/savepoints", savepoints);
   post("/v1/sessions/{session}/savepoints/{savepoint}/restore", savepoints);
   router.add("DELETE", "/v1/sessions/{session}/savepoints/{savepoint}", bound(savepoints));
+  get("/v1/sessions/{session}/mounts", mounts);
+  post("/v1/sessions/{session}/mounts", mounts);
+  router.add("DELETE", "/v1/sessions/{session}/mounts/{path}", bound(mounts));
   post_long("/v1/sessions/{session}/finish", finish_session);
   post_long("/v1/sessions/{session}/commit", commit_session);
   post("/v1/sessions/{session}/rollback", roll_back_session);

@@ -46,19 +46,27 @@ class BoundedImport final : public DirectoryVisitor {
       : import_(quarantine), most_bytes_(most_bytes) {}
 
   void leaf(const std::string& path, session::GitMode mode, const session::ByteSource& content) override {
-    if (content.size() > most_bytes_ - read_bytes_) {
-      throw Problem(ProblemCode::body_too_large,
-                    "the files of the directory are larger than " + std::to_string(most_bytes_) +
-                        " bytes together (max_content_bytes); nothing was changed");
-    }
-    read_bytes_ += content.size();
+    count(content);
     import_.leaf(path, mode, content);
+  }
+  void lfs_file(const std::string& path, session::GitMode mode, const session::ByteSource& content) override {
+    count(content);
+    import_.lfs_file(path, mode, content);
   }
   void enter(const std::string& path) override { import_.enter(path); }
   void leave(const std::string& path) override { import_.leave(path); }
   session::TreeRoot tree() { return import_.tree(); }
 
  private:
+  void count(const session::ByteSource& content) {
+    if (content.size() > most_bytes_ - read_bytes_) {
+      throw Problem(ProblemCode::body_too_large,
+                    "the files of the directory are larger than " + std::to_string(most_bytes_) +
+                        " bytes together (max_content_bytes); nothing was changed");
+    }
+    read_bytes_ += content.size();
+  }
+
   DirectoryImport import_;
   const std::uint64_t most_bytes_;
   std::uint64_t read_bytes_ = 0;

@@ -57,10 +57,11 @@ api::SessionResource ServiceSessions::import(const Caller& caller, const OpenReq
   }
   if (auto* conflicts = std::get_if<session::Conflicts>(&outcome)) {
     timer.end("conflict");
-    throw Problem("nothing was committed: others changed " + std::to_string(conflicts->paths.size()) +
-                      " of the same paths while the import ran; what was imported is kept as refs/sessions/" +
-                      id.text(),
-                  std::move(conflicts->paths), {{"session", id.text()}});
+    const std::string sentence = "nothing was committed: others changed " + std::to_string(conflicts->paths.size()) +
+                                 " of the same paths while the import ran; what was imported is kept as "
+                                 "refs/sessions/" +
+                                 id.text();
+    throw Problem(sentence, std::move(conflicts->paths), {{"session", id.text()}});
   }
   api::SessionResource made = resource({.repository = repository, .record = sessions.status(id).record});
   made.view.omitted = std::move(built.omitted);

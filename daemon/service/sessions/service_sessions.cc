@@ -7,6 +7,7 @@
 
 #include "api/problem.h"
 #include "api/session_routes.h"
+#include "daemon/host/fork_parents.h"
 #include "daemon/host/kept_mounts.h"
 #include "daemon/host/session_access.h"
 #include "daemon/host/session_git.h"
@@ -158,6 +159,8 @@ SessionResource ServiceSessions::resource(const Found& found, std::string warnin
                        .deadline = {}};
   const bool is_under_way = listed.record.state == State::open || listed.record.state == State::committing;
   if (const auto mounted = hosts_.find(found.record.id); mounted && is_under_way) made.view.io = mounted->io;
+  if (const auto later = found.repository.context->repository().catalog().resumed_as(listed.record.id); !later.empty())
+    made.view.resumed_as = later.back();
   if (listed.record.state == State::open) add_terms(store_.terms(found.record.id), time_, made);
   if (auto facts = store_.session(found.record.id)) {
     made.external_id = std::move(facts->external_id);
@@ -370,6 +373,13 @@ void ServiceSessions::end(const Found& found, const Caller& caller, const Finish
                          .keep_result = found.record.options.keep_on_failure,
                          .image = {},
                          .trigger_id = {}});
+  if (ending.reason == Reason::success) return;
+  try {
+    roll_back_forks(*found.repository.context, found.record.id, caller.principal);
+  } catch (const session::Error& error) {
+    // The session has ended all the same.
+    warning += (warning.empty() ? "" : "; ") + std::string("its forks stay open: ") + error.what();
+  }
 }
 
 SessionResource ServiceSessions::finish(const Caller& caller, const std::string& id, const FinishRequest& given) {

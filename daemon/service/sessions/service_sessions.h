@@ -121,8 +121,15 @@ class ServiceSessions {
   api::UpdateAnswer update(const Caller& caller, const std::string& id);
   // Back to what the base has: all of the paths, or none.
   api::DiscardAnswer discard(const Caller& caller, const std::string& id, const std::vector<std::string>& paths);
+  // Paths that both the session and others changed: settled, or listed for whoever may see the session.
+  api::ResolveAnswer resolve(const Caller& caller, const std::string& id, const api::ResolveRequest& request);
+  // A new session of the caller's with the result of one of theirs that failed or waits; on the branch's new head, and
+  // never with more than a session that they open anew may have.
+  api::SessionResource resume(const Caller& caller, const std::string& id);
   // Made, gone back to, dropped or listed; lists are for whoever may see the session.
   api::SavepointsAnswer savepoint(const Caller& caller, const std::string& id, const api::SavepointRequest& request);
+  // The same of its mount table, mounted or not.
+  api::MountsAnswer mounts(const Caller& caller, const std::string& id, api::MountsRequest request);
 
   // Puts what is to be imported into the quarantine: of a directory of the machine not the repository, should it be
   // inside.

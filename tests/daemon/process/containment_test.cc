@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 
 #include "daemon/process/descendants.h"
 #include "daemon/process/runner.h"
@@ -23,6 +24,12 @@ std::unique_ptr<Cgroup> for_killing() {
   Cgroup::Limits none;
   std::vector<std::unique_ptr<Cgroup>> made = Cgroup::make(none);
   return made.empty() ? nullptr : std::move(made.front());
+}
+
+bool has_entry_like(const std::string& directory, const std::string& prefix) {
+  for (const auto& entry : std::filesystem::directory_iterator(directory))
+    if (entry.path().filename().string().starts_with(prefix)) return true;
+  return false;
 }
 
 // How many processes of `sleep` a program could have beside itself, then "refused" where that was the reason.
@@ -144,6 +151,62 @@ TEST(ContainmentOfRoot, ALimitThatCannotBeKeptIsSaidBeforeTheCommandIsStarted) {
   EXPECT_EQ(end.cause, EndCause::failed);
   EXPECT_NE(end.message.find("controller pids"), std::string::npos) << end.message;
   EXPECT_FALSE(tests::exists(scratch.file("started")));
+}
+
+// A command that says how many processes it was refused beyond, and in which cgroup of version 2 it was.
+CommandSpec counted(const ScratchDirectory& scratch, std::uint64_t processes) {
+  CommandSpec spec = shell("cat /proc/self/cgroup > cgroup; " + kForkUntilRefused, scratch.path());
+  spec.limits.processes = processes;
+  spec.timeout = std::chrono::seconds(50);
+  return spec;
+}
+
+TEST(ContainmentMadeReady, HoldsTheCommandThatItIsMadeFor) {
+  Cgroup::Limits wanted{.memory_bytes = {}, .processes = 20, .millicpus = {}};
+  if (Cgroup::make(wanted).empty() || wanted.processes) GTEST_SKIP() << "no cgroup that limits processes here";
+  const ScratchDirectory scratch;
+  for (const std::uint64_t made_for : {std::uint64_t{20}, std::uint64_t{500}}) {
+    CommandSpec early;
+    early.limits.processes = made_for;
+    Runner runner;
+    runner.make_ready(early);
+    ::usleep(100'000);
+    const CommandEnd end = runner.run(counted(scratch, 20));
+    EXPECT_EQ(end.cause, EndCause::exited) << end.message;
+    EXPECT_TRUE(end.ran_out_of_processes);
+    EXPECT_LE(std::atoi(tests::read_file(scratch.file("count")).c_str()), 19);
+    EXPECT_NE(tests::read_file(scratch.file("cgroup")).find("escrow-run-"), std::string::npos);
+  }
+}
+
+TEST(ContainmentMadeReady, TakesNoProcessOfTheCommands) {
+  Cgroup::Limits wanted{.memory_bytes = {}, .processes = 1, .millicpus = {}};
+  if (Cgroup::make(wanted).empty() || wanted.processes) GTEST_SKIP() << "no cgroup that limits processes here";
+  const ScratchDirectory scratch;
+  for (int turn = 0; turn < 20; ++turn) {
+    CommandSpec spec = shell("true & wait; echo done > done", scratch.path());
+    spec.limits.processes = 2;
+    Runner runner;
+    runner.make_ready(spec);
+    const CommandEnd end = runner.run(spec);
+    EXPECT_FALSE(end.ran_out_of_processes);
+    EXPECT_EQ(end.status, 0);
+  }
+}
+
+TEST(ContainmentMadeReady, GoesWithoutACommand) {
+  Cgroup::Limits none;
+  const std::vector<std::unique_ptr<Cgroup>> mine = Cgroup::make(none);
+  if (mine.empty()) GTEST_SKIP() << "no writable cgroup v2 hierarchy here";
+  const std::string parent = mine.front()->path().substr(0, mine.front()->path().rfind('/'));
+  std::string prefix;
+  {
+    Runner runner;
+    runner.make_ready(CommandSpec{});
+    prefix = "escrow-run-" + std::to_string(runner.supervisor()) + "-";
+    EXPECT_TRUE(tests::eventually([&] { return has_entry_like(parent, prefix); }));
+  }
+  EXPECT_FALSE(has_entry_like(parent, prefix));
 }
 
 // Each sweeps away what owners that were killed left, while others have just made theirs.
