@@ -95,8 +95,8 @@ class ObjectDirectory {
   // The packs that are there now, but for those whose index cannot be read. Those that others have removed are closed
   // once nobody uses them any more. Costs two stat(2) when nothing has changed, and a listing when something has.
   std::shared_ptr<const Packs> current() const;
-  // The packs that were there at the last tick of the kernel's clock (4 ms), mostly without a system call: for objects,
-  // which are the same wherever they are read.
+  // The packs that were there at the last tick of the kernel's clock (4 ms) or when they were last listed, whichever is
+  // later; mostly without a system call. For objects, which are the same wherever they are read.
   std::shared_ptr<const Packs> recent() const;
   // The packs that are there now, when an object is in none of `known`; nullptr: they are the same.
   std::shared_ptr<const Packs> more_than(const std::shared_ptr<const Packs>& known) const;
@@ -108,7 +108,7 @@ class ObjectDirectory {
   void close_what_is_gone() const;
   // Whether one of `packs`, or a loose file of this directory itself, is the object: for many questions at one moment.
   bool is_in(const Packs& packs, const session::ObjectId& id) const;
-  // The same of recent(): mostly one system call. For objects of others it does no harm to miss.
+  // The same of recent(): mostly one system call. It may miss an object that another process has just published.
   bool has_recently(const session::ObjectId& id) const;
   const std::string& path() const noexcept { return path_; }
   // Changes when packs that were open are found to be gone.

@@ -52,6 +52,8 @@ std::unique_ptr<session::Quarantine::Published> GitQuarantine::publish(const Obj
   }
   write_packs(own, root, Publications::Kind::own);
   write_packs(copies, root, Publications::Kind::copy);
+  // recent() looks once per tick of the clock: this listing shows it the new packs within the same tick, too.
+  if (!wanted.empty()) store_.directory().packs();
   // Also when nothing is new: an earlier attempt may have failed just here.
   if (!wanted.empty() || !publications_.empty()) sync_directory(pool_.git_directory() + "/objects/pack");
   return guard;
