@@ -21,6 +21,9 @@ import sys
 import tempfile
 import time
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'support'))
+from seed import seed_of_this_run  # noqa: E402
+
 WRITER = r"""
 import hashlib, os, random, sys
 mount, witness_fd, seed, first = sys.argv[1], *map(int, sys.argv[2:])
@@ -199,14 +202,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--escrow', required=True, help='the built binary')
     parser.add_argument('--kills', type=int, default=200)
-    parser.add_argument('--seed', type=int, default=random.randrange(1 << 30))
+    parser.add_argument('--seed', type=int, help='default: that of tests/support/seed.py')
     parser.add_argument('--keep', action='store_true', help='keep the repository afterwards')
     options = parser.parse_args()
+    if options.seed is None:
+        options.seed = seed_of_this_run()
     if not os.path.exists('/dev/fuse') and not os.environ.get('REQUIRE_FUSE'):
         print('skipped: no /dev/fuse')
         return 77
     top = tempfile.mkdtemp(prefix='escrow-crash-')
-    print(f'seed {options.seed}, {options.kills} kills, in {top}', flush=True)
+    print(f'{options.kills} kills, in {top}', flush=True)
     campaign = Campaign(os.path.abspath(options.escrow), options.seed, top)
     landed = killed = fsyncs = 0
     try:

@@ -24,8 +24,11 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'support'))
+# pylint: disable=wrong-import-position
 from fault_scenes import SCENES, Bench, Broken, blob_id
 from injector import FAULTS, reason_to_skip, run_injected
+from seed import seed_of_this_run
 
 KINDS = tuple(FAULTS)
 # What an error of the machine is not.
@@ -301,15 +304,16 @@ def main():
     parser.add_argument('--kind', nargs='+', choices=KINDS, default=list(KINDS), metavar='KIND')
     parser.add_argument('--sample', type=int, help='strike that many calls of each scene and kind (default: all)')
     parser.add_argument('--place', type=int, nargs='+', help='strike these calls, and no others')
-    parser.add_argument('--seed', type=int, default=random.randrange(1 << 30))
+    parser.add_argument('--seed', type=int, help='default: that of tests/support/seed.py')
     parser.add_argument('--jobs', type=int, default=2)
     parser.add_argument('--patience', type=float, default=180, help='seconds after which a command hangs')
     parser.add_argument('--keep', action='store_true', help='keep what is broken')
     options = parser.parse_args()
+    if options.seed is None:
+        options.seed = seed_of_this_run()
     options.tool = os.path.abspath(options.tool)
     if (skipped := reason_to_skip()) is not None:
         return skipped
-    print(f'seed {options.seed}', flush=True)
     total, broken = collections.Counter(), []
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         work = [pool.submit(play_scene, options, name, options.kind, options.seed) for name in options.scene]

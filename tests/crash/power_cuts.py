@@ -28,10 +28,13 @@ import sys
 import tempfile
 import time
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'support'))
+# pylint: disable=wrong-import-position
 from power_cut_checks import AfterCut
 from power_cut_models import Broken
 from power_cut_work import MiB, Work
 from recorded_disk import LEFT, WRITE, CutDisks, NoDisk, Record, RecordedDisk, mount_image, private_mounts, unmount
+from seed import seed_of_this_run
 
 
 def record(options, top, where):
@@ -156,13 +159,15 @@ def main():
     parser.add_argument('--rounds', type=int, default=3, help='sessions that are written to, one after the other')
     parser.add_argument('--large', action='store_true', help='the last round has a commit of more than 128 MiB')
     parser.add_argument('--file-system', choices=sorted(('ext4', 'xfs')), default='ext4')
-    parser.add_argument('--seed', type=int, default=random.randrange(1 << 30))
+    parser.add_argument('--seed', type=int, help='default: that of tests/support/seed.py')
     parser.add_argument('--jobs', type=int, default=2)
     parser.add_argument('--again', metavar='DIR', help='a recording that was kept')
     parser.add_argument('--only', type=int, nargs='+', metavar='N', help='these cuts, and no others')
     parser.add_argument('--keep', action='store_true', help='keep the recording in any case')
     parser.add_argument('--forget', action='store_true', help='keep it in no case')
     options = parser.parse_args()
+    if options.seed is None:
+        options.seed = seed_of_this_run()
     top = options.again or tempfile.mkdtemp(prefix='escrow-power-', dir=place_for_work(options))
     where = os.path.join(top, 'disk')
     try:
@@ -174,7 +179,7 @@ def main():
             private_mounts()
             os.makedirs(where)
             begin = time.monotonic()
-            print(f'seed {options.seed}, {options.cuts} cuts of {options.rounds} rounds on {options.file_system}, in '
+            print(f'{options.cuts} cuts of {options.rounds} rounds on {options.file_system}, in '
                   f'{top}', flush=True)
             history = record(options, top, where)
             with open(f'{top}/history', 'wb') as file:

@@ -30,6 +30,7 @@ from expectations import eventually
 from fault_scenes import Broken, blob_id
 from faults import KINDS, chosen, files_of, leftovers
 from injector import FAULTS, Injected, reason_to_skip
+from seed import seed_of_this_run
 from service import Service
 from service_verbs import BIG, SESSIONS, VERBS, StillFails
 
@@ -275,14 +276,15 @@ def main():
     parser.add_argument('--kind', nargs='+', choices=KINDS, default=list(KINDS), metavar='KIND')
     parser.add_argument('--sample', type=int, help='strike that many calls of each verb and kind (default: all)')
     parser.add_argument('--place', type=int, nargs='+', help='strike these calls, and no others')
-    parser.add_argument('--seed', type=int, default=random.randrange(1 << 30))
+    parser.add_argument('--seed', type=int, help='default: that of tests/support/seed.py')
     parser.add_argument('--keep', action='store_true', help='keep what is broken')
     options = parser.parse_args()
+    if options.seed is None:
+        options.seed = seed_of_this_run()
     for name in ('tool', 'escrow', 'escrowd'):
         setattr(options, name, os.path.abspath(getattr(options, name)))
     if (skipped := reason_to_skip()) is not None:
         return skipped
-    print(f'seed {options.seed}', flush=True)
     total, broken = collections.Counter(), []
     for verb in options.verb:
         play = Play(options, verb)

@@ -3,9 +3,9 @@
 import random
 import signal
 import threading
-import time
 
 from cluster import Pod, expect, expect_equal, main
+from seed import seed_of_this_run
 from service import write
 
 
@@ -64,9 +64,7 @@ def AnEndThatNobodyTellsIsRolledBackAndItsResultKept(node):
 
 
 def ADriverThatIsKilledAtAnyTimeDoesEverythingOnce(node):
-    seed = int(time.time())
-    print(f'seed {seed}')
-    chance = random.Random(seed)
+    chance = random.Random(seed_of_this_run())
     for turn in range(8):
         pod = Pod(node.api, name=f'job-{turn}')
         volume = node.volume(pod)

@@ -7,6 +7,7 @@ import threading
 import time
 
 from service import expect, expect_equal, main, write
+from seed import seed_of_this_run
 
 CROWD = 12
 
@@ -27,9 +28,7 @@ def finish_all(service, sessions):
 
 def AKillWhileManyCommitLeavesEachCommittedOnceOrOpen(start):
     with start() as service:
-        seed = random.randrange(1 << 30)
-        print('seed', seed)
-        rounds = random.Random(seed)
+        rounds = random.Random(seed_of_this_run())
         for turn in range(6):
             sessions = {}
             for number in range(CROWD):

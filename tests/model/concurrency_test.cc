@@ -15,6 +15,7 @@
 #include "session/trees/tree_walk.h"
 #include "storage/repository/repository.h"
 #include "tests/session/fake_services.h"
+#include "tests/support/seed.h"
 #include "tests/support/temporary_directory.h"
 
 namespace escrow::session {
@@ -190,8 +191,7 @@ class Crowd : public testing::Test {
 TEST_F(Crowd, ManyThreadsAndTheVerbsOfOneSessionLeaveExactlyWhatItShows) {
   for (const char* directory : {"d0", "d1", "d2"})
     push(directory, {{"f0", "zero"}, {"f1", std::string(3'000'000, '1')}, {"f2", std::string(200'000, '2')}});
-  const unsigned seed = std::random_device{}();
-  std::printf("seed %u\n", seed);
+  const auto seed = static_cast<unsigned>(support::seed_of_this_run());
   Files expected;
   {
     const auto session = open();

@@ -1,6 +1,6 @@
 // Random operations against the overlay and against a real directory of the kernel's: every answer and every state
-// must agree, across restarts of the overlay over its real journal and staging files. The seed is printed; give
-// ESCROW_MODEL_SEED to repeat a run and ESCROW_MODEL_STEPS for a longer one. A savepoint is a copy of the directory.
+// must agree, across restarts of the overlay over its real journal and staging files. ESCROW_TEST_SEED chooses the run
+// (seed.h), ESCROW_MODEL_STEPS lengthens it. A savepoint is a copy of the directory.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -16,6 +16,7 @@
 #include "storage/staging/sqlite_session_journal.h"
 #include "storage/staging/tiered_staging_area.h"
 #include "tests/support/fake_object_store.h"
+#include "tests/support/seed.h"
 
 namespace escrow::session {
 namespace {
@@ -363,12 +364,9 @@ class Model : public testing::Test {
 };
 
 TEST_F(Model, RandomOperationsAgreeWithARealDirectory) {
-  const char* given = std::getenv("ESCROW_MODEL_SEED");
-  const std::uint64_t seed = given ? std::strtoull(given, nullptr, 10) : std::random_device{}();
+  const std::uint64_t seed = support::seed_of_this_run();
   const char* asked = std::getenv("ESCROW_MODEL_STEPS");
   const int steps = asked ? std::atoi(asked) : 5000;
-  std::cout << "seed " << seed << ", " << steps << " steps\n";
-  RecordProperty("seed", std::to_string(seed));
   random_.seed(seed);
   std::string history;
   for (int i = 0; i < steps; ++i) {

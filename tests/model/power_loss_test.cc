@@ -3,13 +3,12 @@
 // staging file with any mixture of its synced and its written blocks.
 //
 // Held against what every file was since its last acknowledged fsync: each byte was there in one of these versions, and
-// the size lies between theirs. The seed is printed; ESCROW_MODEL_SEED repeats a run, ESCROW_MODEL_ROUNDS lengthens it.
+// the size lies between theirs. ESCROW_TEST_SEED chooses the run (seed.h), ESCROW_MODEL_ROUNDS lengthens it.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <cstdlib>
-#include <iostream>
 #include <map>
 #include <memory>
 #include <random>
@@ -22,6 +21,7 @@
 #include "tests/support/fake_object_store.h"
 #include "tests/support/fake_power.h"
 #include "tests/support/fake_staging.h"
+#include "tests/support/seed.h"
 
 namespace escrow::session {
 namespace {
@@ -233,12 +233,9 @@ class PowerLoss : public testing::Test {
 };
 
 TEST_F(PowerLoss, NoSyncedByteIsLostAndNoneComesFromNowhere) {
-  const char* given = std::getenv("ESCROW_MODEL_SEED");
-  const std::uint64_t seed = given ? std::strtoull(given, nullptr, 10) : std::random_device{}();
+  const std::uint64_t seed = support::seed_of_this_run();
   const char* asked = std::getenv("ESCROW_MODEL_ROUNDS");
   const int rounds = asked ? std::atoi(asked) : 150;
-  std::cout << "seed " << seed << ", " << rounds << " rounds\n";
-  RecordProperty("seed", std::to_string(seed));
   random_.seed(seed);
   begin();
   for (int round = 0; round < rounds; ++round) {

@@ -20,6 +20,7 @@
 #include "session/base/error.h"
 #include "tests/mount/scene.h"
 #include "tests/support/mounted_tree.h"
+#include "tests/support/seed.h"
 #include "tests/support/temporary_directory.h"
 
 namespace escrow::support {
@@ -395,7 +396,7 @@ TEST_P(IoMode, RandomOperationsAgreeWithAFileOfTheHost) {
   constexpr std::size_t kMax = 400000;
   const TemporaryDirectory host;
   const std::string paths[2] = {at("fsx"), host.path() + "/fsx"};
-  const std::uint64_t seed = std::random_device{}();
+  const std::uint64_t seed = support::seed_of_this_run();
   std::mt19937_64 random(seed);
   const auto pick = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
   std::vector<std::array<std::unique_ptr<File>, 2>> open;

@@ -26,6 +26,7 @@
 #include "tests/mount/scene.h"
 #include "tests/support/fake_object_store.h"
 #include "tests/support/mounted_tree.h"
+#include "tests/support/seed.h"
 #include "tests/support/temporary_directory.h"
 
 namespace escrow::support {
@@ -288,11 +289,7 @@ class PolicyMatrix : public testing::TestWithParam<Way> {
 };
 
 TEST_P(PolicyMatrix, EveryCallIsDecidedAsTheSlowEvaluatorSays) {
-  const char* const given = std::getenv("ESCROW_TEST_SEED");
-  const std::uint64_t seed =
-      given ? std::stoull(given)
-            : static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
-  std::printf("ESCROW_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
+  const std::uint64_t seed = support::seed_of_this_run();
   try {
     for (std::uint64_t i = 0; i < kRounds && !HasFatalFailure(); ++i) round(seed + i);
   } catch (const session::Error& error) {

@@ -9,6 +9,7 @@
 
 #include "session/base/error.h"
 #include "session/base/path_pattern.h"
+#include "tests/support/seed.h"
 #include "tests/support/slow_policy.h"
 
 namespace escrow::session {
@@ -105,8 +106,7 @@ std::vector<std::string> all_paths() {
 }
 
 TEST(AccessPolicy, RandomPoliciesDecideAsTheSlowEvaluatorDoes) {
-  const auto seed = static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
-  RecordProperty("seed", std::to_string(seed));
+  const std::uint64_t seed = support::seed_of_this_run();
   std::mt19937_64 random(seed);
   const std::vector<std::string> paths = all_paths();
   for (int round = 0; round < 150; ++round) {
@@ -176,7 +176,7 @@ TEST(AccessPolicy, EveryShortPatternDecidesAsTheSlowEvaluatorDoes) {
 }
 
 TEST(AccessPolicy, WhatIsSaidOfAllBelowADirectoryIsNeverTooLittle) {
-  const auto seed = static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+  const std::uint64_t seed = support::seed_of_this_run();
   std::mt19937_64 random(seed);
   const std::vector<std::string> paths = all_paths();
   int uniform = 0, closed = 0;

@@ -7,6 +7,7 @@
 
 #include "session/base/error.h"
 #include "tests/session/git_command.h"
+#include "tests/support/seed.h"
 
 namespace escrow::session {
 namespace {
@@ -135,9 +136,7 @@ TEST_F(CommitMessage, ControlCharactersAreRefusedNotPassedThrough) {
 }
 
 TEST_F(CommitMessage, WhateverTheUserWritesGitReadsExactlyOurTrailers) {
-  const unsigned seed = std::random_device()();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937 random(seed);
+  std::mt19937 random(static_cast<unsigned>(support::seed_of_this_run()));
   const std::vector<std::string> lines{
       "", "", "Subject", "Key: value", "Escrow-Session: forged", "---", "--- x", "-----", " ---", "# comment",
       "Signed-off-by: a <b>", "(cherry picked from commit 12)", " continued", "\tcontinued", "Conflicts:",

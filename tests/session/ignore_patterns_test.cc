@@ -12,6 +12,7 @@
 
 #include "session/trees/ignore_patterns.h"
 #include "tests/session/git_command.h"
+#include "tests/support/seed.h"
 
 namespace escrow::session {
 namespace {
@@ -107,10 +108,7 @@ TEST(IgnorePatterns, DecideAsGitSaysInItsManual) {
 }
 
 TEST(IgnorePatterns, DecideAsGitDoesInRandomTrees) {
-  std::mt19937 random(std::random_device{}());
-  const auto seed = random();
-  random.seed(seed);
-  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(static_cast<unsigned>(support::seed_of_this_run()));
   const auto pick = [&](std::size_t count) { return std::uniform_int_distribution<std::size_t>(0, count - 1)(random); };
   const std::vector<std::string> names = {"a", "b", "ab", "foo", "foo.o", "a.o", "f o", "x ", "[a]", "a*b", "a\\b",
                                           "-", "]", "9", "A", "\xc3\xa9", "!a", "#b", "bar", "foobar"};

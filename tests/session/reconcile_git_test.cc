@@ -10,6 +10,7 @@
 #include "session/trees/tree_walk.h"
 #include "tests/session/fake_services.h"
 #include "tests/session/git_command.h"
+#include "tests/support/seed.h"
 
 namespace escrow::session {
 namespace {
@@ -132,9 +133,7 @@ class MergeTreeOutput {
 };
 
 TEST(ReconcileAgainstGit, RandomTreesMergeAsGitMergesThem) {
-  const unsigned seed = std::random_device()();
-  std::printf("seed %u\n", seed);
-  RandomTrees random(seed);
+  RandomTrees random(static_cast<unsigned>(support::seed_of_this_run()));
   constexpr int kCases = 1000;
 
   struct Case {
