@@ -14,6 +14,8 @@ KILL ends the service before a call that changes something; it is started again,
 import argparse
 import collections
 import contextlib
+import fcntl
+import glob
 import http.client
 import json
 import os
@@ -111,6 +113,15 @@ class FaultyService(Service):
             injected.kill()
 
 
+def is_held(lock):
+    with contextlib.suppress(FileNotFoundError), open(lock, 'r+b') as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 class Laboratory:
     def __init__(self, options, service):
         self.options, self.service, self.number = options, service, 0
@@ -190,7 +201,10 @@ class Laboratory:
                                   text=True, check=False, timeout=180)
         if verified.returncode != 0:
             raise Broken(f'verify ended with {verified.returncode}: {verified.stdout} {verified.stderr}')
-        service.escrow('sessions')  # whoever comes next tidies up
+        # A host answers before it lets go of its session; what it could not remove is the next command's.
+        eventually('each host has let go of its session', lambda: not any(
+            is_held(lock) for lock in glob.glob(f'{service.repository}/escrow/sessions/*/lock')))
+        service.escrow('sessions')
         left = [session['session'] for session in service.get(f'{SESSIONS}?state=open').json['sessions']]
         if left:
             raise Broken(f'sessions are left open: {left}')
