@@ -53,6 +53,8 @@ class Supervisor {
  public:
   Supervisor(MessageChannel channel, const SignalState& signals)
       : channel_(std::move(channel)), signals_(signals), events_(watch_signals()) {}
+  // A process on its way into a cgroup would keep it from being removed with `containment_`.
+  ~Supervisor() { await_sent_ahead(); }
 
   // Returns when the host has everything it needs, or is gone.
   void serve();
@@ -60,6 +62,7 @@ class Supervisor {
  private:
   void contain_early(const CommandSpec& spec);
   void contain();
+  void await_sent_ahead();
   bool start(const CommandSpec& spec);
   // One wait; false when the host is gone.
   bool step();
@@ -127,9 +130,13 @@ void Supervisor::contain_early(const CommandSpec& spec) {
   sent_ahead_ = containment_->send_ahead();
 }
 
-void Supervisor::contain() {
-  // It counts against the limits until it has been waited for.
+// It counts against the limits until it has been waited for.
+void Supervisor::await_sent_ahead() {
   if (sent_ahead_ > 0) ::waitpid(std::exchange(sent_ahead_, 0), nullptr, 0);
+}
+
+void Supervisor::contain() {
+  await_sent_ahead();
   CommandSpec like;
   like.containment = spec_.containment;
   like.limits = spec_.limits;
