@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Installs what is needed, builds Escrow and passes its tests: all of them in the `dev` build, and as a smoke test those
-# of session and storage and of a mount's life and I/O once more under AddressSanitizer and UndefinedBehaviorSanitizer
-# (what reads requests and policies is under them in the fuzz targets). ThreadSanitizer takes longer: deploy/tsan.sh.
+# Installs what is needed, builds Escrow and passes its tests: those of the gate in the `dev` build, and as a smoke test
+# those of session and storage and of a mount's life and I/O once more under AddressSanitizer and
+# UndefinedBehaviorSanitizer. deploy/campaigns.sh runs what takes longer: the tests labelled `nightly`, the fuzz targets
+# (which read requests and policies under both sanitizers), ThreadSanitizer, drawn seeds.
 # Set REQUIRE_FUSE=1 to make a machine without a usable /dev/fuse a failure instead of skipped tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -61,7 +62,8 @@ build/dev/daemon/escrow doctor || true
 
 step "Tests"
 # Two more at a time than there are processors: many tests wait more than they compute.
-if ! ctest --test-dir build/dev --output-on-failure --no-tests=error --parallel "$((jobs + 2))" --timeout 600; then
+if ! ctest --test-dir build/dev --label-exclude nightly --output-on-failure --no-tests=error \
+    --parallel "$((jobs + 2))" --timeout 600; then
   step "Why tests failed, in short; all of it is above"
   why build/dev
   exit 1

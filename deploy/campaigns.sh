@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# Runs what is too long for the gate (deploy/test.sh), for a night: each stage goes on when another fails, and a report
+# says what passed, how long it took and which seeds were drawn. As root, on a machine with FUSE. Exit status 1 when a
+# stage failed.
+#
+# usage: deploy/campaigns.sh [STAGE...]     (default: all of them, in this order)
+#
+#   random      every test, also those labelled `nightly`, with drawn seeds, and over io_uring where the kernel has it
+#   crashes     2,000 kills, faults and power cuts at places that are drawn
+#   fuzz        a million inputs for each fuzz target
+#   tsan        deploy/tsan.sh
+#   mutants     each broken promise and each lost sync is noticed by a test
+#   ceph        repositories in a bucket of Ceph's RADOS gateway (installs it)
+#   typescript  the client generated for TypeScript (needs npm)
+#   package     deploy/try-package.sh
+#   containers  deploy/try-containers.sh
+#   flakes      each test of the gate 30 times, alone and beside two busy loops
+#
+# The report is build/campaigns/report.md, with a log of each stage beside it.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+export REQUIRE_FUSE=1 ESCROW_TEST_SEED=random
+all=(random crashes fuzz tsan mutants ceph typescript package containers flakes)
+stages=("$@")
+[ $# -gt 0 ] || stages=("${all[@]}")
+for stage in "${stages[@]}"; do
+  [[ " ${all[*]} " == *" $stage "* ]] && continue
+  echo "deploy/campaigns.sh: unknown stage '$stage'; the stages are ${all[*]}" >&2
+  exit 2
+done
+
+results=build/campaigns
+mkdir -p "$results"
+tools=(--escrow build/dev/daemon/escrow --tool build/dev/tests/crash/syscall_faults)
+uring=/sys/module/fuse/parameters/enable_uring
+
+every_test() { ctest --test-dir build/dev --output-on-failure --no-tests=error --timeout 1200 "$@"; }
+
+random() {
+  local status=0 before=
+  if [ -w "$uring" ]; then  # for the whole machine, so only meanwhile
+    before=$(cat "$uring")
+    echo Y >"$uring"
+  fi
+  build/dev/daemon/escrow doctor
+  every_test --parallel "$(($(nproc) + 2))" || status=1
+  [ -z "$before" ] || echo "$before" >"$uring"
+  return $status
+}
+crashes() {
+  local status=0
+  tests/crash/campaign.py "${tools[@]:0:2}" --kills 2000 || status=1
+  tests/crash/faults.py "${tools[@]}" --sample 12 || status=1
+  tests/crash/service_faults.py "${tools[@]}" --escrowd build/dev/daemon/escrowd --sample 4 || status=1
+  tests/crash/power_cuts.py "${tools[@]:0:2}" --recorder build/dev/tests/crash/disk_recorder --cuts 200 || status=1
+  return $status
+}
+fuzz() {
+  local status=0 target
+  for target in requests policies archives; do
+    mkdir -p "$results/found-$target"
+    build/dev/tests/fuzz/fuzz_$target -runs=1000000 -timeout=60 -rss_limit_mb=1024 -print_final_stats=1 \
+      -artifact_prefix="$results/" "$results/found-$target" "tests/fuzz/seeds/$target" || status=1
+  done
+  return $status
+}
+tsan() { deploy/tsan.sh; }
+mutants() { tests/crash/mutants.py && tests/crash/sync_mutants.py; }
+ceph() {
+  apt-get install --quiet=2 --yes --no-install-recommends ceph-mon ceph-osd radosgw &&
+    tests/bucket/run.py --escrow build/dev/daemon/escrow
+}
+typescript() { tests/typescript/run.py --escrow build/dev/daemon/escrow --escrowd build/dev/daemon/escrowd; }
+package() { deploy/try-package.sh; }
+containers() { deploy/try-containers.sh; }
+flakes() {
+  local status=0 loops=()
+  every_test --label-exclude nightly --parallel 2 --repeat until-fail:30 || status=1
+  for _ in 1 2; do
+    (while :; do :; done) &
+    loops+=($!)
+  done
+  every_test --label-exclude nightly --parallel 2 --repeat until-fail:30 || status=1
+  kill "${loops[@]}"
+  return $status
+}
+
+deploy/setup.sh && cmake --preset dev -Wno-dev >/dev/null &&
+  cmake --build --preset dev --parallel "$(nproc)" --target all nightly || exit 1
+
+{
+  echo "# Campaigns on $(git rev-parse --short HEAD), $(date --utc +%F), $(nproc) processors, Linux $(uname -r)"
+  printf '\n| stage | result | minutes | seeds |\n|---|---|---|---|\n'
+} >"$results/report.md"
+failed=0
+for stage in "${stages[@]}"; do
+  printf '\n== %s\n' "$stage"
+  begin=$SECONDS outcome=passed
+  $stage >"$results/$stage.log" 2>&1 || { outcome=FAILED failed=1; tail -n 40 "$results/$stage.log"; }
+  seeds=$(grep --only-matching --no-filename 'ESCROW_TEST_SEED=[0-9]*' "$results/$stage.log" | sort -u | wc -l)
+  echo "| $stage | $outcome | $(((SECONDS - begin + 59) / 60)) | $seeds drawn |" | tee -a "$results/report.md"
+done
+exit $failed
