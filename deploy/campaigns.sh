@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs what is too long for the gate (deploy/test.sh), for a night: each stage goes on when another fails, and a report
-# says what passed, how long it took and which seeds were drawn. As root, on a machine with FUSE. Exit status 1 when a
+# says what passed, how long it took and the seeds of what failed. As root, on a machine with FUSE. Exit status 1 when a
 # stage failed.
 #
 # usage: deploy/campaigns.sh [STAGE...]     (default: all of them, in this order)
@@ -19,7 +19,7 @@
 # The report is build/campaigns/report.md, with a log of each stage beside it.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-export REQUIRE_FUSE=1 ESCROW_TEST_SEED=random
+export REQUIRE_FUSE=1
 all=(random crashes fuzz tsan mutants ceph typescript package containers flakes)
 stages=("$@")
 [ $# -gt 0 ] || stages=("${all[@]}")
@@ -34,21 +34,30 @@ mkdir -p "$results"
 tools=(--escrow build/dev/daemon/escrow --tool build/dev/tests/crash/syscall_faults)
 uring=/sys/module/fuse/parameters/enable_uring
 
+before=$(cat "$uring" 2>/dev/null)
+loops=()
+# What a stage changed for the whole machine, also when the script is interrupted.
+restore() {
+  [ -z "$before" ] || [ ! -w "$uring" ] || echo "$before" >"$uring"
+  [ ${#loops[@]} -eq 0 ] || kill "${loops[@]}" 2>/dev/null
+  loops=()
+}
+trap restore EXIT
+trap 'exit 130' INT TERM
+
 every_test() { ctest --test-dir build/dev --output-on-failure --no-tests=error --timeout 1200 "$@"; }
 
 random() {
-  local status=0 before=
-  if [ -w "$uring" ]; then  # for the whole machine, so only meanwhile
-    before=$(cat "$uring")
-    echo Y >"$uring"
-  fi
+  local status=0
+  [ ! -w "$uring" ] || echo Y >"$uring"
   build/dev/daemon/escrow doctor
-  every_test --parallel "$(($(nproc) + 2))" || status=1
-  [ -z "$before" ] || echo "$before" >"$uring"
+  ESCROW_TEST_SEED=random every_test --parallel "$(($(nproc) + 2))" || status=1
+  restore
   return $status
 }
 crashes() {
   local status=0
+  local -x ESCROW_TEST_SEED=random
   tests/crash/campaign.py "${tools[@]:0:2}" --kills 2000 || status=1
   tests/crash/faults.py "${tools[@]}" --sample 12 || status=1
   tests/crash/service_faults.py "${tools[@]}" --escrowd build/dev/daemon/escrowd --sample 4 || status=1
@@ -74,14 +83,14 @@ typescript() { tests/typescript/run.py --escrow build/dev/daemon/escrow --escrow
 package() { deploy/try-package.sh; }
 containers() { deploy/try-containers.sh; }
 flakes() {
-  local status=0 loops=()
+  local status=0
   every_test --label-exclude nightly --parallel 2 --repeat until-fail:30 || status=1
   for _ in 1 2; do
     (while :; do :; done) &
     loops+=($!)
   done
   every_test --label-exclude nightly --parallel 2 --repeat until-fail:30 || status=1
-  kill "${loops[@]}"
+  restore
   return $status
 }
 
@@ -97,7 +106,8 @@ for stage in "${stages[@]}"; do
   printf '\n== %s\n' "$stage"
   begin=$SECONDS outcome=passed
   $stage >"$results/$stage.log" 2>&1 || { outcome=FAILED failed=1; tail -n 40 "$results/$stage.log"; }
-  seeds=$(grep --only-matching --no-filename 'ESCROW_TEST_SEED=[0-9]*' "$results/$stage.log" | sort -u | wc -l)
-  echo "| $stage | $outcome | $(((SECONDS - begin + 59) / 60)) | $seeds drawn |" | tee -a "$results/report.md"
+  # ctest shows what a test printed, and so its seed, only where the test failed.
+  seeds=$(grep --only-matching 'ESCROW_TEST_SEED=[0-9]*' "$results/$stage.log" | cut -d= -f2 | sort -un | xargs)
+  echo "| $stage | $outcome | $(((SECONDS - begin + 59) / 60)) | $seeds |" | tee -a "$results/report.md"
 done
 exit $failed

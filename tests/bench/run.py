@@ -73,7 +73,8 @@ def program(build, path, required):
         if os.access(candidate, os.X_OK):
             return candidate
     if required:
-        sys.exit(f"run.py: {path} is in none of {', '.join(folders)}; build it with `cmake --build` or give --build")
+        sys.exit(f"run.py: {path} is in none of {', '.join(folders)}; build it with "
+                 "`cmake --build --preset release --target all nightly` or give --build")
     return None
 
 
