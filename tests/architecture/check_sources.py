@@ -11,6 +11,9 @@ import os
 import re
 import sys
 
+sys.dont_write_bytecode = True
+from clock_waits import clock_waits  # noqa: E402
+
 PRODUCT_FOLDERS = ("session", "storage", "fuse", "api", "daemon")
 FOLDERS = PRODUCT_FOLDERS + ("deploy", "tests")
 MAY_INCLUDE = {  # the layer rule: which folders' headers a folder may include
@@ -295,6 +298,7 @@ RULES = {
     "SourcesAreListed": explicit_sources,
     "StatusTableIsTrue": status_table,
     "DocumentedTestsExist": documented_tests,
+    "TestsDoNotWaitByTheClock": clock_waits,
 }
 
 

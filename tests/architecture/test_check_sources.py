@@ -9,6 +9,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.dont_write_bytecode = True
 import check_sources  # noqa: E402
+import clock_waits  # noqa: E402
 
 LEDGER = check_sources.LEDGER
 STATUS = "| id | status | test |\n|---|---|---|\n" + "".join(
@@ -28,6 +29,9 @@ CLEAN = {
     "tests/session/thing_test.cc": "TEST(Thing, Works) {\n}\n",
     "tests/architecture/CMakeLists.txt": "add_test(NAME Script.Runs COMMAND script)\n",
 }
+CLOCK = "TestsDoNotWaitByTheClock"
+LISTED = clock_waits.EXCEPTIONS
+SYNCING = "def Runs():\n    os.sy" "nc()\n"
 LONG_NAME = "x" * check_sources.MAX_COLUMNS
 
 # rule, what is changed in the clean tree, where the violation is reported
@@ -77,6 +81,29 @@ VIOLATIONS = [
      "fuse/SEMANTICS.md:3"),
     ("DocumentedTestsExist", {"api/README.md": "\nSee `Thing.Gone`.\n"}, "api/README.md:2"),
     ("DocumentedTestsExist", {"session/INVARIANTS.md": None}, "session/INVARIANTS.md:1"),
+    (CLOCK, {"tests/a.h": "\nstd::this_thread::sleep_for(10ms);\n"}, "tests/a.h:2"),
+    (CLOCK, {"tests/session/a.cc": "::usleep(10);\n"}, "tests/session/a.cc:1"),
+    (CLOCK, {"tests/a.py": "time.sleep(1)\n"}, "tests/a.py:1"),
+    (CLOCK, {"tests/a.sh": "true; sleep 1\n"}, "tests/a.sh:1"),
+    (CLOCK, {"tests/a.cc": "EXPECT_LT(std::chrono::steady_clock::now() - begin, limit);\n"}, "tests/a.cc:1"),
+    (CLOCK, {"tests/a.cc": "ASSERT_LE(best, std::chrono::microseconds(500));\n"}, "tests/a.cc:1"),
+    (CLOCK, {"tests/a.cc": "EXPECT_LT(took, 30s);\n"}, "tests/a.cc:1"),
+    (CLOCK, {"tests/a.py": "expect(time.monotonic() - began < 5, 'slow')\n"}, "tests/a.py:1"),
+    (CLOCK, {"tests/a.py": "self.assertLess(elapsed, 5)\n"}, "tests/a.py:1"),
+    (CLOCK, {"tests/a.py": "if time.monotonic() - began > 5: fail()\n"}, "tests/a.py:1"),
+    (CLOCK, {"tests/a/a_test.py": SYNCING}, "tests/a/a_test.py:2"),
+    (CLOCK, {"tests/a/a_test.py": SYNCING, "tests/a/CMakeLists.txt": "service_test(A.Runs a_test)\n"
+             "service_test(A.Waits a_test)\nset_tests_properties(A.Waits PROPERTIES RESOURCE_LOCK machine)\n"},
+     "tests/a/a_test.py:2"),
+    (CLOCK, {"tests/a.cc": "  ::sy" "nc();\n"}, "tests/a.cc:1"),
+    (CLOCK, {"tests/a.py": "run(['pk" "ill', 'a'])\n"}, "tests/a.py:1"),
+    (CLOCK, {"tests/a.py": "open('/pr" "oc/sys/vm/drop_caches', 'w')\n"}, "tests/a.py:1"),
+    (CLOCK, {"tests/a.sh": "echo 1 > /pr" "oc/sys/vm/drop_caches\n"}, "tests/a.sh:1"),
+    (CLOCK, {"tests/a.py": "time.sleep(1)\ntime.sleep(2)\n", LISTED: "tests/a.py: 1\n"}, "tests/a.py:2"),
+    (CLOCK, {"tests/a.py": "time.sleep(1)\n", LISTED: "tests/a.py: 2\n"}, f"{LISTED}:1"),
+    (CLOCK, {"tests/a.py": "\n", LISTED: "# A list.\ntests/a.py: 1\n"}, f"{LISTED}:2"),
+    (CLOCK, {LISTED: "tests/gone.py: 1\n"}, f"{LISTED}:1"),
+    (CLOCK, {LISTED: "tests/a.py: 0\n"}, f"{LISTED}:1"),
 ]
 ALLOWED = [
     ("LayersIncludeOnlyWhatTheyMay", {"daemon/a.cc": '#include "fuse/a.h"\n#include "storage/a.h"\n'}),
@@ -91,6 +118,14 @@ ALLOWED = [
     ("StatusTableIsTrue", {LEDGER: STATUS.replace("| T1 | not yet | |", "| T1 | yes | `Thing.Works` |")}),
     ("StatusTableIsTrue", {LEDGER: STATUS.replace("| T1 | not yet | |", "| T1 | yes | `Script.Runs` |")}),
     ("DocumentedTestsExist", {"fuse/SEMANTICS.md": "README.md, `Thing.*`, `Script.Runs`, e.g. this\n"}),
+    (CLOCK, {"tests/a.py": "time.sleep(1)\n", LISTED: "tests/a.py: 1\n"}),
+    (CLOCK, {"tests/support/expectations.py": "time.sleep(0.02)\n"}),
+    (CLOCK, {"tests/a.h": 'run("sleep 1000; python3 -c \'time.sleep(1)\'");  // sleep(1)\nEXPECT_GE(took, 5s);\n'}),
+    (CLOCK, {"tests/a.py": "run('sleep 1000')  # sleep(1)\nexpect(time.monotonic() - began >= 5, 'too soon')\n"}),
+    (CLOCK, {"tests/a/a_test.py": SYNCING, "tests/a/CMakeLists.txt": "service_test(A.Runs a_test)\n"
+             "service_test(A.Waits a_test)\nset_tests_properties(A.Runs PROPERTIES RESOURCE_LOCK machine)\n"}),
+    (CLOCK, {"tests/a/disk.py": SYNCING, "tests/a/CMakeLists.txt": "add_test(NAME A.Runs COMMAND run.py)\n"
+             "set_tests_properties(A.Runs PROPERTIES RUN_SERIAL TRUE)\n"}),
 ]
 
 
