@@ -18,6 +18,7 @@
 #include <thread>
 #include <tuple>
 
+#include "tests/session/eventually.h"
 #include "tests/storage/git_test_repository.h"
 
 namespace escrow::storage {
@@ -30,12 +31,6 @@ class BranchTurns : public testing::Test {
  protected:
   std::unique_ptr<BranchTurn> take(const std::string& branch = "main", std::chrono::milliseconds patience = 60s) {
     return std::make_unique<BranchTurn>(directory_.path(), branch, patience);
-  }
-  template <typename Condition>
-  static void wait_until(Condition condition) {
-    for (const auto deadline = Clock::now() + 60s; !condition() && Clock::now() < deadline;)
-      std::this_thread::sleep_for(1ms);
-    EXPECT_TRUE(condition());
   }
   // How many bytes of the file of turns are locked.
   int tickets() const {
@@ -95,7 +90,7 @@ TEST_F(BranchTurns, WhoComesFirstIsServedFirst) {
       const auto turn = take();
       served.push_back(number);
     });
-    wait_until([&] { return tickets() == number + 2; });
+    EXPECT_TRUE(support::eventually([&] { return tickets() == number + 2; }));
   }
   EXPECT_TRUE(first->is_wanted());
   first.reset();
@@ -117,9 +112,9 @@ TEST_F(BranchTurns, AProcessThatIsKilledInTheQueueOrAtItsTurnHoldsNobodyUp) {
     take();
     ::_exit(0);
   }
-  wait_until([&] { return tickets() == 2; });
+  ASSERT_TRUE(support::eventually([&] { return tickets() == 2; }));
   auto next = std::async(std::launch::async, [&] { return take(); });
-  wait_until([&] { return tickets() == 3; });
+  EXPECT_TRUE(support::eventually([&] { return tickets() == 3; }));
   end(queued);
   EXPECT_EQ(next.wait_for(100ms), std::future_status::timeout);
   end(holder);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <thread>
 
+#include "tests/session/eventually.h"
 #include "tests/storage/git_test_repository.h"
 
 namespace escrow::storage {
@@ -136,9 +137,9 @@ TEST(GitObjectStore, TheCacheForgetsTheLeastRecentlyOpenedAndReadersKeepTheirByt
   };
   const std::string a(100, 'a'), b(100, 'b'), c(100, 'c');
   const auto first = open(a);
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  ASSERT_TRUE(support::next_file_time());
   open(b);
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  ASSERT_TRUE(support::next_file_time());
   open(c);
   EXPECT_FALSE(fs::exists(directory.path() + "/cache/" + hash_object(ObjectType::blob, a).hex()));
   EXPECT_TRUE(fs::exists(directory.path() + "/cache/" + hash_object(ObjectType::blob, b).hex()));

@@ -3,14 +3,14 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <set>
 #include <thread>
 
 #include "storage/git/reference_lock.h"
-#include "tests/storage/git_test_repository.h"
+#include "tests/session/eventually.h"
+#include "tests/storage/reference_fixture.h"
 
 namespace escrow::storage {
 namespace {
@@ -19,20 +19,6 @@ namespace fs = std::filesystem;
 using session::Errc;
 using session::ObjectId;
 using session::SessionId;
-
-// A published commit that no reference holds; packs stay because `keep` does.
-struct Commits {
-  GitTestRepository repository;
-  std::unique_ptr<GitQuarantine> quarantine = repository.quarantine();
-  std::vector<std::unique_ptr<session::Quarantine::Published>> keep;
-
-  ObjectId make(const std::string& content, std::vector<ObjectId> parents = {}) {
-    const ObjectId id = GitTestRepository::put_file(*quarantine, "f", content, std::move(parents));
-    keep.push_back(quarantine->publish(id));
-    return id;
-  }
-  GitReferences& references() { return *repository.references; }
-};
 
 TEST(GitReferences, ABranchIsCreatedOnlyWhenItIsAbsent) {
   Commits commits;
@@ -69,20 +55,6 @@ TEST(GitReferences, TheReflogNamesTheCommitterAndTheReason) {
   EXPECT_EQ(commits.repository.git("log -g --format='%gn %gs' main"), "Ann escrow: session 2\nAnn escrow: session 1");
 }
 
-TEST(GitReferences, ALockThatGitHoldsIsWaitedFor) {
-  Commits commits;
-  const ObjectId a = commits.make("a");
-  const std::string lock = commits.repository.path + "/refs/heads/main.lock";
-  std::ofstream(lock).flush();
-  std::thread other([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    fs::remove(lock);
-  });
-  EXPECT_TRUE(commits.references().compare_and_swap("main", std::nullopt, a, "waited"));
-  other.join();
-  EXPECT_EQ(commits.references().head("main"), a);
-}
-
 TEST(GitReferences, ALockThatNobodyGivesBackIsNamed) {
   Commits commits;
   const ObjectId a = commits.make("a");
@@ -91,50 +63,6 @@ TEST(GitReferences, ALockThatNobodyGivesBackIsNamed) {
       error_of([&] { commits.references().compare_and_swap("main", std::nullopt, a, "never"); });
   EXPECT_EQ(error.code(), Errc::busy);
   EXPECT_NE(std::string(error.what()).find("main.lock"), std::string::npos) << error.what();
-}
-
-TEST(GitReferences, ALockOfAKilledProcessIsTakenAway) {
-  Commits commits;
-  const ObjectId a = commits.make("a"), b = commits.make("b", {a});
-  ASSERT_TRUE(commits.references().compare_and_swap("main", std::nullopt, a, "first"));
-  const pid_t child = fork();
-  if (child == 0) {
-    const ReferenceLock lock(commits.repository.path, "refs/heads/main", b.hex() + "\n");
-    kill(getpid(), SIGKILL);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  ASSERT_TRUE(WIFSIGNALED(status));
-  ASSERT_TRUE(fs::exists(commits.repository.path + "/refs/heads/main.lock"));
-  const auto begin = std::chrono::steady_clock::now();
-  EXPECT_TRUE(commits.references().compare_and_swap("main", a, b, "second"));
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(9)) << "it was waited for";
-  EXPECT_FALSE(fs::exists(commits.repository.path + "/refs/heads/main.lock"));
-}
-
-// Its inode may be the one that a lock file of git's gets next.
-TEST(GitReferences, ALockOfGitsIsNotTakenForThatOfAKilledProcess) {
-  Commits commits;
-  const ObjectId a = commits.make("a"), b = commits.make("b", {a});
-  ASSERT_TRUE(commits.references().compare_and_swap("main", std::nullopt, a, "first"));
-  const pid_t child = fork();
-  if (child == 0) {
-    const ReferenceLock lock(commits.repository.path, "refs/heads/main");
-    kill(getpid(), SIGKILL);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  const std::string lock = commits.repository.path + "/refs/heads/main.lock";
-  ASSERT_TRUE(fs::remove(lock)) << "somebody does what the message says";
-  std::ofstream(lock).flush();
-  bool was_there = false;
-  std::thread git([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
-    was_there = fs::remove(lock);
-  });
-  EXPECT_TRUE(commits.references().compare_and_swap("main", a, b, "second"));
-  git.join();
-  EXPECT_TRUE(was_there) << "the lock of git's was taken away";
 }
 
 TEST(GitReferences, WhoeverRecoversTakesTheLocksOfKilledProcessesAway) {
@@ -159,39 +87,6 @@ TEST(GitReferences, WhoeverRecoversTakesTheLocksOfKilledProcessesAway) {
   commits.references().sweep_locks();
   EXPECT_TRUE(fs::exists(commits.repository.path + "/refs/heads/held.lock")) << "its owner lives";
   commits.repository.git("pack-refs --all");
-}
-
-TEST(GitReferences, ALockOfOneBranchHoldsUpNoOther) {
-  Commits commits;
-  const ObjectId a = commits.make("a");
-  const std::string lock = commits.repository.path + "/refs/heads/stale.lock";
-  std::ofstream(lock).flush();
-  std::atomic<bool> has_given_up = false;
-  std::thread waits([&] {
-    EXPECT_EQ(error_of([&] { commits.references().compare_and_swap("stale", std::nullopt, a, "never"); }).code(),
-              Errc::busy);
-    has_given_up = true;
-  });
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  EXPECT_TRUE(commits.references().compare_and_swap("main", std::nullopt, a, "first"));
-  EXPECT_FALSE(has_given_up) << "it waited for the other branch";
-  waits.join();
-}
-
-// Ten seconds for each, one after another, would be minutes for the last.
-TEST(GitReferences, ThoseWhoQueueBehindAStaleLockWaitTogether) {
-  Commits commits;
-  const ObjectId a = commits.make("a");
-  std::ofstream(commits.repository.path + "/refs/heads/main.lock").flush();
-  const auto begin = std::chrono::steady_clock::now();
-  std::vector<std::thread> waiting;
-  for (int i = 0; i < 8; ++i)
-    waiting.emplace_back([&] {
-      EXPECT_EQ(error_of([&] { commits.references().compare_and_swap("main", std::nullopt, a, "never"); }).code(),
-                Errc::busy);
-    });
-  for (std::thread& thread : waiting) thread.join();
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
 }
 
 TEST(GitReferences, AReflogThatEndsInHalfALineTakesTheNextEntryWhole) {
@@ -337,15 +232,17 @@ TEST(GitReferences, TwoProcessesNeverLoseEachOthersCommit) {
 TEST(GitReferences, ASlowCommitterIsServedBesideQuickOnes) {
   GitTestRepository repository;
   std::atomic<bool> is_over = false;
-  std::atomic<int> quick = 0;
+  std::atomic<int> quick = 0, asking = 0;
   const auto commit = [&](GitReferences& references, GitQuarantine& quarantine, const std::string& what,
-                          std::chrono::milliseconds takes) {
+                          const std::function<void()>& before_its_move) {
+    ++asking;
     const auto turn = references.take_turn("main");
+    --asking;
     const auto head = references.head("main");
     const auto parents = head ? std::vector<ObjectId>{*head} : std::vector<ObjectId>{};
     const ObjectId made = GitTestRepository::put_file(quarantine, "f", what, parents);
     const auto published = quarantine.publish(made);
-    std::this_thread::sleep_for(takes);
+    before_its_move();
     return references.compare_and_swap("main", head, made, "race");
   };
   const auto committer = [&](const std::string& name, const auto& work) {
@@ -359,13 +256,18 @@ TEST(GitReferences, ASlowCommitterIsServedBesideQuickOnes) {
   for (int p = 0; p < 3; ++p) {
     others.emplace_back(committer, "quick" + std::to_string(p), [&, p](GitReferences& references, GitQuarantine& mine) {
       for (int i = 0; !is_over; ++i)
-        if (commit(references, mine, std::to_string(p) + "/" + std::to_string(i), {})) ++quick;
+        if (commit(references, mine, std::to_string(p) + "/" + std::to_string(i), [] {})) ++quick;
     });
   }
-  while (quick < 10) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(support::eventually([&] { return quick >= 10; }));
   committer("slow", [&](GitReferences& references, GitQuarantine& mine) {
-    for (int i = 0; i < 5; ++i)
-      EXPECT_TRUE(commit(references, mine, "slow " + std::to_string(i), std::chrono::milliseconds(100))) << i;
+    for (int i = 0; i < 5; ++i) {
+      // Until all the others wait for it, or go ahead: each may yet have to count what it did before.
+      const auto is_slow = [&] {
+        EXPECT_TRUE(support::eventually([&, before = quick.load()] { return asking == 3 || quick > before + 3; }));
+      };
+      EXPECT_TRUE(commit(references, mine, "slow " + std::to_string(i), is_slow)) << i;
+    }
   });
   is_over = true;
   for (std::thread& other : others) other.join();

@@ -1,11 +1,13 @@
 #include "storage/disk/lock_file.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <thread>
 
+#include "tests/session/eventually.h"
 #include "tests/support/temporary_directory.h"
 
 namespace escrow::storage {
@@ -29,8 +31,12 @@ TEST_F(LockFile, ManyShareItAndOneHasItAlone) {
   UniqueFd alone = try_lock_file(path_);
   EXPECT_TRUE(alone);
   std::atomic<bool> shared = false;
-  std::thread other([&] { shared = static_cast<bool>(lock_file(path_, LockKind::shared)); });
-  std::this_thread::sleep_for(50ms);
+  std::atomic<pid_t> asking = 0;
+  std::thread other([&] {
+    asking = ::gettid();
+    shared = static_cast<bool>(lock_file(path_, LockKind::shared));
+  });
+  EXPECT_TRUE(support::eventually([&] { return shared || (asking != 0 && support::is_waiting(asking)); }));
   EXPECT_FALSE(shared);
   alone = UniqueFd();
   other.join();

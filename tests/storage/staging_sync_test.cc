@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -19,6 +18,7 @@
 #include "session/base/error.h"
 #include "storage/staging/sqlite_session_journal.h"
 #include "storage/staging/tiered_staging_area.h"
+#include "tests/session/eventually.h"
 #include "tests/support/journal_rows.h"
 #include "tests/support/temporary_directory.h"
 
@@ -59,7 +59,6 @@ extern "C" int syncfs(int descriptor) noexcept { return call(SYS_syncfs, descrip
 namespace escrow::storage {
 namespace {
 
-using namespace std::chrono_literals;
 using session::Errc;
 using session::Error;
 using session::StagingId;
@@ -166,14 +165,17 @@ TEST_F(StagingSync, OfTwoThreadsThatSyncOneFileNoneMissesTheFailure) {
   make(1, large_);
   std::promise<void> begun;
   std::atomic<int> calls = 0, refused = 0;
+  std::atomic<pid_t> second = 0;
   const SyncDecision decision([&](int descriptor) {
     if (!path_of(descriptor).ends_with("/1") || ++calls > 1) return 0;
     begun.set_value();
-    std::this_thread::sleep_for(100ms);  // so that the other one gets into its call
+    // The other one is in its call, and waits there, or it has come back from it.
+    EXPECT_TRUE(support::eventually([&] { return second != 0 && support::is_waiting(second); }));
     return EIO;
   });
   std::thread first([&] { refused += sync_is_refused(1); });
   begun.get_future().wait();
+  second = ::gettid();
   refused += sync_is_refused(1);
   first.join();
   EXPECT_EQ(refused, 2);
@@ -249,13 +251,16 @@ TEST_F(StagingSync, ASyncOfTheDirectoryIsWaitedForByAllWhoNeedIt) {
   });
   std::thread first([&] { area_->sync_directory(); });
   begun.get_future().wait();
-  std::promise<void> returned;
+  std::atomic<pid_t> asking = 0;
+  std::atomic<bool> returned = false;
   std::thread second([&] {
+    asking = ::gettid();
     area_->sync_directory();
     returned_early = !ended;
-    returned.set_value();
+    returned = true;
   });
-  EXPECT_EQ(returned.get_future().wait_for(200ms), std::future_status::timeout);
+  EXPECT_TRUE(support::eventually([&] { return returned || (asking != 0 && support::is_waiting(asking)); }));
+  EXPECT_FALSE(returned);
   may_end.set_value();
   first.join();
   second.join();
