@@ -3,17 +3,17 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
-#include <chrono>
 #include <memory>
 #include <thread>
 
 #include "session/base/error.h"
+#include "tests/session/eventually.h"
 
 namespace escrow::session {
 namespace {
-
-using namespace std::chrono_literals;
 
 // Counts what gets through; a write takes a while.
 class CountingFiles final : public FileSystem {
@@ -39,7 +39,7 @@ class CountingFiles final : public FileSystem {
   std::size_t read(NodeId, std::uint64_t, std::span<std::byte>) override { return ++reads, 0; }
   void write(NodeId, std::uint64_t, std::span<const std::byte>, WriteOrigin) override {
     ++under_way;
-    std::this_thread::sleep_for(write_time);
+    for (std::atomic<int> step = 0; step < steps_of_a_write;) ++step;
     ++changes;
     --under_way;
   }
@@ -58,7 +58,7 @@ class CountingFiles final : public FileSystem {
   void release(NodeId) override { ++reads; }
 
   std::atomic<int> reads = 0, changes = 0, under_way = 0;
-  std::chrono::milliseconds write_time{0};
+  int steps_of_a_write = 0;
   std::uint64_t lost = 0;
 };
 
@@ -142,22 +142,24 @@ TEST(WriteGate, CanBeOpenedAgain) {
 
 TEST(WriteGate, NoWriteEndsAfterTheSealAndACrowdOfWritersCannotHoldItUp) {
   CountingFiles files;
-  files.write_time = 1ms;
+  files.steps_of_a_write = 10'000;
   WriteGate gate(files, WriteGate::Position::open);
   std::atomic<bool> stop = false;
+  std::array<std::atomic<int>, 8> refused = {};
   std::vector<std::thread> writers;
-  for (int i = 0; i < 8; ++i)
+  for (std::size_t i = 0; i < refused.size(); ++i)
     writers.emplace_back([&, i] {
       while (!stop) {
         const auto origin = i % 2 ? WriteOrigin::call : WriteOrigin::page_cache;
-        is_refused([&] { gate.write(kRootNode, 0, {}, origin); });
+        if (is_refused([&] { gate.write(kRootNode, 0, {}, origin); })) ++refused[i];
       }
     });
-  while (files.changes < 20) std::this_thread::yield();
+  EXPECT_TRUE(support::eventually([&] { return files.changes >= 20; }));
   gate.move_to(WriteGate::Position::sealed);
   EXPECT_EQ(files.under_way, 0);
   const int at_the_seal = files.changes;
-  std::this_thread::sleep_for(20ms);
+  // By its second refusal each has ended every call that it made before the seal.
+  EXPECT_TRUE(support::eventually([&] { return std::ranges::all_of(refused, [](int count) { return count > 1; }); }));
   EXPECT_EQ(files.changes, at_the_seal);
   stop = true;
   for (std::thread& writer : writers) writer.join();
@@ -165,24 +167,29 @@ TEST(WriteGate, NoWriteEndsAfterTheSealAndACrowdOfWritersCannotHoldItUp) {
 
 TEST(WriteGate, APauseHoldsWritersBackWithoutRefusingThem) {
   CountingFiles files;
-  files.write_time = 1ms;
+  files.steps_of_a_write = 10'000;
   WriteGate gate(files, WriteGate::Position::open);
   std::atomic<bool> stop = false;
+  std::atomic<int> waiting = 0;
+  gate.when_waiting([&]() -> std::shared_ptr<void> {
+    ++waiting;
+    return {nullptr, [&](void*) { --waiting; }};
+  });
   std::vector<std::thread> writers;
   for (int i = 0; i < 4; ++i)
     writers.emplace_back([&] {
       while (!stop) gate.write(kRootNode, 0, {}, WriteOrigin::call);
     });
-  while (files.changes < 20) std::this_thread::yield();
+  EXPECT_TRUE(support::eventually([&] { return files.changes >= 20; }));
   {
     const WriteGate::Pause pause(gate);
     EXPECT_EQ(files.under_way, 0);
     const int before = files.changes;
-    std::this_thread::sleep_for(20ms);
+    EXPECT_TRUE(support::eventually([&] { return waiting == 4; })) << "each is held back";
     EXPECT_EQ(files.changes, before);
   }
   const int before = files.changes;
-  while (files.changes < before + 20) std::this_thread::yield();
+  EXPECT_TRUE(support::eventually([&] { return files.changes >= before + 20; }));
   stop = true;
   for (std::thread& writer : writers) writer.join();
 }
@@ -199,7 +206,7 @@ TEST(WriteGate, AHoldKeepsCallsWaitingAndLetsPagesComeIn) {
   {
     const WriteGate::Hold hold(gate);
     for (const auto& call : mutating_calls()) callers.emplace_back([&gate, call] { call(gate); });
-    while (waiting < 12) std::this_thread::sleep_for(1ms);
+    EXPECT_TRUE(support::eventually([&] { return waiting == 12; }));
     gate.write(kRootNode, 0, {}, WriteOrigin::page_cache);
     EXPECT_EQ(files.changes, 1);
     // The commit that holds them opens files itself to have their pages.
@@ -210,7 +217,7 @@ TEST(WriteGate, AHoldKeepsCallsWaitingAndLetsPagesComeIn) {
     {
       const WriteGate::Pause pause(gate);
       page = std::thread([&] { gate.write(kRootNode, 0, {}, WriteOrigin::page_cache); });
-      while (waiting < 13) std::this_thread::sleep_for(1ms);
+      EXPECT_TRUE(support::eventually([&] { return waiting == 13; }));
       EXPECT_EQ(files.changes, 2);
     }
     page.join();
@@ -232,7 +239,7 @@ TEST(WriteGate, WhoWaitedForASessionThatEndedIsRefused) {
     const WriteGate::Pause pause(gate);
     for (const auto& call : mutating_calls())
       callers.emplace_back([&, call] { refused += is_refused([&] { call(gate); }) ? 1 : 0; });
-    while (waiting < 12) std::this_thread::sleep_for(1ms);
+    EXPECT_TRUE(support::eventually([&] { return waiting == 12; }));
     gate.move_to(WriteGate::Position::sealed);
   }
   for (std::thread& caller : callers) caller.join();
