@@ -24,7 +24,7 @@ namespace {
 
 constexpr auto kPollInterval = 100ms;
 // How long a client that was refused may still send what nobody reads.
-constexpr auto kLinger = 2s;
+constexpr auto kLingerAfterAnswer = 2s;
 
 template <typename Message>
 void set_header(Message& message, const HttpResponse& response, bool keep_alive) {
@@ -194,7 +194,7 @@ void Connection::end_answer() { keep_alive_ ? await_request() : linger(); }
 // A client that was refused may be sending still: closing at once could take the answer from it.
 void Connection::linger() {
   phase_ = Phase::reading;
-  arm(kLinger);
+  arm(kLingerAfterAnswer);
   socket_.async_end_output([self = shared_from_this()] { self->discard(); });
 }
 

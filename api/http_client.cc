@@ -37,7 +37,7 @@ using UploadHeader = http::request<http::empty_body>;
 using Response = http::response<http::string_body>;
 
 // Far above what any answer has, so that a server gone mad cannot fill the memory.
-constexpr std::uint64_t kMaxAnswerBytes = std::uint64_t{1} << 30;
+constexpr std::uint64_t kMostAnswerBytes = std::uint64_t{1} << 30;
 constexpr std::size_t kChunkBytes = std::size_t{256} << 10;
 
 struct Place {
@@ -46,7 +46,7 @@ struct Place {
   std::string name, port;  // else
 };
 
-[[noreturn]] void refuse(const std::string& host, const std::string& why) {
+[[noreturn]] void refuse_answer(const std::string& host, const std::string& why) {
   throw Error(Errc::bad_request, "'" + host + "' is no host: " + why +
                                      "; give unix:///PATH or https://NAME[:PORT]");
 }
@@ -55,15 +55,15 @@ Place place_of(const std::string& host) {
   static constexpr std::string_view kUnix = "unix://", kTls = "https://", kPlain = "http://";
   if (host.starts_with(kUnix)) {
     Place place{.is_unix = true, .path = host.substr(kUnix.size())};
-    if (!place.path.starts_with('/')) refuse(host, "the path of the socket is not absolute");
+    if (!place.path.starts_with('/')) refuse_answer(host, "the path of the socket is not absolute");
     return place;
   }
   Place place{.has_tls = host.starts_with(kTls)};
-  if (!place.has_tls && !host.starts_with(kPlain)) refuse(host, "it begins with neither unix:// nor https://");
+  if (!place.has_tls && !host.starts_with(kPlain)) refuse_answer(host, "it begins with neither unix:// nor https://");
   std::string authority = host.substr(place.has_tls ? kTls.size() : kPlain.size());
   if (authority.ends_with('/')) authority.pop_back();
   if (!place.has_tls && kind_of_tcp_address(authority) != TcpAddressKind::loopback) {
-    refuse(host, "without TLS a token could be read on its way");
+    refuse_answer(host, "without TLS a token could be read on its way");
   }
   const std::size_t bracket = authority.find(']');
   const std::size_t colon = authority.find(':', bracket == std::string::npos ? 0 : bracket);
@@ -72,7 +72,7 @@ Place place_of(const std::string& host) {
   const bool is_bracketed = place.name.starts_with('[') && place.name.ends_with(']');
   if (is_bracketed) place.name = place.name.substr(1, place.name.size() - 2);
   if (place.name.empty() || place.port.empty() || authority.find('/') != std::string::npos) {
-    refuse(host, "it is not a name with or without a port");
+    refuse_answer(host, "it is not a name with or without a port");
   }
   return place;
 }
@@ -85,7 +85,7 @@ template <typename Stream>
 class Upload {
  public:
   Upload(asio::io_context& io, Stream& stream, Socket& socket) : io_(io), stream_(stream), socket_(socket) {
-    parser_.body_limit(kMaxAnswerBytes);
+    parser_.body_limit(kMostAnswerBytes);
     io_.restart();
     http::async_read(stream_, buffer_, parser_, [this](error_code ended, std::size_t) {
       unread_ = ended;
@@ -206,7 +206,7 @@ struct HttpClient::Impl {
   Response exchange(Stream& stream, const Request& request) {
     beast::flat_buffer buffer;
     http::response_parser<http::string_body> parser;
-    parser.body_limit(kMaxAnswerBytes);
+    parser.body_limit(kMostAnswerBytes);
     error_code failed, unread;
     bool is_done = false;
     http::async_write(stream, request, [&](error_code unsent, std::size_t) {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kBase64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-[[noreturn]] void refuse(const std::string& name, const std::string& expected) {
+[[noreturn]] void refuse_field(const std::string& name, const std::string& expected) {
   throw Error(Errc::bad_request, "the request's \"" + name + "\" is not " + expected);
 }
 
@@ -133,44 +133,44 @@ void set_id(Json& object, const std::string& name, const std::optional<session::
 
 std::string get_bytes(const Json& object, const std::string& name) {
   if (const Json* exact = find(object, name + "_base64")) {
-    if (!exact->is_string()) refuse(name + "_base64", "a string");
+    if (!exact->is_string()) refuse_field(name + "_base64", "a string");
     std::optional<std::string> bytes = from_base64(exact->get_ref<const std::string&>());
-    if (!bytes) refuse(name + "_base64", "base64 (RFC 4648)");
+    if (!bytes) refuse_field(name + "_base64", "base64 (RFC 4648)");
     return *std::move(bytes);
   }
   const Json* text = find(object, name);
   if (text == nullptr) return {};
-  if (!text->is_string()) refuse(name, "a string");
+  if (!text->is_string()) refuse_field(name, "a string");
   return text->get<std::string>();
 }
 
 bool get_bool(const Json& object, const std::string& name) {
   const Json* value = find(object, name);
   if (value == nullptr) return false;
-  if (!value->is_boolean()) refuse(name, "true or false");
+  if (!value->is_boolean()) refuse_field(name, "true or false");
   return value->get<bool>();
 }
 
 std::uint64_t get_count(const Json& object, const std::string& name) {
   const Json* value = find(object, name);
   if (value == nullptr) return 0;
-  if (!value->is_number_unsigned()) refuse(name, "a whole number of at least 0");
+  if (!value->is_number_unsigned()) refuse_field(name, "a whole number of at least 0");
   return value->get<std::uint64_t>();
 }
 
 std::optional<std::int64_t> get_integer(const Json& object, const std::string& name) {
   const Json* value = find(object, name);
   if (value == nullptr) return std::nullopt;
-  if (!value->is_number_integer()) refuse(name, "a whole number");
+  if (!value->is_number_integer()) refuse_field(name, "a whole number");
   return value->get<std::int64_t>();
 }
 
 std::optional<session::ObjectId> get_id(const Json& object, const std::string& name) {
   const Json* value = find(object, name);
   if (value == nullptr) return std::nullopt;
-  if (!value->is_string()) refuse(name, "an object id");
+  if (!value->is_string()) refuse_field(name, "an object id");
   std::optional<session::ObjectId> id = session::ObjectId::from_hex(value->get_ref<const std::string&>());
-  if (!id) refuse(name, "an object id");
+  if (!id) refuse_field(name, "an object id");
   return id;
 }
 
@@ -182,7 +182,7 @@ session::Timestamp get_time(const Json& object, const std::string& name) {
   const std::string text = value->is_string() ? value->get<std::string>() : std::string();
   if (std::sscanf(text.c_str(), "%5d-%2d-%2dT%2d:%2d:%2d.%9uZ", &parts.tm_year, &parts.tm_mon, &parts.tm_mday,
                   &parts.tm_hour, &parts.tm_min, &parts.tm_sec, &nanoseconds) != 7) {
-    refuse(name, "a time such as 2026-11-21T04:14:00.000000000Z");
+    refuse_field(name, "a time such as 2026-11-21T04:14:00.000000000Z");
   }
   parts.tm_year -= 1900;
   parts.tm_mon -= 1;
@@ -193,7 +193,7 @@ const Json& get_array(const Json& object, const std::string& name) {
   static const Json empty = Json::array();
   const Json* value = find(object, name);
   if (value == nullptr) return empty;
-  if (!value->is_array()) refuse(name, "an array");
+  if (!value->is_array()) refuse_field(name, "an array");
   return *value;
 }
 

@@ -16,7 +16,7 @@ namespace escrow::api {
 
 namespace {
 
-using Json = nlohmann::json;
+using ParsedJson = nlohmann::json;
 using session::Errc;
 using session::Error;
 
@@ -44,18 +44,18 @@ constexpr double kLatest_s = 1e15;
 // Without padding (RFC 7515, section 2).
 std::optional<std::string> from_base64url(std::string_view text) { return decode_cursor(std::string(text)); }
 
-std::string text_of(const Json& object, const char* name) {
+std::string claim_text(const ParsedJson& object, const char* name) {
   const auto found = object.find(name);
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
 // The document, or one that is discarded.
-Json parsed(std::string_view text) { return Json::parse(text.begin(), text.end(), nullptr, false); }
+ParsedJson parsed(std::string_view text) { return ParsedJson::parse(text.begin(), text.end(), nullptr, false); }
 
-const unsigned char* bytes_of(std::string_view text) { return reinterpret_cast<const unsigned char*>(text.data()); }
+const unsigned char* raw_bytes_of(std::string_view text) { return reinterpret_cast<const unsigned char*>(text.data()); }
 
 Number number_of(std::string_view bytes) {
-  return Number(BN_bin2bn(bytes_of(bytes), static_cast<int>(bytes.size()), nullptr));
+  return Number(BN_bin2bn(raw_bytes_of(bytes), static_cast<int>(bytes.size()), nullptr));
 }
 
 PublicKey key_of(const char* type, OSSL_PARAM_BLD* builder) {
@@ -71,8 +71,8 @@ PublicKey key_of(const char* type, OSSL_PARAM_BLD* builder) {
   return check && EVP_PKEY_public_check(check.get()) == 1 ? std::move(made) : nullptr;
 }
 
-PublicKey rsa_key(const Json& jwk) {
-  const auto modulus = from_base64url(text_of(jwk, "n")), exponent = from_base64url(text_of(jwk, "e"));
+PublicKey rsa_key(const ParsedJson& jwk) {
+  const auto modulus = from_base64url(claim_text(jwk, "n")), exponent = from_base64url(claim_text(jwk, "e"));
   if (!modulus || !exponent || modulus->empty() || exponent->empty()) return nullptr;
   const Number n = number_of(*modulus), e = number_of(*exponent);
   const ParameterBuilder builder(OSSL_PARAM_BLD_new());
@@ -84,8 +84,8 @@ PublicKey rsa_key(const Json& jwk) {
   return key && EVP_PKEY_get_bits(key.get()) >= kLeastRsaBits ? std::move(key) : nullptr;
 }
 
-PublicKey ec_key(const Json& jwk) {
-  const auto x = from_base64url(text_of(jwk, "x")), y = from_base64url(text_of(jwk, "y"));
+PublicKey ec_key(const ParsedJson& jwk) {
+  const auto x = from_base64url(claim_text(jwk, "x")), y = from_base64url(claim_text(jwk, "y"));
   if (!x || !y || x->size() != kP256Bytes || y->size() != kP256Bytes) return nullptr;
   const std::string point = '\x04' + *x + *y;
   const ParameterBuilder builder(OSSL_PARAM_BLD_new());
@@ -114,27 +114,27 @@ std::string der_of(std::string_view signature) {
 }
 
 // A NumericDate (RFC 7519, section 2), fractions left out.
-std::optional<std::int64_t> time_of(const Json& value) {
+std::optional<std::int64_t> claim_time(const ParsedJson& value) {
   if (!value.is_number()) return std::nullopt;
   const double seconds = value.get<double>();
   if (!(seconds >= 0 && seconds < kLatest_s)) return std::nullopt;
   return static_cast<std::int64_t>(std::floor(seconds));
 }
 
-std::optional<JwtClaims> claims_of(const Json& payload) {
+std::optional<JwtClaims> claims_of(const ParsedJson& payload) {
   if (!payload.is_object()) return std::nullopt;
-  JwtClaims claims{.issuer = text_of(payload, "iss")};
+  JwtClaims claims{.issuer = claim_text(payload, "iss")};
   const auto expires = payload.find("exp"), not_before = payload.find("nbf"), audience = payload.find("aud");
-  const auto expires_s = expires == payload.end() ? std::nullopt : time_of(*expires);
+  const auto expires_s = expires == payload.end() ? std::nullopt : claim_time(*expires);
   if (!expires_s) return std::nullopt;
   claims.expires_s = *expires_s;
   if (not_before != payload.end()) {
-    claims.not_before_s = time_of(*not_before);
+    claims.not_before_s = claim_time(*not_before);
     if (!claims.not_before_s) return std::nullopt;
   }
   if (audience != payload.end() && audience->is_string()) claims.audiences.push_back(audience->get<std::string>());
   if (audience != payload.end() && audience->is_array()) {
-    for (const Json& one : *audience) {
+    for (const ParsedJson& one : *audience) {
       if (one.is_string()) claims.audiences.push_back(one.get<std::string>());
     }
   }
@@ -154,29 +154,29 @@ struct JwtKeys::Key {
   bool has_signed(std::string_view content, const std::string& signature) const {
     const DigestContext context(EVP_MD_CTX_new());
     return context && EVP_DigestVerifyInit(context.get(), nullptr, EVP_sha256(), nullptr, key.get()) == 1 &&
-           EVP_DigestVerify(context.get(), bytes_of(signature), signature.size(), bytes_of(content),
+           EVP_DigestVerify(context.get(), raw_bytes_of(signature), signature.size(), raw_bytes_of(content),
                             content.size()) == 1;
   }
 };
 
 JwtKeys::JwtKeys(std::string_view json, const std::string& what) {
   const auto refuse = [&](const std::string& why) { throw Error(Errc::bad_request, what + " " + why); };
-  const Json document = parsed(json);
+  const ParsedJson document = parsed(json);
   const auto keys = document.is_object() ? document.find("keys") : document.end();
   if (!document.is_object() || keys == document.end() || !keys->is_array()) refuse("is no JWK set: it has no \"keys\"");
   if (keys->size() > kMaxKeys) refuse("has more than " + std::to_string(kMaxKeys) + " keys");
-  for (const Json& jwk : *keys) {
+  for (const ParsedJson& jwk : *keys) {
     if (!jwk.is_object()) refuse("has a key that is no object");
-    const std::string type = text_of(jwk, "kty"), use = text_of(jwk, "use"), only = text_of(jwk, "alg");
-    const bool is_rsa = type == "RSA", is_ec = type == "EC" && text_of(jwk, "crv") == "P-256";
+    const std::string type = claim_text(jwk, "kty"), use = claim_text(jwk, "use"), only = claim_text(jwk, "alg");
+    const bool is_rsa = type == "RSA", is_ec = type == "EC" && claim_text(jwk, "crv") == "P-256";
     const std::string algorithm = is_rsa ? "RS256" : "ES256";
     if ((!is_rsa && !is_ec) || (!use.empty() && use != "sig") || (!only.empty() && only != algorithm)) continue;
     PublicKey key = is_rsa ? rsa_key(jwk) : ec_key(jwk);
     if (!key) {
-      refuse("has the key '" + text_of(jwk, "kid") + "', which is damaged, or has fewer than " +
+      refuse("has the key '" + claim_text(jwk, "kid") + "', which is damaged, or has fewer than " +
              std::to_string(kLeastRsaBits) + " bits");
     }
-    keys_.push_back({.id = text_of(jwk, "kid"), .algorithm = algorithm, .key = std::move(key)});
+    keys_.push_back({.id = claim_text(jwk, "kid"), .algorithm = algorithm, .key = std::move(key)});
   }
   if (keys_.empty()) refuse("has no key for RS256 or ES256");
 }
@@ -189,10 +189,10 @@ std::optional<JwtClaims> JwtKeys::verify(std::string_view token) const {
   const auto header_text = from_base64url(token.substr(0, first));
   const auto signature = from_base64url(token.substr(last + 1));
   if (!header_text || !signature) return std::nullopt;
-  const Json header = parsed(*header_text);
+  const ParsedJson header = parsed(*header_text);
   // `crit` names what nobody here knows (RFC 7515, section 4.1.11).
   if (!header.is_object() || header.contains("crit")) return std::nullopt;
-  const std::string algorithm = text_of(header, "alg"), id = text_of(header, "kid");
+  const std::string algorithm = claim_text(header, "alg"), id = claim_text(header, "kid");
   const Key* fits = nullptr;
   for (const Key& key : keys_) {
     if (key.algorithm != algorithm || (!id.empty() && key.id != id)) continue;

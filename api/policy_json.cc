@@ -17,7 +17,7 @@ using session::Error;
 
 namespace {
 
-constexpr std::size_t kMaxDepth = 8;
+constexpr std::size_t kMaxPolicyDepth = 8;
 constexpr std::size_t kMaxPatterns = 20'000;
 
 // A value, and where it begins. nlohmann's own documents do not know that.
@@ -148,7 +148,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   }
   // A parent's items do not move while one of them is open.
   bool start(Value::Type type) {
-    if (open_.size() >= kMaxDepth) source_.refuse(next_token(), "this is nested too deeply for a policy");
+    if (open_.size() >= kMaxPolicyDepth) source_.refuse(next_token(), "this is nested too deeply for a policy");
     Value value;
     value.type = type;
     open_.push_back(&place(std::move(value)));

@@ -24,7 +24,7 @@ const Json& checked_object(const Json& json) {
   return json;
 }
 
-RemoteSession session_from(const Json& json) {
+RemoteSession remote_session_from(const Json& json) {
   RemoteSession session{.view = view_from(checked_object(json)),
                         .repository = get_bytes(json, "repository"),
                         .warning = text_or_none(json, "warning")};
@@ -91,7 +91,7 @@ AuditResource audit_entry_from(const Json& json) {
 
 }  // namespace
 
-RemoteSession session_from_json(std::string_view text) { return session_from(parse_object(text)); }
+RemoteSession session_from_json(std::string_view text) { return remote_session_from(parse_object(text)); }
 
 CommitAnswer commit_answer(RemoteSession session) {
   const session::SessionRecord& record = session.view.record;
@@ -112,7 +112,7 @@ CommitAnswer commit_answer(RemoteSession session) {
 RemoteSessions sessions_from_json(std::string_view text) {
   const Json json = parse_object(text);
   RemoteSessions page{.sessions = {}, .next = text_or_none(json, "next")};
-  for (const Json& entry : get_array(json, "sessions")) page.sessions.push_back(session_from(entry));
+  for (const Json& entry : get_array(json, "sessions")) page.sessions.push_back(remote_session_from(entry));
   return page;
 }
 
@@ -127,7 +127,7 @@ RemoteRun run_from_json(std::string_view text) {
   return {.id = get_bytes(json, "run"),
           .has_ended = get_bytes(json, "state") == "ended",
           .is_truncated = {truncated("stdout"), truncated("stderr")},
-          .session = session->is_null() ? std::nullopt : std::optional(session_from(*session))};
+          .session = session->is_null() ? std::nullopt : std::optional(remote_session_from(*session))};
 }
 
 RemoteCommits commits_from_json(std::string_view text) {

@@ -11,6 +11,7 @@
 #include "api/remote_documents.h"
 #include "api/session_json.h"
 #include "api/session_routes.h"
+#include "session/base/overloaded.h"
 
 namespace escrow::api {
 
@@ -19,11 +20,6 @@ using session::Errc;
 using session::Error;
 
 namespace {
-
-template <typename... Cases>
-struct Overloaded : Cases... {
-  using Cases::operator()...;
-};
 
 constexpr unsigned kFirstRefusal = 300;
 
@@ -117,7 +113,7 @@ std::optional<session::TreeEntry> entry_from(const Json& json, const std::string
       .name = {}, .mode = static_cast<session::GitMode>(mode_from(get_bytes(*found, "mode"))), .id = *id};
 }
 
-const Json& checked_object(const Json& json) {
+const Json& answer_object(const Json& json) {
   if (!json.is_object()) throw Error(Errc::bad_request, "the answer holds something else than objects");
   return json;
 }
@@ -125,7 +121,7 @@ const Json& checked_object(const Json& json) {
 ChangesAnswer changes_from(const Json& json) {
   ChangesAnswer answer{.changes = {}, .omitted = omissions_from(get_array(json, "omitted"))};
   for (const Json& entry : get_array(json, "changes")) {
-    ChangeResource one{.change = {.path = get_bytes(checked_object(entry), "path"),
+    ChangeResource one{.change = {.path = get_bytes(answer_object(entry), "path"),
                                   .did = did_from(get_bytes(entry, "change")),
                                   .before = {},
                                   .after = {}},
@@ -142,7 +138,7 @@ ListingAnswer listing_from(const Json& json) {
   const auto next = json.find("next");
   ListingAnswer answer{.entries = {}, .is_whole = next == json.end() || next->is_null()};
   for (const Json& entry : get_array(json, "entries")) {
-    answer.entries.push_back({.name = get_bytes(checked_object(entry), "name"),
+    answer.entries.push_back({.name = get_bytes(answer_object(entry), "name"),
                               .mode = mode_from(get_bytes(entry, "mode")),
                               .size_bytes = get_count(entry, "size")});
   }
@@ -204,7 +200,7 @@ std::string header_of(const HttpResponse& response, std::string_view name) {
 SessionRequestLine call_of(const session::SessionId& id, const Request& request) {
   const std::string base = "/v1/sessions/" + id.text();
   return std::visit(
-      Overloaded{
+      session::Overloaded{
           [&](const StatusRequest& it) { return get(base + (it.with_changes ? "?with_changes=true" : "")); },
           [&](const CommitRequest& it) {
             JsonObject body;
@@ -262,7 +258,7 @@ Answer answer_of(const Request& request, HttpResponse response) {
   const auto document = [&] { return parse_object(response.body); };
   const auto session = [&] { return session_from_json(response.body); };
   return std::visit(
-      Overloaded{
+      session::Overloaded{
           [&](const StatusRequest&) -> Answer { return session().view; },
           [&](const CommitRequest&) -> Answer { return commit_answer(session()); },
           [&](const RollbackRequest&) -> Answer { return rolled_back(session()); },

@@ -9,19 +9,13 @@
 
 #include "api/problem.h"
 #include "api/request_fields.h"
+#include "session/base/overloaded.h"
 
 namespace escrow::api {
 
 using session::Reason;
 
 namespace {
-
-template <typename... Cases>
-struct Overloaded : Cases... {
-  using Cases::operator()...;
-};
-template <typename... Cases>
-Overloaded(Cases...) -> Overloaded<Cases...>;  // clang 14, which builds the fuzz targets, does not deduce it
 
 constexpr std::uint64_t kMostNames = 1000;
 constexpr std::uint64_t kMostBytes = 16u << 20;  // of a file, in one answer of a host
@@ -186,7 +180,7 @@ constexpr std::array kRoutes = {
     Route{"GET", "/traffic", of_nothing<TrafficRequest>},
 };
 
-std::string mode_text(std::uint32_t mode) {
+std::string octal_mode(std::uint32_t mode) {
   std::array<char, 16> text;
   std::snprintf(text.data(), text.size(), "%06o", static_cast<unsigned>(mode));
   return text.data();
@@ -329,7 +323,7 @@ HttpResponse file_head(const FileAnswer& file) {
   return {.status = 200,
           .content_type = "application/octet-stream",
           .body = {},
-          .headers = {{kModeHeader, mode_text(file.mode)},
+          .headers = {{kModeHeader, octal_mode(file.mode)},
                       {kSizeHeader, std::to_string(file.size_bytes)},
                       {kVersionHeader, "\"" + file.version + "\""}}};
 }
@@ -343,7 +337,7 @@ Problem conflict_problem(const std::string& session, std::vector<session::Confli
 
 HttpResponse response_of(const SessionCall& call, const Answer& answer, const std::function<SessionView()>& session) {
   return std::visit(
-      Overloaded{
+      session::Overloaded{
           [&](const SessionView& it) { return ok(to_json(SessionResource{.view = it})); },
           [&](const CommitAnswer& it) {
             const bool is_refused = !it.conflicts.empty() && std::holds_alternative<CommitRequest>(call.request);

@@ -32,7 +32,7 @@ session::Synchronized<std::vector<pid_t>>& late_ones() {
   return late;
 }
 
-[[noreturn]] void refuse(const char* what) {
+[[noreturn]] void refuse_helper(const char* what) {
   throw session::Error(session::Errc::unavailable, std::string("no helper process could be started: ") + what +
                                                        ": " + std::strerror(errno) + "; try again");
 }
@@ -72,7 +72,7 @@ void HelperProcess::Report::add(const void* bytes, std::size_t size) const noexc
 HelperProcess::HelperProcess(const Work& work) {
   std::erase_if(*late_ones().lock(), [](pid_t pid) { return ::waitpid(pid, nullptr, WNOHANG) != 0; });
   std::array<int, 2> ends{};
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) refuse("socketpair");
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) refuse_helper("socketpair");
   // No handler of this process runs in it.
   sigset_t all, before;
   ::sigfillset(&all);
@@ -87,7 +87,7 @@ HelperProcess::HelperProcess(const Work& work) {
   if (pid_ < 0) {
     ::close(socket_);
     errno = error;
-    refuse("fork");
+    refuse_helper("fork");
   }
 }
 

@@ -16,7 +16,7 @@
 namespace escrow::fuse {
 namespace {
 
-constexpr std::size_t kMaxName_bytes = 255;
+constexpr std::size_t kMaxEntryName_bytes = 255;
 constexpr std::size_t kMaxReports = 1000;
 
 // Counts a lookup of `node` for the time of a reply, and for good once the kernel has taken the reply.
@@ -195,7 +195,7 @@ session::Caller caller_of(fuse_req_t request) noexcept {
 
 std::string_view component(const char* name) {
   const std::string_view result(name);
-  if (result.size() > kMaxName_bytes) {
+  if (result.size() > kMaxEntryName_bytes) {
     throw session::Error(session::Errc::name_too_long, "a name of more than 255 bytes: file names are at most that");
   }
   return result;

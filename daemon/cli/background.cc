@@ -24,7 +24,7 @@ namespace {
 constexpr char kReady = 'R';
 constexpr char kFailed = 'F';  // followed by the code's name, a newline and the message
 
-void tell(int pipe, const std::string& text) {
+void send_text(int pipe, const std::string& text) {
   std::string_view left = text;
   while (!left.empty()) {
     const ssize_t count = write(pipe, left.data(), left.size());
@@ -57,7 +57,7 @@ void leave_terminal() {
   const Announce announce = [&](const std::string& output) {
     std::fflush(nullptr);
     leave_terminal();
-    tell(pipe, kReady + output);
+    send_text(pipe, kReady + output);
     close(pipe);
     announced = true;
   };
@@ -65,9 +65,9 @@ void leave_terminal() {
   try {
     status = work(announce);
   } catch (const Error& error) {
-    if (!announced) tell(pipe, kFailed + std::string(api::name_of(error.code())) + "\n" + error.what());
+    if (!announced) send_text(pipe, kFailed + std::string(api::name_of(error.code())) + "\n" + error.what());
   } catch (const std::exception& error) {
-    if (!announced) tell(pipe, kFailed + std::string("unavailable\ninternal error: ") + error.what());
+    if (!announced) send_text(pipe, kFailed + std::string("unavailable\ninternal error: ") + error.what());
   }
   _exit(status);
 }

@@ -28,7 +28,7 @@ constexpr std::size_t kNamedInTheWay = 5;
 constexpr unsigned kRecordMode = 0644;
 // Lists of names are read whole: one that was cut would let a file be overwritten that git names further down.
 constexpr std::size_t kMostBytesOfAList = std::size_t{1} << 30;
-constexpr std::chrono::seconds kPatience{60};
+constexpr std::chrono::seconds kCheckoutPatience{60};
 
 // Those of `own` that are one of `changed`, or a directory above or a file below one.
 std::vector<std::string> in_the_way_of(const std::set<std::string>& changed, const std::vector<std::string>& own) {
@@ -270,10 +270,10 @@ std::unique_ptr<Checkouts::Move> Checkouts::prepare(const std::string& branch,
                                                     const std::optional<session::ObjectId>& from,
                                                     const session::ObjectId& to) const {
   if (on_branch(branch).empty()) return nullptr;
-  storage::UniqueFd turn = storage::try_lock_file(lock_path(), kPatience);
+  storage::UniqueFd turn = storage::try_lock_file(lock_path(), kCheckoutPatience);
   if (!turn)
     throw Error(Errc::unavailable, "another command has been taking the work trees of '" + branch + "' along for " +
-                                       std::to_string(kPatience.count()) + " s (it has " + lock_path() +
+                                       std::to_string(kCheckoutPatience.count()) + " s (it has " + lock_path() +
                                        " locked); wait for it or end it, then commit the session again");
   for (const std::string& sentence : mend_now(turn)) log_.write(session::LogLevel::warning, sentence);
   const std::string before = from ? from->hex() : kEmptyTree;

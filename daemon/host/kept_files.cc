@@ -22,7 +22,7 @@ constexpr std::size_t kAtOnce_bytes = std::size_t{1} << 20;
 
 [[noreturn]] void fail() { throw storage::system_error(errno, "keep what is injected"); }
 
-void write_all(int to, std::string_view content) {
+void write_kept(int to, std::string_view content) {
   while (!content.empty()) {
     const ssize_t count = ::write(to, content.data(), content.size());
     if (count < 0 && errno == EINTR) continue;
@@ -37,15 +37,15 @@ FileDescriptor make_file(int directory, const std::string& path) {
   return made;
 }
 
-std::string_view text_of(std::span<const std::byte> bytes) {
+std::string_view view_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 // Of a link: it is short.
-std::string content_of(const session::ByteSource& source) {
+std::string kept_content_of(const session::ByteSource& source) {
   std::vector<std::byte> bytes(static_cast<std::size_t>(source.size()));
   bytes.resize(source.read(0, bytes));
-  return std::string(text_of(bytes));
+  return std::string(view_of(bytes));
 }
 
 void copy_blob(const session::ByteSource& source, int to) {
@@ -53,7 +53,7 @@ void copy_blob(const session::ByteSource& source, int to) {
   for (std::uint64_t at = 0; at < source.size();) {
     const std::size_t count = source.read(at, buffer);
     if (count == 0) break;
-    write_all(to, text_of(std::span(buffer).first(count)));
+    write_kept(to, view_of(std::span(buffer).first(count)));
     at += count;
   }
 }
@@ -80,7 +80,7 @@ void KeptFiles::put_files(const std::map<std::string, MountEntrySpec::File>& fil
   for (const auto& [path, file] : files) {
     for (std::size_t at = path.find('/'); at != std::string::npos; at = path.find('/', at + 1))
       make_directory(path.substr(0, at));
-    write_all(make_file(directory_, path).get(), file.content);
+    write_kept(make_file(directory_, path).get(), file.content);
     own(path, file.is_executable ? 0777 : 0666);
   }
 }
@@ -101,7 +101,7 @@ void KeptFiles::put_entries(const session::ObjectReader& objects, const session:
       make_directory(path);
       if (entry.mode == session::GitMode::tree) put_entries(objects, entry.id, path + "/", time_s);
     } else if (entry.mode == session::GitMode::symlink) {
-      const std::string target = content_of(*objects.open_blob(entry.id));
+      const std::string target = kept_content_of(*objects.open_blob(entry.id));
       if (::symlinkat(target.c_str(), directory_, path.c_str()) != 0) fail();
       if (::geteuid() == 0 &&
           ::fchownat(directory_, path.c_str(), options_.uid, options_.gid, AT_SYMLINK_NOFOLLOW) != 0)

@@ -29,7 +29,9 @@ using session::Error;
 
 namespace {
 
-constexpr char kNotedName[] = "/mounts";
+using Source = MountEntrySpec::Source;
+
+constexpr char kNotedMounts[] = "/mounts";
 
 [[noreturn]] void refuse_entry(std::string_view what, const std::string& why) {
   throw Error(Errc::bad_request, std::string(what) + " " + why);
@@ -155,7 +157,6 @@ void prepare_scratch(const std::string& path, const session::SessionOptions& opt
 
 std::shared_ptr<session::EntryFileSystem> open_entry(const MountEntrySpec& spec, const session::Session& session,
                                                      const storage::Repository& repository) {
-  using Source = MountEntrySpec::Source;
   std::shared_ptr<session::EntryFileSystem> files;
   switch (spec.source) {
     case Source::host_directory:
@@ -222,7 +223,7 @@ std::unique_ptr<session::MountTable> make_mount_table(const std::vector<MountEnt
 
 // Each value of each entry ends with NUL, which none of them has.
 void note_mounts(const std::string& session_directory, const std::vector<api::MountEntryView>& mounts) {
-  const std::string file = session_directory + kNotedName;
+  const std::string file = session_directory + kNotedMounts;
   if (mounts.empty()) {
     ::unlink(file.c_str());
     return;
@@ -237,7 +238,7 @@ void note_mounts(const std::string& session_directory, const std::vector<api::Mo
 }
 
 std::vector<api::MountEntryView> noted_mounts(const std::string& session_directory) {
-  const std::optional<std::string> text = storage::read_if_there(session_directory + kNotedName);
+  const std::optional<std::string> text = storage::read_if_there(session_directory + kNotedMounts);
   std::vector<std::string> values;
   for (std::size_t at = 0; text && at < text->size();) {
     values.emplace_back(text->c_str() + at);

@@ -36,16 +36,17 @@ std::vector<fuse::MountedPath> mounted_sessions() {
   return found;
 }
 
-[[noreturn]] void refuse(const std::string& path, const std::string& why, Errc code = Errc::bad_request) {
+[[noreturn]] void refuse_mountpoint(const std::string& path, const std::string& why, Errc code = Errc::bad_request) {
   throw Error(code, "cannot mount on " + session::quote_path(path) + ": " + why);
 }
 
 [[noreturn]] void refuse_silent(const std::string& path) {
   for (const fuse::MountedPath& mounted : mounted_sessions()) {
     if (!is_below(path, mounted.path)) continue;
-    refuse(path, "it is in the mount of session " + mounted.source + ", which does not answer; `umount -f` ends it");
+    refuse_mountpoint(
+        path, "it is in the mount of session " + mounted.source + ", which does not answer; `umount -f` ends it");
   }
-  refuse(path, "the file system there does not answer", Errc::unavailable);
+  refuse_mountpoint(path, "the file system there does not answer", Errc::unavailable);
 }
 
 // Links of /proc/PID that keep a mount busy.
@@ -74,25 +75,27 @@ std::string check_mountpoint(const std::string& text, const std::string& git_dir
   const fuse::Place place = fuse::look_at(wanted);
   if (!place.answered) refuse_silent(wanted);
   if (fuse::is_the_machines(place.error)) {
-    refuse(wanted, std::string(std::strerror(place.error)) + "; try again", Errc::unavailable);
+    refuse_mountpoint(wanted, std::string(std::strerror(place.error)) + "; try again", Errc::unavailable);
   }
-  if (place.has_dead_host) refuse(wanted, "a dead mount is there; `umount` it first");
-  if (place.path.empty() && place.error == ENOENT) refuse(wanted, "it does not exist; create the directory first");
-  if (place.path.empty()) refuse(wanted, std::strerror(place.error));
+  if (place.has_dead_host) refuse_mountpoint(wanted, "a dead mount is there; `umount` it first");
+  if (place.path.empty() && place.error == ENOENT)
+    refuse_mountpoint(wanted, "it does not exist; create the directory first");
+  if (place.path.empty()) refuse_mountpoint(wanted, std::strerror(place.error));
   const std::string& path = place.path;
-  if (is_below(path, git_directory)) refuse(path, "it is inside the repository itself; choose a directory elsewhere");
+  if (is_below(path, git_directory))
+    refuse_mountpoint(path, "it is inside the repository itself; choose a directory elsewhere");
   // Only then does it lie in a session's mount, and the table of the mounts, long where there are many, need be read.
   const std::vector<fuse::MountedPath> sessions =
       place.is_on_fuse || place.error != 0 ? mounted_sessions() : std::vector<fuse::MountedPath>();
   for (const fuse::MountedPath& mounted : sessions) {
-    if (path == mounted.path) refuse(path, "session " + mounted.source + " is mounted there already");
+    if (path == mounted.path) refuse_mountpoint(path, "session " + mounted.source + " is mounted there already");
     if (is_below(path, mounted.path)) {
-      refuse(path, "it is inside the mount of session " + mounted.source + "; choose a directory outside");
+      refuse_mountpoint(path, "it is inside the mount of session " + mounted.source + "; choose a directory outside");
     }
   }
-  if (place.error != 0) refuse(path, std::strerror(place.error));
-  if (!place.is_directory) refuse(wanted, "it is not a directory");
-  if (!place.is_empty) refuse(path, "the directory is not empty; choose an empty one");
+  if (place.error != 0) refuse_mountpoint(path, std::strerror(place.error));
+  if (!place.is_directory) refuse_mountpoint(wanted, "it is not a directory");
+  if (!place.is_empty) refuse_mountpoint(path, "the directory is not empty; choose an empty one");
   return path;
 }
 

@@ -18,7 +18,7 @@ namespace {
 using session::Errc;
 using session::Error;
 
-[[noreturn]] void refuse(const std::string& file, const std::string& why) {
+[[noreturn]] void refuse_policy(const std::string& file, const std::string& why) {
   throw Error(Errc::bad_request, "cannot read the policy " + session::quote_path(file) + ": " + why);
 }
 
@@ -26,14 +26,14 @@ using session::Error;
 std::string read_file(const std::string& file) {
   const FileDescriptor opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat values {};
-  if (!opened || ::fstat(opened.get(), &values) != 0) refuse(file, std::strerror(errno));
-  if (S_ISDIR(values.st_mode)) refuse(file, std::strerror(EISDIR));
+  if (!opened || ::fstat(opened.get(), &values) != 0) refuse_policy(file, std::strerror(errno));
+  if (S_ISDIR(values.st_mode)) refuse_policy(file, std::strerror(EISDIR));
   std::string text(api::kMaxPolicy_bytes + 1, '\0');
   std::size_t size = 0;
   while (size < text.size()) {
     const ssize_t count = ::read(opened.get(), text.data() + size, text.size() - size);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) refuse(file, std::strerror(errno));
+    if (count < 0) refuse_policy(file, std::strerror(errno));
     if (count == 0) break;
     size += static_cast<std::size_t>(count);
   }

@@ -15,6 +15,7 @@
 #include "daemon/host/session_stack.h"
 #include "daemon/host/session_verbs.h"
 #include "daemon/host/silent_host.h"
+#include "session/base/overloaded.h"
 
 namespace escrow::daemon {
 
@@ -24,14 +25,9 @@ using namespace std::chrono_literals;
 
 namespace {
 
-template <typename... Cases>
-struct Overloaded : Cases... {
-  using Cases::operator()...;
-};
-
 // How long another process may hold the session without listening: it starts, it ends, or it is a command like this.
-constexpr auto kPatience = 10s;
-constexpr auto kPause = 20ms;
+constexpr auto kAccessPatience = 10s;
+constexpr auto kAccessPause = 20ms;
 
 // The host listens from mounting to its end; nullopt while nobody does.
 std::optional<api::ControlClient> connect(RepositoryContext& context, const session::SessionId& id) {
@@ -46,7 +42,7 @@ std::optional<api::ControlClient> connect(RepositoryContext& context, const sess
 
 bool has_live_host(RepositoryContext& context, const session::SessionId& id) {
   std::optional<api::ControlClient> client = connect(context, id);
-  return client && client->ask_within(api::StatusRequest{}, kPatience);
+  return client && client->ask_within(api::StatusRequest{}, kAccessPatience);
 }
 
 // Nobody hosts it any more: its record says all there is.
@@ -57,13 +53,13 @@ bool is_over(const session::SessionRecord& record) {
 // While somebody else holds the session.
 template <typename Verb>
 auto patiently(Verb verb) {
-  for (const auto deadline = std::chrono::steady_clock::now() + kPatience;;) {
+  for (const auto deadline = std::chrono::steady_clock::now() + kAccessPatience;;) {
     try {
       return verb();
     } catch (const Error& error) {
       if (error.code() != Errc::attached_elsewhere || std::chrono::steady_clock::now() > deadline) throw;
     }
-    std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(kAccessPause);
   }
 }
 
@@ -106,22 +102,22 @@ SendPart parts_to(const std::function<void(const api::DiffPart&)>& on_part) {
 }  // namespace
 
 void wait_for_release(RepositoryContext& context, const session::SessionId& id) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kAccessPatience;
   while (context.repository().directories().is_held(id) && std::chrono::steady_clock::now() < deadline) {
     if (has_live_host(context, id)) return;
-    std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(kAccessPause);
   }
 }
 
 std::unique_ptr<session::Session> attach(RepositoryContext& context, const session::SessionId& id) {
-  for (const auto deadline = std::chrono::steady_clock::now() + kPatience;;) {
+  for (const auto deadline = std::chrono::steady_clock::now() + kAccessPatience;;) {
     try {
       return context.sessions().attach(id);
     } catch (const Error& error) {
       const bool is_held = error.code() == Errc::attached_elsewhere;
       if (!is_held || std::chrono::steady_clock::now() > deadline || has_live_host(context, id)) throw;
     }
-    std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(kAccessPause);
   }
 }
 
@@ -129,7 +125,7 @@ SessionAccess::SessionAccess(RepositoryContext& context, const std::string& text
     : context_(context), id_(context.sessions().resolve(text)), who_(std::move(who)) {}
 
 api::Answer SessionAccess::ask(const api::Request& request, const std::function<void(const api::DiffPart&)>& on_part) {
-  auto deadline = std::chrono::steady_clock::now() + kPatience;
+  auto deadline = std::chrono::steady_clock::now() + kAccessPatience;
   while (true) {
     const session::SessionManager::Listed listed = context_.sessions().status(id_);
     if (is_over(listed.record)) return answer_ended(listed, request, on_part);
@@ -137,7 +133,7 @@ api::Answer SessionAccess::ask(const api::Request& request, const std::function<
       if (std::optional<api::ControlClient> client = connect(context_, id_)) {
         client->speak_for(who_);
         if (std::optional<api::Answer> answer = ask_host(*client, request, on_part)) return *std::move(answer);
-        if (client->is_silent()) deadline = std::chrono::steady_clock::now() + kPatience;
+        if (client->is_silent()) deadline = std::chrono::steady_clock::now() + kAccessPatience;
       }
     } else if (std::optional<api::Answer> answer = act_detached(listed, request, on_part)) {
       return *std::move(answer);
@@ -147,7 +143,7 @@ api::Answer SessionAccess::ask(const api::Request& request, const std::function<
                                                 " is held by another process that does not listen on its control "
                                                 "socket; wait for it to end");
     }
-    std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(kAccessPause);
   }
 }
 
@@ -198,7 +194,7 @@ api::Answer SessionAccess::act(session::Session& session, session::Attachment at
                                const std::function<void(const api::DiffPart&)>& on_part) {
   const std::string& who = who_;
   return std::visit(
-      Overloaded{
+      session::Overloaded{
           [&](const api::StatusRequest& it) -> api::Answer {
             api::SessionView view = view_of(session, attachment, it.with_changes);
             view.denials = denials_of(context_.repository().catalog(), id_);
@@ -262,9 +258,7 @@ api::Answer SessionAccess::act(session::Session& session, session::Attachment at
             return finish_session(session, it, who, {});
           },
           [&](const api::ChangesRequest&) -> api::Answer { return changes_of(session); },
-          [&](const auto& it) -> api::Answer {
-            return ask_files(DetachedFiles(session, context_).files, session, it);
-          },
+          [&](const auto& it) -> api::Answer { return ask_files(DetachedFiles(session, context_).files, session, it); },
           [&](const api::TrafficRequest&) -> api::Answer { return api::TrafficAnswer{}; },
           [&](const api::UnmountRequest&) -> api::Answer {
             if (attachment != session::Attachment::lost) {
@@ -283,7 +277,7 @@ api::Answer SessionAccess::answer_ended(const session::SessionManager::Listed& l
                                         const std::function<void(const api::DiffPart&)>& on_part) {
   const session::SessionRecord& record = listed.record;
   const bool is_waiting = record.state == session::State::awaiting_approval;
-  return std::visit(Overloaded{
+  return std::visit(session::Overloaded{
                         [&](const api::StatusRequest&) -> api::Answer {
                           return api::SessionView{
                               .record = record,
@@ -412,9 +406,9 @@ std::vector<session::Omission> SessionAccess::omitted(api::DiffEnd end) {
 
 std::string SessionAccess::unmount() {
   const std::string mountpoint = std::get<api::UnmountAnswer>(ask(api::UnmountRequest{})).mountpoint;
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kAccessPatience;
   while (context_.repository().directories().is_held(id_) && std::chrono::steady_clock::now() < deadline) {
-    std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(kAccessPause);
   }
   return mountpoint;
 }

@@ -8,16 +8,16 @@ namespace escrow::daemon {
 namespace {
 
 // How long calls may wait for the pages of a cut, and how often it is tried.
-constexpr std::chrono::milliseconds kPatience{2000};
+constexpr std::chrono::milliseconds kCutPatience{2000};
 constexpr int kAttempts = 2;
 
 // With a write-back cache what a program wrote first may come in last: only a round that brings in nothing shows one
 // moment of all files.
 bool is_one_moment(const fuse::Mount& mount, const BringInPages& bring_in_pages) {
-  const auto until = std::chrono::steady_clock::now() + kPatience;
+  const auto until = std::chrono::steady_clock::now() + kCutPatience;
   while (std::chrono::steady_clock::now() < until) {
     const std::uint64_t before = mount.writes();
-    if (!bring_in_pages(kPatience)) return false;
+    if (!bring_in_pages(kCutPatience)) return false;
     if (mount.writes() == before) return true;
   }
   return false;
@@ -30,7 +30,7 @@ std::unique_ptr<SessionCut> try_cut(session::WriteGate& gate, const fuse::Mount&
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     bring_in_pages(fuse::HelperProcess::kForEver);
     auto cut = std::make_unique<SessionCut>(gate);
-    if (!bring_in_pages(kPatience) || (writes_back && !is_one_moment(mount, bring_in_pages))) continue;
+    if (!bring_in_pages(kCutPatience) || (writes_back && !is_one_moment(mount, bring_in_pages))) continue;
     cut->everything.emplace(gate);
     return cut;
   }

@@ -30,7 +30,7 @@ std::string plain(std::string_view message) {
   return text;
 }
 
-constexpr char kNotedName[] = "/git";
+constexpr char kNotedGit[] = "/git";
 constexpr char kKeepsCommits[] = "keep\n";  // before the objects, whose path begins with a slash
 
 // Why there can be no .git; nothing: there can.
@@ -64,12 +64,12 @@ std::optional<GitTerms> git_terms(const std::string& asked, bool by_default, con
 std::string objects_directory(const storage::Repository& repository) { return repository.git_directory() + "/objects"; }
 
 void note_git_terms(const std::string& session_directory, const GitTerms& terms) {
-  const std::string file = session_directory + kNotedName;
+  const std::string file = session_directory + kNotedGit;
   storage::put_file(file, file + ".new", (terms.keeps_commits ? kKeepsCommits : "") + terms.objects, 0600);
 }
 
 std::optional<GitTerms> noted_git_terms(const std::string& session_directory) {
-  std::optional<std::string> text = storage::read_if_there(session_directory + kNotedName);
+  std::optional<std::string> text = storage::read_if_there(session_directory + kNotedGit);
   if (!text) return std::nullopt;
   const bool keeps_commits = text->starts_with(kKeepsCommits);
   if (keeps_commits) text->erase(0, sizeof kKeepsCommits - 1);

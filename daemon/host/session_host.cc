@@ -23,6 +23,7 @@
 #include "daemon/host/session_verbs.h"
 #include "daemon/process/descriptor_limit.h"
 #include "daemon/process/file_descriptor.h"
+#include "session/base/overloaded.h"
 #include "session/base/synchronized.h"
 
 namespace escrow::daemon {
@@ -35,14 +36,9 @@ using std::chrono::milliseconds;
 
 namespace {
 // How long a mount that was unmounted may take to end.
-constexpr std::chrono::milliseconds kPatience{1000}, kSettleEvery{1000};
+constexpr std::chrono::milliseconds kHostPatience{1000}, kSettleEvery{1000};
 // For a mount that is in use, though no process seems to use it.
 constexpr std::chrono::milliseconds kPatienceForNobody{3000}, kPause{10};
-
-template <typename... Cases>
-struct Overloaded : Cases... {
-  using Cases::operator()...;
-};
 
 FileDescriptor make_event() {
   FileDescriptor made(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -186,7 +182,7 @@ struct SessionHost::Impl {
     if (mount->is_mounted() && mount->try_unmount()) {
       // Another mount namespace may still show it (a container, or a sandbox whose last process has just gone), and
       // then nothing was written back yet. One that no process lives in has nobody who could have mapped anything.
-      if (!mount->wait_for_end(kPatience)) bring_in_pages();
+      if (!mount->wait_for_end(kHostPatience)) bring_in_pages();
     } else if (mount->is_mounted()) {
       bring_in_pages();
       session->gate().move_to(WriteGate::Position::sealed);
@@ -503,7 +499,7 @@ struct SessionHost::Impl {
 
   api::Answer handle(const api::Request& request, const std::string& who, const SendPart& send_part) {
     return std::visit(
-        Overloaded{
+        session::Overloaded{
             [&](const api::StatusRequest& it) -> api::Answer { return view(it.with_changes); },
             [&](const api::CommitRequest& it) { return commit(it, who); },
             [&](const api::RollbackRequest& it) { return rollback(it, who); },

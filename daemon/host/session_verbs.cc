@@ -8,6 +8,7 @@
 
 #include "daemon/host/session_git.h"
 #include "daemon/process/exit_status.h"
+#include "session/base/overloaded.h"
 #include "session/transaction/approval.h"
 #include "session/transaction/commit.h"
 #include "storage/staging/staged_state_file.h"
@@ -18,11 +19,6 @@ using session::Errc;
 using session::Error;
 
 namespace {
-
-template <typename... Cases>
-struct Overloaded : Cases... {
-  using Cases::operator()...;
-};
 
 constexpr std::size_t kDiffPartBytes = 256 * 1024;
 constexpr std::uint64_t kPlenty_bytes = std::uint64_t{64} << 20;
@@ -126,7 +122,7 @@ api::CommitAnswer commit_answer(const session::SessionRecord& record, const sess
                            .conflicts = {},
                            .omitted = {},
                            .warning = {}};
-  std::visit(Overloaded{
+  std::visit(session::Overloaded{
                  [&](const session::Committed& committed) {
                    add_warning(answer, squashed_words(committed.squashed));
                    answer.commit = committed.commit;
@@ -240,36 +236,35 @@ std::vector<session::RepoPath> parse_paths(const std::vector<std::string>& texts
 }
 
 const char* changing_verb_of(const api::Request& request) {
-  return std::visit(Overloaded{
-                        [](const api::DiscardRequest&) -> const char* { return "discarded changes"; },
-                        [](const api::UpdateRequest&) -> const char* { return "updated it"; },
-                        [](const api::ResolveRequest& it) -> const char* {
-                          return it.paths.empty() ? nullptr : "resolved paths";
-                        },
-                        [](const api::CommitRequest&) -> const char* { return "finished it"; },
-                        [](const api::FinishRequest&) -> const char* { return "finished it"; },
-                        [](const api::RollbackRequest&) -> const char* { return nullptr; },
-                        [](const api::StatusRequest&) -> const char* { return nullptr; },
-                        [](const api::DiffRequest&) -> const char* { return nullptr; },
-                        [](const api::UnmountRequest&) -> const char* { return nullptr; },
-                        [](const api::ExportRequest&) -> const char* { return nullptr; },
-                        [](const api::ChangesRequest&) -> const char* { return nullptr; },
-                        [](const api::ReadFileRequest&) -> const char* { return nullptr; },
-                        [](const api::ListFilesRequest&) -> const char* { return nullptr; },
-                        // The caller notes a series of these once.
-                        [](const api::WriteFileRequest&) -> const char* { return nullptr; },
-                        [](const api::RemoveFileRequest&) -> const char* { return nullptr; },
-                        [](const api::TrafficRequest&) -> const char* { return nullptr; },
-                        [](const api::ForkRequest&) -> const char* { return nullptr; },
-                        [](const api::LandRequest&) -> const char* { return "committed a fork into it"; },
-                        [](const api::MountsRequest& it) -> const char* {
-                          return it.verb == api::MountsVerb::list ? nullptr : "changed its mount table";
-                        },
-                        [](const api::SavepointRequest& it) -> const char* {
-                          return it.verb == api::SavepointVerb::restore ? "restored a savepoint" : nullptr;
-                        },
-                    },
-                    request);
+  return std::visit(
+      session::Overloaded{
+          [](const api::DiscardRequest&) -> const char* { return "discarded changes"; },
+          [](const api::UpdateRequest&) -> const char* { return "updated it"; },
+          [](const api::ResolveRequest& it) -> const char* { return it.paths.empty() ? nullptr : "resolved paths"; },
+          [](const api::CommitRequest&) -> const char* { return "finished it"; },
+          [](const api::FinishRequest&) -> const char* { return "finished it"; },
+          [](const api::RollbackRequest&) -> const char* { return nullptr; },
+          [](const api::StatusRequest&) -> const char* { return nullptr; },
+          [](const api::DiffRequest&) -> const char* { return nullptr; },
+          [](const api::UnmountRequest&) -> const char* { return nullptr; },
+          [](const api::ExportRequest&) -> const char* { return nullptr; },
+          [](const api::ChangesRequest&) -> const char* { return nullptr; },
+          [](const api::ReadFileRequest&) -> const char* { return nullptr; },
+          [](const api::ListFilesRequest&) -> const char* { return nullptr; },
+          // The caller notes a series of these once.
+          [](const api::WriteFileRequest&) -> const char* { return nullptr; },
+          [](const api::RemoveFileRequest&) -> const char* { return nullptr; },
+          [](const api::TrafficRequest&) -> const char* { return nullptr; },
+          [](const api::ForkRequest&) -> const char* { return nullptr; },
+          [](const api::LandRequest&) -> const char* { return "committed a fork into it"; },
+          [](const api::MountsRequest& it) -> const char* {
+            return it.verb == api::MountsVerb::list ? nullptr : "changed its mount table";
+          },
+          [](const api::SavepointRequest& it) -> const char* {
+            return it.verb == api::SavepointVerb::restore ? "restored a savepoint" : nullptr;
+          },
+      },
+      request);
 }
 
 api::UpdateAnswer update_answer(const session::UpdateOutcome& outcome) {

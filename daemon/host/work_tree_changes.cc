@@ -28,7 +28,7 @@ using session::Overlay;
 
 namespace {
 
-constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+constexpr std::size_t kCopiedPieceBytes = std::size_t{1} << 20;
 constexpr std::uint32_t kFileMode = 0666, kProgramMode = 0777;
 
 // Nothing is followed out of the work tree: git takes what is behind a symbolic link for removed.
@@ -100,7 +100,7 @@ class Taking {
   void copy(const std::string& path, NodeId node) {
     const FileDescriptor file = open_below(root_, path, O_RDONLY | O_NONBLOCK);
     if (!file) cannot_read(path, errno);
-    piece_.resize(kPieceBytes);
+    piece_.resize(kCopiedPieceBytes);
     for (std::uint64_t at = 0;;) {
       const ssize_t count = ::read(file.get(), piece_.data(), piece_.size());
       if (count < 0 && errno == EINTR) continue;
@@ -118,7 +118,7 @@ class Taking {
 };
 
 // From the session's root; nullopt: it is not below it.
-std::optional<std::string> below_prefix(const std::string& path, const std::string& prefix) {
+std::optional<std::string> path_below_prefix(const std::string& path, const std::string& prefix) {
   if (prefix.empty()) return path;
   if (!path.starts_with(prefix + "/")) return std::nullopt;
   return path.substr(prefix.size() + 1);
@@ -136,7 +136,7 @@ TakenChanges take_changes(const std::string& work_tree, const std::vector<std::s
   std::vector<Found> there;
   // Removed paths come first: a file may be where a directory was, and the other way round.
   for (const std::string& path : paths) {
-    const std::optional<std::string> below = below_prefix(path, prefix);
+    const std::optional<std::string> below = path_below_prefix(path, prefix);
     Found found{.path = path, .below = below.value_or(""), .at = open_below(root.get(), path, O_PATH)};
     const int error = found.at ? 0 : errno;
     if (!below || path.ends_with('/') || error == EXDEV) {

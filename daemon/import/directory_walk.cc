@@ -39,7 +39,7 @@ struct CloseDirectory {
                               "was changed");
 }
 
-[[noreturn]] void refuse(const std::string& path, int error) {
+[[noreturn]] void refuse_file(const std::string& path, int error) {
   // It was there when its directory was listed, and what it was then.
   if (error == ENOENT || error == ENOTDIR || error == ELOOP) refuse_changing(path);
   const std::string shown = path.empty() ? "the directory" : session::quote_path(path);
@@ -65,7 +65,7 @@ std::vector<std::string> names_in(const FileDescriptor& directory, const std::st
   if (stream == nullptr) {
     const int error = errno;
     if (copy >= 0) close(copy);
-    refuse(path, error);
+    refuse_file(path, error);
   }
   std::vector<std::string> names;
   errno = 0;
@@ -75,7 +75,7 @@ std::vector<std::string> names_in(const FileDescriptor& directory, const std::st
     if (left-- == 0) refuse_size(path, "there are more entries than can be imported at once");
     names.push_back(name);
   }
-  if (errno != 0) refuse(path, errno);
+  if (errno != 0) refuse_file(path, errno);
   return names;
 }
 
@@ -123,7 +123,7 @@ DirectoryWalk::DirectoryWalk(DirectoryVisitor& visitor, const std::string& skipp
 
 WalkedDirectory DirectoryWalk::run(const std::string& directory) {
   FileDescriptor root(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!root) refuse(directory, errno);
+  if (!root) refuse_file(directory, errno);
   return run(std::move(root));
 }
 
@@ -152,7 +152,7 @@ std::string DirectoryWalk::read_rules_file(const FileDescriptor& directory, cons
   FileDescriptor file = open_(directory.get(), std::string(name), O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
   if (!file && (errno == ENOENT || errno == ELOOP || errno == ENXIO)) return {};
   struct stat about {};
-  if (!file || fstat(file.get(), &about) != 0) refuse(below, errno);
+  if (!file || fstat(file.get(), &about) != 0) refuse_file(below, errno);
   if (!S_ISREG(about.st_mode)) return {};
   const auto size = static_cast<std::uint64_t>(about.st_size);
   const std::function<void(std::uint64_t)> unseen = [](std::uint64_t) {};
@@ -165,7 +165,7 @@ void DirectoryWalk::look_at(int directory, const std::string& name, const std::s
   if (session::git_refuses_name(name)) return omit(path, OmissionKind::git_name);
   FileDescriptor found = open_(directory, name, O_PATH | O_NOFOLLOW);
   struct stat about {};
-  if (!found || fstat(found.get(), &about) != 0) refuse(path, errno);
+  if (!found || fstat(found.get(), &about) != 0) refuse_file(path, errno);
   const bool is_skipped = about.st_dev == skipped_.device && about.st_ino == skipped_.inode;
   const bool is_refused_link = S_ISLNK(about.st_mode) && session::is_gitmodules_name(name);
   if (is_skipped || is_refused_link) return omit(path, OmissionKind::git_name);
@@ -184,7 +184,7 @@ void DirectoryWalk::look_at(int directory, const std::string& name, const std::s
 void DirectoryWalk::look_into(int directory, const std::string& name, const std::string& path, int depth,
                               FilteredDirectory& above) {
   const FileDescriptor child = open_(directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
-  if (!child) refuse(path, errno);
+  if (!child) refuse_file(path, errno);
   const std::uint64_t files_before = result_.size.files;
   const std::size_t omitted_before = omitted_.size();
   visitor_.enter(path);
@@ -200,7 +200,7 @@ void DirectoryWalk::read_file(int directory, const std::string& name, const std:
   // O_NONBLOCK: should it have become a fifo since it was looked at, opening must not wait.
   FileDescriptor file = open_(directory, name, O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
   struct stat about {};
-  if (!file || fstat(file.get(), &about) != 0) refuse(path, errno);
+  if (!file || fstat(file.get(), &about) != 0) refuse_file(path, errno);
   if (!S_ISREG(about.st_mode)) refuse_changing(path);
   const auto size = static_cast<std::uint64_t>(about.st_size);
   posix_fadvise(file.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
@@ -217,7 +217,7 @@ void DirectoryWalk::read_file(int directory, const std::string& name, const std:
 void DirectoryWalk::read_link(const FileDescriptor& link, const std::string& path) {
   std::string target(4096, '\0');
   const ssize_t length = readlinkat(link.get(), "", target.data(), target.size());
-  if (length < 0) refuse(path, errno);
+  if (length < 0) refuse_file(path, errno);
   target.resize(static_cast<std::size_t>(length));
   visitor_.leaf(path, GitMode::symlink, StringSource(std::move(target)));
   ++result_.size.files;

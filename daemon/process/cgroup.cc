@@ -21,8 +21,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr std::string_view kPrefix = "escrow-run-";
-constexpr int kAttempts = 100;
+constexpr std::string_view kCgroupPrefix = "escrow-run-";
+constexpr int kCgroupAttempts = 100;
 constexpr std::uint64_t kCpuPeriod_us = 100'000;  // the kernel's own default
 
 std::string read_text(const std::string& path) {
@@ -198,7 +198,7 @@ FileDescriptor lock_directory(const std::string& path) {
 
 void sweep(const std::string& parent) {
   for (const std::string& child : children(parent)) {
-    if (!child.substr(parent.size() + 1).starts_with(kPrefix)) continue;
+    if (!child.substr(parent.size() + 1).starts_with(kCgroupPrefix)) continue;
     const FileDescriptor lock = lock_directory(child);
     if (!lock) continue;
     end_all_in(child, milliseconds(1000));
@@ -213,9 +213,9 @@ void sweep(const std::string& parent) {
 std::unique_ptr<Cgroup> Cgroup::create_below(const std::string& parent) {
   sweep(parent);
   std::random_device random;
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+  for (int attempt = 0; attempt < kCgroupAttempts; ++attempt) {
     const std::string path =
-        parent + "/" + std::string(kPrefix) + std::to_string(::getpid()) + "-" + std::to_string(random());
+        parent + "/" + std::string(kCgroupPrefix) + std::to_string(::getpid()) + "-" + std::to_string(random());
     if (::mkdir(path.c_str(), 0700) != 0) return nullptr;
     FileDescriptor directory = lock_directory(path);
     if (directory) {

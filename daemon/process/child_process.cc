@@ -48,9 +48,9 @@ void restore_signals(const SignalState& signals, bool wrapped) {
   ::sigprocmask(SIG_SETMASK, &signals.mask, nullptr);
 }
 
-[[noreturn]] void become(const CommandSpec& spec, const SignalState& signals, const Containment& containment,
-                         const OutputCapture& output, const Terminal& terminal, bool foreground, pid_t supervisor,
-                         int report_fd) {
+[[noreturn]] void become_command(const CommandSpec& spec, const SignalState& signals, const Containment& containment,
+                                 const OutputCapture& output, const Terminal& terminal, bool foreground,
+                                 pid_t supervisor, int report_fd) {
   const auto give_up = [&](Stage stage, int error) {
     const Report report{stage, error};
     const ssize_t written = ::write(report_fd, &report, sizeof report);
@@ -142,7 +142,7 @@ StartedChild start_child(const CommandSpec& spec, const SignalState& signals, co
   const pid_t supervisor = ::getpid();
   const pid_t pid = ::fork();
   if (pid < 0) return not_started("no process could be made for the command");
-  if (pid == 0) become(spec, signals, containment, output, terminal, foreground, supervisor, writer.get());
+  if (pid == 0) become_command(spec, signals, containment, output, terminal, foreground, supervisor, writer.get());
   ::setpgid(pid, pid);  // here too: whoever comes first
   writer.reset();
   Report report;

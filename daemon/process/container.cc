@@ -115,7 +115,7 @@ void add_limits(std::vector<std::string>& run, const Containment::Limits& limits
   }
 }
 
-void become(CommandEnd& end, EndCause cause, const std::string& message) {
+void end_as(CommandEnd& end, EndCause cause, const std::string& message) {
   end.cause = cause;
   end.message = message;
   end.command_status.reset();
@@ -216,10 +216,10 @@ void Container::settle(CommandEnd& end, std::chrono::milliseconds grace) const {
     if (state && state->is_running) {
       // The runtime's program went first: it was killed, or a terminal keeps it from passing signals on.
       runtime_.stop(name_, is_decided && !is_lost ? end.grace_left : grace);
-      if (!is_decided) become(end, EndCause::lost, runtime_.program() + " was killed while its container ran");
+      if (!is_decided) end_as(end, EndCause::lost, runtime_.program() + " was killed while its container ran");
     } else if (!is_decided && (!state || !state->has_started)) {
       const bool is_missing = end.cause == EndCause::exited && end.status == kNoSuchCommand;
-      become(end, is_missing ? EndCause::not_found : EndCause::could_not_run,
+      end_as(end, is_missing ? EndCause::not_found : EndCause::could_not_run,
              runtime_.program() + " could not start the container; it says why above");
     } else if (!is_decided) {
       take_end(*state, end);
@@ -228,7 +228,7 @@ void Container::settle(CommandEnd& end, std::chrono::milliseconds grace) const {
     runtime_.remove(name_);
     if (state && state->has_started) check_image(*state);
   } catch (const Error& error) {
-    become(end, is_decided ? end.cause : EndCause::lost, error.what());
+    end_as(end, is_decided ? end.cause : EndCause::lost, error.what());
   }
 }
 

@@ -29,7 +29,7 @@ constexpr std::uint32_t kOtherModes[] = {
 
 using Filter = std::unique_ptr<std::remove_pointer_t<scmp_filter_ctx>, decltype(&::seccomp_release)>;
 
-int hand_over(const std::string& bytes, int descriptor) {
+int write_into(const std::string& bytes, int descriptor) {
   const int file = ::memfd_create("escrow", MFD_CLOEXEC);
   if (file < 0) return errno;
   for (std::size_t written = 0; written < bytes.size();) {
@@ -69,7 +69,7 @@ int leave_callers_things(const std::vector<std::string>& data) {
   if (::close_range(3, ~0u, CLOSE_RANGE_CLOEXEC) != 0) return errno;
   int descriptor = kFirstDataDescriptor;
   for (const std::string& bytes : data) {
-    if (const int error = hand_over(bytes, descriptor++)) return error;
+    if (const int error = write_into(bytes, descriptor++)) return error;
   }
   // A kernel without keys has none to lose, and where a filter forbids the call it forbids it to the command, too.
   const bool is_new = ::syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr) >= 0;

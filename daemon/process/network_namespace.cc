@@ -32,7 +32,7 @@ std::uint64_t kept_capabilities() {
   return kept;
 }
 
-int write_text(const char* path, const std::string& text) {
+int write_setting(const char* path, const std::string& text) {
   const FileDescriptor file(::open(path, O_WRONLY | O_CLOEXEC));
   if (!file) return errno;
   return ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0 : errno;
@@ -41,9 +41,9 @@ int write_text(const char* path, const std::string& text) {
 int enter_user_and_network_namespace() {
   const std::string uid = std::to_string(::geteuid()), gid = std::to_string(::getegid());
   if (::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return errno;
-  if (const int error = write_text("/proc/self/setgroups", "deny")) return error;
-  if (const int error = write_text("/proc/self/uid_map", uid + " " + uid + " 1")) return error;
-  return write_text("/proc/self/gid_map", gid + " " + gid + " 1");
+  if (const int error = write_setting("/proc/self/setgroups", "deny")) return error;
+  if (const int error = write_setting("/proc/self/uid_map", uid + " " + uid + " 1")) return error;
+  return write_setting("/proc/self/gid_map", gid + " " + gid + " 1");
 }
 
 int turn_loopback_on() {

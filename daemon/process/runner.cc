@@ -20,7 +20,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kPatience{20'000};
+constexpr milliseconds kRunnerPatience{20'000};
 constexpr milliseconds kOverdue{10'000};  // for a supervisor to say how it ended a command
 
 // What cancels a run. SIGHUP and SIGQUIT only where they were not ignored before (nohup(1), background jobs).
@@ -158,12 +158,12 @@ void Runner::watch_supervisor() {
 CommandEnd Runner::supervisor_lost() {
   while (::waitpid(supervisor_, nullptr, 0) < 0 && errno == EINTR) continue;
   supervisor_ = -1;
-  for (const std::string& path : cgroup_paths_) remove_cgroup(path, kPatience);
+  for (const std::string& path : cgroup_paths_) remove_cgroup(path, kRunnerPatience);
   CommandEnd end;
   end.cause = !is_given_up_ ? EndCause::lost : cancel_signal_ != 0 ? EndCause::cancelled : EndCause::timed_out;
   end.signal_number = cancel_signal_;
   end.message = "the process that watched the command was killed";
-  end.survivors = end_descendants(kPatience);
+  end.survivors = end_descendants(kRunnerPatience);
   return end;
 }
 

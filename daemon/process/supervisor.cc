@@ -22,7 +22,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kPatience{20'000};  // for processes that were killed to be gone
+constexpr milliseconds kKilledPatience{20'000};  // for processes that were killed to be gone
 
 FileDescriptor watch_signals() {
   sigset_t set;
@@ -302,7 +302,7 @@ void Supervisor::finish() {
       end_.grace_left = std::max(left, milliseconds(0));
     }
   }
-  end_.survivors = containment_->end_all(kPatience);
+  end_.survivors = containment_->end_all(kKilledPatience);
   if (!decided_ && containment_->ran_out_of_memory()) end_.cause = EndCause::oom;
   end_.ran_out_of_processes = containment_->ran_out_of_processes();
   output_->finish();
@@ -314,7 +314,7 @@ void Supervisor::finish() {
 }
 
 void Supervisor::clean_up_after_host() {
-  if (containment_) containment_->end_all(kPatience);
+  if (containment_) containment_->end_all(kKilledPatience);
   if (output_) output_->finish();
   containment_.reset();
   if (!spec_.cleanup.empty()) run_to_its_end(spec_.cleanup);

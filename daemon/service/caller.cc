@@ -14,13 +14,13 @@ namespace escrow::daemon {
 
 namespace {
 
-bool has(const std::vector<std::string>& principals, const std::string& principal) {
+bool has_principal(const std::vector<std::string>& principals, const std::string& principal) {
   return std::find(principals.begin(), principals.end(), principal) != principals.end();
 }
 
 // Of a local peer.
 bool is_operator(const EscrowdConfig& config, const Caller& caller) {
-  const bool is_named = has(config.operators, caller.principal);
+  const bool is_named = has_principal(config.operators, caller.principal);
   if (caller.uid == 0) return is_named && caller.has_our_rights;
   return is_named || (caller.uid == ::geteuid() && caller.has_our_rights);
 }
@@ -64,16 +64,16 @@ Caller caller_of(const LiveConfig& live, const api::HttpRequest& request) {
     const Account account = account_of(*config, caller.principal);
     caller.uid = account.uid;
     caller.gid = account.gid;
-    caller.has_our_rights = caller.is_operator = has(config->operators, caller.principal);
+    caller.has_our_rights = caller.is_operator = has_principal(config->operators, caller.principal);
   }
-  caller.is_reviewer = has(config->reviewers, caller.principal);
+  caller.is_reviewer = has_principal(config->reviewers, caller.principal);
   return caller;
 }
 
 void check_operator(const LiveConfig& config, const Caller& caller, const std::string& verb) {
   if (caller.is_operator) return;
   std::string why = caller.principal + " is no operator; only operators " + verb + " repositories";
-  if (has(config->operators, caller.principal)) {
+  if (has_principal(config->operators, caller.principal)) {
     why += ", and " + caller.principal + " is one only with the capabilities of this service and in its PID and user "
            "namespaces; ask from there";
   } else if (caller.uid == 0) {
@@ -86,7 +86,7 @@ bool may_run_as(const LiveConfig& live, const Caller& caller, const std::string&
   if (committer == caller.principal || caller.is_operator) return true;
   const std::shared_ptr<const EscrowdConfig> config = live.now();
   const auto granted = config->run_as.find(caller.principal);
-  return granted != config->run_as.end() && has(granted->second, committer);
+  return granted != config->run_as.end() && has_principal(granted->second, committer);
 }
 
 }  // namespace escrow::daemon

@@ -241,24 +241,30 @@ void check_absolute(const std::string& path, const std::string& what) {
   }
 }
 
-[[noreturn]] void refuse(const std::string& why) { throw Error(Errc::bad_request, "the configuration's " + why); }
+[[noreturn]] void refuse_configuration(const std::string& why) {
+  throw Error(Errc::bad_request, "the configuration's " + why);
+}
 
 void check_tcp(const EscrowdConfig& config) {
   for (const auto& [principal, hashes] : config.tokens) {
     session::check_principal(principal, "\"tokens\"");
     for (const std::string& hash : hashes) {
-      if (!api::is_token_hash(hash)) refuse("\"tokens\" has '" + hash + "'; escrowd --make-token makes a hash");
+      if (!api::is_token_hash(hash))
+        refuse_configuration("\"tokens\" has '" + hash + "'; escrowd --make-token makes a hash");
     }
   }
   const bool has_tls = !config.tls_certificate.empty();
-  if (has_tls != !config.tls_key.empty()) refuse("\"tls_certificate\" and \"tls_key\" are only of use together");
+  if (has_tls != !config.tls_key.empty())
+    refuse_configuration("\"tls_certificate\" and \"tls_key\" are only of use together");
   if (has_tls) api::check_tls_files(config.tls_certificate, config.tls_key);
   if (config.listen.empty()) return;
   const api::TcpAddressKind kind = api::kind_of_tcp_address(config.listen);
-  if (kind == api::TcpAddressKind::none) refuse("\"listen\" is not a numeric ADDRESS:PORT: '" + config.listen + "'");
+  if (kind == api::TcpAddressKind::none)
+    refuse_configuration("\"listen\" is not a numeric ADDRESS:PORT: '" + config.listen + "'");
   if (kind == api::TcpAddressKind::network && !has_tls) {
-    refuse("\"listen\" is " + config.listen + ", where tokens could be read on their way; give \"tls_certificate\" and "
-           "\"tls_key\", or listen on 127.0.0.1");
+    refuse_configuration("\"listen\" is " + config.listen +
+                         ", where tokens could be read on their way; give \"tls_certificate\" and "
+                         "\"tls_key\", or listen on 127.0.0.1");
   }
 }
 
@@ -268,9 +274,11 @@ void check_accounts(const EscrowdConfig& config) {
     session::check_principal(principal, "\"accounts\"");
     const Account account = account_of(config, principal);
     if (account.uid == kOverflowId) {
-      refuse("\"accounts\" gives " + principal + " the account '" + user + "', and no user of this machine is one");
+      refuse_configuration("\"accounts\" gives " + principal + " the account '" + user +
+                           "', and no user of this machine is one");
     }
-    if (account.uid == 0) refuse("\"accounts\" gives " + principal + " the account of root; choose another user");
+    if (account.uid == 0)
+      refuse_configuration("\"accounts\" gives " + principal + " the account of root; choose another user");
   }
 }
 
@@ -278,7 +286,7 @@ void check_volume_plugin(const VolumePluginConfig& plugin) {
   check_absolute(plugin.socket, "volume_plugin.socket");
   for (const std::string& runtime : plugin.runtimes) {
     if (runtime.starts_with("unix:///")) continue;
-    refuse("\"volume_plugin.runtimes\" has '" + runtime + "'; a runtime is unix:///PATH");
+    refuse_configuration("\"volume_plugin.runtimes\" has '" + runtime + "'; a runtime is unix:///PATH");
   }
 }
 
@@ -307,7 +315,8 @@ void check_config(const EscrowdConfig& config) {
   check_accounts(config);
   if (config.volume_plugin) check_volume_plugin(*config.volume_plugin);
   for (const auto& [name, path] : config.repositories) {
-    if (!is_repository_name(name)) refuse("\"repositories\" has '" + name + "', which is not " + kRepositoryNames);
+    if (!is_repository_name(name))
+      refuse_configuration("\"repositories\" has '" + name + "', which is not " + kRepositoryNames);
     check_absolute(path, "repositories." + name);
   }
   for (const std::string& principal : config.operators) session::check_principal(principal, "\"operators\"");
@@ -317,12 +326,13 @@ void check_config(const EscrowdConfig& config) {
     if (principal != kEverybody) session::check_principal(principal, "\"grants\"");
     for (const Grant& grant : own) {
       if (grant.repository == kEverybody || is_repository_name(grant.repository)) continue;
-      refuse("\"grants\" has the repository '" + grant.repository + "', which is neither * nor " + kRepositoryNames);
+      refuse_configuration("\"grants\" has the repository '" + grant.repository + "', which is neither * nor " +
+                           kRepositoryNames);
     }
   }
   for (const auto& [repository, interval] : config.gc_every_s) {
     if (repository == kEverybody || is_repository_name(repository)) continue;
-    refuse("\"gc_every_s\" has '" + repository + "', which is neither * nor " + kRepositoryNames);
+    refuse_configuration("\"gc_every_s\" has '" + repository + "', which is neither * nor " + kRepositoryNames);
   }
   for (const auto& [principal, quota] : config.quotas) {
     if (principal != kEverybody) session::check_principal(principal, "\"quotas\"");

@@ -20,12 +20,11 @@ namespace escrow::daemon {
 
 using session::Errc;
 using session::Error;
-using std::chrono::milliseconds;
 
 namespace {
 
 constexpr int kChannelDescriptor = 3;
-constexpr milliseconds kStartPatience{60'000};  // for a repository and a mount to be there
+constexpr std::chrono::milliseconds kStartPatience{60'000};  // for a repository and a mount to be there
 
 struct SpawnSettings {
   SpawnSettings() {

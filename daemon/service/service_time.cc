@@ -11,7 +11,7 @@ namespace {
 // The two clocks differ by their resolution, too.
 constexpr std::int64_t kNoticed_ms = 1000;
 
-std::int64_t milliseconds(const session::Timestamp& time) { return time.seconds * 1000 + time.nanoseconds / 1'000'000; }
+std::int64_t in_ms(const session::Timestamp& time) { return time.seconds * 1000 + time.nanoseconds / 1'000'000; }
 
 std::int64_t start_of_boot(const storage::ServiceStore& store, const std::string& boot, std::int64_t since_boot_ms,
                            std::int64_t wall_ms) {
@@ -29,8 +29,8 @@ ServiceTime::ServiceTime(storage::ServiceStore& store, const session::BootClock&
       boot_clock_(boot_clock),
       wall_clock_(wall_clock),
       boot_(boot_clock.boot()),
-      started_ms_(start_of_boot(store, boot_, boot_clock.since_boot().count(), milliseconds(wall_clock.now()))),
-      shown_ahead_ms_(milliseconds(wall_clock.now()) - now_ms()),
+      started_ms_(start_of_boot(store, boot_, boot_clock.since_boot().count(), in_ms(wall_clock.now()))),
+      shown_ahead_ms_(in_ms(wall_clock.now()) - now_ms()),
       awake_(Awake{.ticked_ms = now_ms()}) {
   save();
 }
@@ -54,7 +54,7 @@ void ServiceTime::tick() {
 }
 
 session::Timestamp ServiceTime::shown(std::int64_t time_ms) const {
-  const std::int64_t ahead_ms = milliseconds(wall_clock_.now()) - now_ms();
+  const std::int64_t ahead_ms = in_ms(wall_clock_.now()) - now_ms();
   if (std::abs(ahead_ms - shown_ahead_ms_.load()) >= kNoticed_ms) shown_ahead_ms_.store(ahead_ms);
   const std::int64_t wall_ms = time_ms + shown_ahead_ms_.load();
   return {.seconds = wall_ms / 1000, .nanoseconds = static_cast<std::uint32_t>(wall_ms % 1000) * 1'000'000};

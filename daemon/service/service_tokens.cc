@@ -17,10 +17,10 @@ using api::ProblemCode;
 
 namespace {
 
-constexpr std::size_t kAtOnce = 256;
+constexpr std::size_t kTokensAtOnce = 256;
 constexpr const char* kPosition = "tokens";  // of EventLog
 
-storage::EventLog::Event event_of(const storage::TokenStore::Change& change) {
+storage::EventLog::Event token_event(const storage::TokenStore::Change& change) {
   api::JsonObject document;
   document.time("time", {change.time_s, 0}).text("token", change.id).text("principal", change.principal);
   document.text("who", change.who).text("note", change.note).time("expires", {change.expires_s, 0});
@@ -146,10 +146,10 @@ ServiceTokens::Token ServiceTokens::revoke(const Caller& caller, const std::stri
 void ServiceTokens::tidy(std::int64_t keep_s) noexcept {
   try {
     const std::int64_t now_s = clock_.now().seconds;
-    while (store_.expire(now_s, kAtOnce)) {
+    while (store_.expire(now_s, kTokensAtOnce)) {
     }
     std::erase_if(*valid_.lock(), [&](const auto& one) { return one.second.expires_s <= now_s; });
-    while (store_.forget(now_s - keep_s, kAtOnce)) {
+    while (store_.forget(now_s - keep_s, kTokensAtOnce)) {
     }
     tell();
   } catch (const std::exception& failure) {
@@ -162,11 +162,11 @@ void ServiceTokens::tell() {
   const auto turn = telling_.lock();
   while (true) {
     const std::int64_t told = std::stoll(events_.position(kPosition).value_or("0"));
-    const auto changes = store_.changes_after(told, kAtOnce);
+    const auto changes = store_.changes_after(told, kTokensAtOnce);
     if (changes.empty()) return;
     std::vector<storage::EventLog::Event> events;
     for (const auto& change : changes) {
-      events.push_back(event_of(change));
+      events.push_back(token_event(change));
       log_.write(session::LogLevel::info, "the token " + change.id + " of " + change.principal + " was " +
                                               change.kind + " by " + change.who);
     }

@@ -26,17 +26,17 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr auto kLookEvery = 100ms;
-constexpr auto kPatience = 5s;
-constexpr auto kFirstPause = 1'000ms, kLongestPause = 300'000ms;
-constexpr std::size_t kAtOnce = 64;
+constexpr auto kLookForEventsEvery = 100ms;
+constexpr auto kDeliveryPatience = 5s;
+constexpr auto kFirstRetryPause = 1'000ms, kLongestRetryPause = 300'000ms;
+constexpr std::size_t kEventsAtOnce = 64;
 constexpr unsigned kFirstRefusal = 300;
 
 struct Place {
   std::string host, target;
 };
 
-Place place_of(const std::string& url) {
+Place address_of_url(const std::string& url) {
   const std::size_t scheme = url.find("://");
   const std::size_t path = scheme == std::string::npos ? std::string::npos : url.find('/', scheme + 3);
   if (path == std::string::npos || scheme == 0 || url.starts_with("unix:")) {
@@ -56,12 +56,13 @@ std::string body_of(std::int64_t event, const std::string& type, const std::stri
 // Throws Error when it was not taken.
 void send(const Webhook& webhook, std::int64_t event, const std::string& type, const std::string& document,
           std::int64_t now_s) {
-  const Place place = place_of(webhook.url);
+  const Place place = address_of_url(webhook.url);
   const std::string body = body_of(event, type, document), time = std::to_string(now_s);
   const std::string signature = "t=" + time + ",v1=" + api::mac_of(time + "." + body, webhook.secret);
-  api::HttpClient client(place.host, "", {.name = "the webhook", .patience = kPatience,
-                                          .headers = {{"Escrow-Signature", signature},
-                                                      {"Escrow-Event", std::to_string(event)}}});
+  api::HttpClient client(place.host, "",
+                         {.name = "the webhook",
+                          .patience = kDeliveryPatience,
+                          .headers = {{"Escrow-Signature", signature}, {"Escrow-Event", std::to_string(event)}}});
   const api::HttpClient::Answer answer = client.ask("POST", place.target, body);
   if (answer.status >= kFirstRefusal) {
     throw Error(Errc::unavailable, webhook.url + " answered " + std::to_string(answer.status));
@@ -75,7 +76,7 @@ bool is_wanted(const Webhook& webhook, const std::string& type) {
 }  // namespace
 
 void check_webhook_url(const std::string& url) {
-  const Place place = place_of(url);
+  const Place place = address_of_url(url);
   api::HttpClient(place.host, "");
 }
 
@@ -95,15 +96,15 @@ struct Webhooks::Sender {
   }
 
   void run() noexcept {
-    std::chrono::milliseconds pause = kLookEvery;
+    std::chrono::milliseconds pause = kLookForEventsEvery;
     while (!is_stopped_within(pause)) {
       try {
         tell_next();
         error.lock()->clear();
-        pause = kLookEvery;
+        pause = kLookForEventsEvery;
       } catch (const std::exception& failure) {
         note(failure.what());
-        pause = pause < kFirstPause ? kFirstPause : std::min(pause * 2, kLongestPause);
+        pause = pause < kFirstRetryPause ? kFirstRetryPause : std::min(pause * 2, kLongestRetryPause);
       }
     }
   }
@@ -126,7 +127,7 @@ struct Webhooks::Sender {
       webhooks.store_.set(name, *at);
     }
     while (webhooks.events_.last() > at->told) {
-      const std::vector<EventLog::Event> events = webhooks.events_.after(at->told, kAtOnce);
+      const std::vector<EventLog::Event> events = webhooks.events_.after(at->told, kEventsAtOnce);
       if (events.empty()) return;
       for (const EventLog::Event& event : events) {
         if (is_stopped_within(0ms)) return;

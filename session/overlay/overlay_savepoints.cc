@@ -16,8 +16,8 @@ namespace {
 // Each is a layer to look through when the session is loaded.
 constexpr std::size_t kMostSavepoints = 256;
 // What close(2) let go of is heard of when the kernel's RELEASE is read: on a busy machine that takes its time.
-constexpr auto kPatience = std::chrono::seconds(2);
-constexpr auto kBetweenLooks = std::chrono::milliseconds(5);
+constexpr auto kSavepointPatience = std::chrono::seconds(2);
+constexpr auto kBetweenSavepointLooks = std::chrono::milliseconds(5);
 
 // The rows as they were; it is never written to.
 class FrozenJournal final : public SessionJournal {
@@ -60,13 +60,13 @@ std::optional<std::string> Overlay::Impl::raw_file() {
 
 // It would go on with it past every savepoint: it could not be told of another file.
 void Overlay::Impl::refuse_raw_files() {
-  const auto until = std::chrono::steady_clock::now() + kPatience;
+  const auto until = std::chrono::steady_clock::now() + kSavepointPatience;
   while (const auto name = raw_file()) {
     if (std::chrono::steady_clock::now() > until)
       throw Error(Errc::busy, "a savepoint cannot be made while a process has " + *name +
                                   " open or mapped, because --io passthrough has handed the file to it; close it, or "
                                   "mount the session with --io cached");
-    std::this_thread::sleep_for(kBetweenLooks);
+    std::this_thread::sleep_for(kBetweenSavepointLooks);
   }
 }
 

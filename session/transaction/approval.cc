@@ -41,7 +41,7 @@ struct Waiting {
   SessionRecord record;
 };
 
-Waiting take(const Services& services, const SessionId& id, const char* verb) {
+Waiting take_waiting(const Services& services, const SessionId& id, const char* verb) {
   std::optional<SessionRecord> record = services.catalog.find(id);
   if (!record)
     throw Error(Errc::no_session, "there is no session " + id.text() + "; escrow sessions lists those there are");
@@ -83,7 +83,7 @@ void check_result(const SessionRecord& record, const SessionResult& result, cons
 CommitOutcome approve_session(const Services& services, const SessionId& id, const Approval& approval) {
   check_review(approval.review);
   check_commit_message(approval.message);
-  const Waiting waiting = take(services, id, "approve");
+  const Waiting waiting = take_waiting(services, id, "approve");
   SessionRecord record = waiting.record;
   SessionResult result = sealed_result(services.objects, record);
   result.reads = kept_reads(services, record);
@@ -98,7 +98,7 @@ CommitOutcome approve_session(const Services& services, const SessionId& id, con
 
 SessionRecord reject_session(const Services& services, const SessionId& id, const Review& review, Reason reason) {
   check_review(review);
-  const Waiting waiting = take(services, id, "reject");
+  const Waiting waiting = take_waiting(services, id, "reject");
   SessionRecord record = waiting.record;
   record.reviewer = review.reviewer;
   record.review_comment = review.comment;

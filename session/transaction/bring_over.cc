@@ -10,10 +10,10 @@
 namespace escrow::session {
 namespace {
 
-constexpr std::uint32_t kTypeMask = 0170000, kSymbolicLink = 0120000, kRegular = 0100000, kPermissions = 07777;
-constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+constexpr std::uint32_t kTypeMask = 0170000, kSymbolicLink = 0120000, kRegularFile = 0100000, kPermissionBits = 07777;
+constexpr std::size_t kBroughtPieceBytes = std::size_t{1} << 20;
 
-std::string directory_of(const std::string& path) {
+std::string parent_of_path(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   return slash == std::string::npos ? "" : path.substr(0, slash);
 }
@@ -45,7 +45,7 @@ NodeTraits traits_at(FileSystem& files, std::string_view path) {
 }
 
 std::pair<NodeId, std::string> BringOver::place_for(const std::string& path) {
-  const std::string parent = directory_of(path);
+  const std::string parent = parent_of_path(path);
   if (!parent.empty() && !traits_at(to_, parent).is_directory()) {
     // A directory of the merge that neither side has alone does not exist: one of them has it.
     if (const auto source = node_at(from_, parent)) make(*source, parent, traits_of(from_, *source), nullptr);
@@ -66,7 +66,7 @@ void BringOver::make(NodeId source, const std::string& path, const NodeTraits& t
   NodeId made;
   if (const auto first = linked_.find(source); first != linked_.end()) {
     made = to_.link(first->second, directory, name).node;
-  } else if (type == kRegular) {
+  } else if (type == kRegularFile) {
     made = make_file(source, path, traits, bytes);
   } else if (type == kSymbolicLink) {
     made = to_.make_symlink(directory, name, from_.read_link(source), {traits.uid, traits.gid}).node;
@@ -95,7 +95,7 @@ NodeId BringOver::make_file(NodeId source, const std::string& path, const NodeTr
 }
 
 void BringOver::write_bytes(const ByteSource& bytes, NodeId target) {
-  std::vector<std::byte> piece(kPieceBytes);
+  std::vector<std::byte> piece(kBroughtPieceBytes);
   for (std::uint64_t at = 0; at < bytes.size();) {
     const std::size_t count = bytes.read(at, piece);
     if (count == 0) break;
@@ -106,7 +106,7 @@ void BringOver::write_bytes(const ByteSource& bytes, NodeId target) {
 
 void BringOver::copy_bytes(NodeId source, NodeId target) {
   const std::uint64_t size = from_.attributes(source).size_bytes;
-  std::vector<std::byte> piece(std::min<std::uint64_t>(size, kPieceBytes));
+  std::vector<std::byte> piece(std::min<std::uint64_t>(size, kBroughtPieceBytes));
   for (std::uint64_t at = 0; at < size;) {
     const auto data = from_.seek(source, at, SeekTarget::data);
     if (!data) break;
@@ -135,7 +135,7 @@ void BringOver::apply_traits(const NodeTraits& wanted, NodeId target) {
   if (is.uid != wanted.uid) change.uid = wanted.uid;
   if (is.gid != wanted.gid) change.gid = wanted.gid;
   // Last: a change of the owner clears set-id bits.
-  if ((wanted.mode & kTypeMask) != kSymbolicLink) change.mode = wanted.mode & kPermissions;
+  if ((wanted.mode & kTypeMask) != kSymbolicLink) change.mode = wanted.mode & kPermissionBits;
   to_.change_attributes(target, change);
 }
 
@@ -148,7 +148,7 @@ void BringOver::set_traits(const std::string& path, const NodeTraits& traits) {
 
 void BringOver::remove(const std::string& path) {
   is_stale_(to_.replace(path, std::nullopt));
-  for (std::string parent = directory_of(path); !parent.empty(); parent = directory_of(parent)) {
+  for (std::string parent = parent_of_path(path); !parent.empty(); parent = parent_of_path(parent)) {
     if (!traits_at(to_, parent).is_directory() || traits_at(from_, parent).is_directory()) break;
     if (!names_in(to_, *node_at(to_, parent)).empty()) break;
     is_stale_(to_.replace(parent, std::nullopt));

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kMostEntries = 1'000'000;
 
-std::string subject_of(const KeptCommit& commit) {
+std::string kept_subject_of(const KeptCommit& commit) {
   return "'" + commit.message.substr(0, commit.message.find('\n')) + "'";
 }
 
@@ -58,7 +58,7 @@ KeptCommits kept_on(const TreeRoot& head_tree, const TreeRoot& merged, const Kep
     auto tree = merge_onto(now, step, branch, services, quarantine);
     if (const auto* conflicts = std::get_if<Conflicts>(&tree)) {
       found.commits.clear();
-      found.why_not = subject_of(one) + " by itself conflicts with the branch in " + conflicts->paths.front().path;
+      found.why_not = kept_subject_of(one) + " by itself conflicts with the branch in " + conflicts->paths.front().path;
       return found;
     }
     const TreeRoot after = std::get<TreeRoot>(tree);

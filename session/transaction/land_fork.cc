@@ -18,7 +18,7 @@
 namespace escrow::session {
 namespace {
 
-void tell(const Services& services, CommitStep step) {
+void tell_landing(const Services& services, CommitStep step) {
   if (services.observer) services.observer->reached(step);
 }
 
@@ -246,7 +246,7 @@ void record_landed(const Services& services, SessionRecord record, const ChangeC
   record.changed = services.clock.now();
   services.catalog.transition(State::open, record, request.who,
                               is_nothing ? "nothing to commit" : "committed into session " + record.parent->text());
-  tell(services, CommitStep::outcome_recorded);
+  tell_landing(services, CommitStep::outcome_recorded);
 }
 
 }  // namespace
@@ -269,11 +269,11 @@ CommitOutcome land_fork(const Services& services, Overlay& parent, SessionDirect
   const std::string before = ".landing-" + fork.text();
   parent.create_savepoint(before, "");
   parent.flush(true);
-  tell(services, CommitStep::landing_begun);
+  tell_landing(services, CommitStep::landing_begun);
   try {
     landing.apply();
     parent.flush(true);
-    tell(services, CommitStep::landing_applied);
+    tell_landing(services, CommitStep::landing_applied);
     record_landed(services, record, counts, false, request);
   } catch (const std::exception&) {
     // Also where it cannot be undone now: the next verb does it.

@@ -9,7 +9,7 @@
 namespace escrow::session {
 namespace {
 
-constexpr std::size_t kNameLimit = 64;
+constexpr std::size_t kLongestName = 64;
 
 bool is_letter_or_digit(char byte) { return std::isalnum(static_cast<unsigned char>(byte)) != 0; }
 
@@ -19,7 +19,7 @@ void check_savepoint_name(std::string_view name) {
   const auto is_allowed = [](char byte) {
     return is_letter_or_digit(byte) || byte == '.' || byte == '_' || byte == '-';
   };
-  if (!name.empty() && name.size() <= kNameLimit && is_letter_or_digit(name.front()) &&
+  if (!name.empty() && name.size() <= kLongestName && is_letter_or_digit(name.front()) &&
       std::all_of(name.begin(), name.end(), is_allowed))
     return;
   throw Error(Errc::bad_request, "a savepoint cannot be called " + quote_path(std::string(name.substr(0, 80))) +

@@ -88,11 +88,6 @@ std::optional<Setting> parse_setting(std::string_view word) {
   return setting;
 }
 
-std::optional<TreeEntry> entry_named(const Tree& tree, std::string_view name) {
-  const auto found = std::find_if(tree.begin(), tree.end(), [&](const TreeEntry& one) { return one.name == name; });
-  return found == tree.end() ? std::nullopt : std::optional(*found);
-}
-
 }  // namespace
 
 std::string read_attributes_file(const ByteSource& content, const std::string& path) {

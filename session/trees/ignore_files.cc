@@ -1,6 +1,5 @@
 #include "session/trees/ignore_files.h"
 
-#include <algorithm>
 #include <span>
 #include <utility>
 
@@ -11,11 +10,6 @@ namespace {
 
 bool is_regular(const TreeEntry& entry) {
   return entry.mode == GitMode::regular || entry.mode == GitMode::executable || entry.mode == GitMode::group_writable;
-}
-
-std::optional<TreeEntry> entry_named(const Tree& tree, std::string_view name) {
-  const auto found = std::find_if(tree.begin(), tree.end(), [&](const TreeEntry& one) { return one.name == name; });
-  return found == tree.end() ? std::nullopt : std::optional(*found);
 }
 
 }  // namespace

@@ -74,6 +74,11 @@ TreeRoot tree_of(const std::optional<TreeEntry>& entry) {
   return entry && entry->mode == GitMode::tree ? TreeRoot(entry->id) : std::nullopt;
 }
 
+std::optional<TreeEntry> entry_named(const Tree& tree, std::string_view name) {
+  const auto found = std::find_if(tree.begin(), tree.end(), [&](const TreeEntry& one) { return one.name == name; });
+  return found == tree.end() ? std::nullopt : std::optional(*found);
+}
+
 std::optional<TreeEntry> entry_at(const ObjectReader& objects, const TreeRoot& tree, const RepoPath& path) {
   if (!tree) return std::nullopt;
   TreeEntry at{"", GitMode::tree, *tree};

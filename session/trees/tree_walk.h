@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "session/base/repo_path.h"
 #include "session/interfaces/object_store.h"
@@ -32,6 +33,8 @@ TreeRoot tree_of_commit(const ObjectReader& objects, const std::optional<ObjectI
 // The two parts of an entry: what it is as a file, symlink or submodule, and what lies below it as a directory.
 std::optional<TreeEntry> leaf_of(const std::optional<TreeEntry>& entry);
 TreeRoot tree_of(const std::optional<TreeEntry>& entry);
+
+std::optional<TreeEntry> entry_named(const Tree& tree, std::string_view name);
 
 // The entries of `Count` trees by name. A name can be a file in one tree and a directory in another.
 template <std::size_t Count>

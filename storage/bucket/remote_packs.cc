@@ -20,7 +20,7 @@ using session::Errc;
 using session::Error;
 using session::ObjectId;
 
-constexpr int kMostFetches = 3;
+constexpr int kMostPackFetches = 3;
 
 // Its last bytes are the hash of all before them.
 bool is_whole(const std::string& index) {
@@ -99,7 +99,7 @@ std::optional<RemotePacks::Place> RemotePacks::find(const ObjectId& id) const {
 }
 
 void RemotePacks::fetch_index(const std::string& name) const {
-  for (int attempt = 1; attempt <= kMostFetches; ++attempt) {
+  for (int attempt = 1; attempt <= kMostPackFetches; ++attempt) {
     const auto found = client_.get(key_of(name, ".idx"));
     if (!found) return;  // gone since it was listed
     if (is_whole(found->content)) return write_file_durably(index_path(name), found->content, 0444);

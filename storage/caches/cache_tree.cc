@@ -29,8 +29,8 @@ namespace {
 using session::Errc;
 using session::Error;
 
-constexpr char kTree[] = "/tree", kMarks[] = "/marks", kSeveral[] = "/several", kCopies[] = "/copies", kOwn[] = "/own",
-               kChanged[] = "/changed", kLock[] = "/lock", kCopy[] = "copy";
+constexpr char kTreeOfCache[] = "/tree", kMarks[] = "/marks", kSeveral[] = "/several", kCopies[] = "/copies",
+               kOwn[] = "/own", kChanged[] = "/changed", kLockOfCache[] = "/lock", kCopy[] = "copy";
 constexpr std::size_t kDeepest = 2048;
 constexpr std::uint64_t kBlock_bytes = 512;
 
@@ -98,14 +98,14 @@ class Opened {
 }  // namespace
 
 void CacheTree::prepare(const std::string& directory, const std::string& generation) {
-  for (const char* name : {kTree, kMarks, kSeveral, kCopies}) {
+  for (const char* name : {kTreeOfCache, kMarks, kSeveral, kCopies}) {
     if (::mkdir((directory + name).c_str(), 0700) != 0 && errno != EEXIST)
       throw system_error(errno, "create a session's directory for a cache");
   }
   if (generation.empty()) return;
   const UniqueFd below =
-      open_or_throw(AT_FDCWD, (generation + kTree).c_str(), O_RDONLY | O_DIRECTORY, 0, "open what a cache has");
-  const UniqueFd here = open_or_throw(AT_FDCWD, (directory + kTree).c_str(), O_RDONLY | O_DIRECTORY, 0,
+      open_or_throw(AT_FDCWD, (generation + kTreeOfCache).c_str(), O_RDONLY | O_DIRECTORY, 0, "open what a cache has");
+  const UniqueFd here = open_or_throw(AT_FDCWD, (directory + kTreeOfCache).c_str(), O_RDONLY | O_DIRECTORY, 0,
                                       "open a session's directory for a cache");
   copy_directory_attributes(below.get(), here.get());
   struct stat status {};
@@ -118,7 +118,7 @@ CacheTree::CacheTree(const std::string& directory, const std::string& generation
     : directory_(directory),
       marks_(open_directory(directory + kMarks)),
       copies_(open_directory(directory + kCopies)),
-      below_(generation.empty() ? UniqueFd() : open_directory(generation + kTree)),
+      below_(generation.empty() ? UniqueFd() : open_directory(generation + kTreeOfCache)),
       several_below_(read_several(generation)),
       changed_(is_there(directory + kChanged)) {
   auto state = state_.lock();
@@ -134,7 +134,7 @@ bool CacheTree::fill(int directory, std::uint64_t inode) {
     if (errno == ENOENT) return false;
     fail("find the mark of", "a directory");
   }
-  const UniqueFd turn = lock_file(directory_ + kLock, LockKind::exclusive);
+  const UniqueFd turn = lock_file(directory_ + kLockOfCache, LockKind::exclusive);
   const ssize_t size = ::readlinkat(marks_.get(), mark.c_str(), text.data(), text.size());
   if (size < 0 && errno == ENOENT) return true;  // another was faster
   if (size < 0) fail("read the mark of", "a directory");
@@ -262,7 +262,7 @@ bool CacheTree::is_changed() const { return changed_; }
 // ---- by itself ----
 
 CacheTotals CacheTree::complete() {
-  const UniqueFd root = open_directory(directory_ + kTree);
+  const UniqueFd root = open_directory(directory_ + kTreeOfCache);
   std::unordered_map<std::uint64_t, std::uint64_t> several;
   const CacheTotals totals = total(root.get(), 0, several);
   std::string lines;

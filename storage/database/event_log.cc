@@ -9,29 +9,29 @@ namespace escrow::storage {
 
 namespace {
 
-constexpr std::array<const char*, 2> kMigrations = {R"(
+constexpr std::array<const char*, 2> kEventMigrations = {R"(
   CREATE TABLE event (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     type TEXT NOT NULL, repository TEXT NOT NULL, session TEXT NOT NULL, issuer TEXT NOT NULL, document BLOB NOT NULL
   );
   CREATE TABLE position (source BLOB PRIMARY KEY NOT NULL, position TEXT NOT NULL) WITHOUT ROWID;
 )",
-                                                     R"(
+                                                         R"(
   ALTER TABLE event ADD COLUMN time_s INTEGER NOT NULL DEFAULT 0;
   UPDATE event SET time_s = CAST(strftime('%s', 'now') AS INTEGER);
 )"};
 
 constexpr std::int32_t kEventLogId = 0x65736376;  // "escv"
 
-Database open_database(const std::string& path) {
-  static const Schema schema{"event log", kEventLogId, kMigrations};
+Database open_event_database(const std::string& path) {
+  static const Schema schema{"event log", kEventLogId, kEventMigrations};
   return open_durable(path, schema);
 }
 
 }  // namespace
 
 struct EventLog::Connection {
-  explicit Connection(const std::string& path) : database(open_database(path)) {}
+  explicit Connection(const std::string& path) : database(open_event_database(path)) {}
 
   Database database;
   Statement add{database, "INSERT INTO event (type, repository, session, issuer, document, time_s) "

@@ -16,7 +16,7 @@ using session::SessionId;
 namespace {
 
 // A command is its words, a NUL after each.
-constexpr std::array<const char*, 5> kMigrations = {R"(
+constexpr std::array<const char*, 5> kRunMigrations = {R"(
   CREATE TABLE run (
     id TEXT PRIMARY KEY NOT NULL,
     repository TEXT NOT NULL, owner TEXT NOT NULL,
@@ -28,20 +28,20 @@ constexpr std::array<const char*, 5> kMigrations = {R"(
   ) WITHOUT ROWID;
   CREATE INDEX run_by_owner ON run (owner, created_s, created_ns);
 )",
-                                                      R"(
+                                                       R"(
   ALTER TABLE run ADD COLUMN max_processes INTEGER;
 )",
-                                                      R"(
+                                                       R"(
   ALTER TABLE run ADD COLUMN ended INTEGER NOT NULL DEFAULT 0;
   DROP INDEX run_by_owner;
   CREATE INDEX run_by_owner ON run (owner, created_s, created_ns, id);
   CREATE INDEX run_by_end ON run (owner, ended, created_s, created_ns, id);
   CREATE INDEX run_by_age ON run (created_s, created_ns, id);
 )",
-                                                      R"(
+                                                       R"(
   CREATE INDEX run_unended ON run (created_s, created_ns, id) WHERE ended = 0;
 )",
-                                                      R"(
+                                                       R"(
   ALTER TABLE run ADD COLUMN millicpus INTEGER;
 )"};
 
@@ -51,8 +51,8 @@ constexpr std::string_view kRun =
     "confined, network, created_s, created_ns, max_processes, ended, millicpus FROM run ";
 constexpr std::string_view kOldestFirst = "ORDER BY created_s, created_ns, id";
 
-Database open_database(const std::string& path) {
-  static const Schema schema{"database of runs", kRunStoreId, kMigrations};
+Database open_run_database(const std::string& path) {
+  static const Schema schema{"database of runs", kRunStoreId, kRunMigrations};
   return open_durable(path, schema);
 }
 
@@ -93,7 +93,7 @@ struct RunStore::Connection {
     return std::string(kRun) + index + " WHERE (created_s, created_ns, id) > (?1, ?2, ?3) " + condition +
            std::string(kOldestFirst) + " LIMIT ?4";
   }
-  explicit Connection(const std::string& path) : database(open_database(path)) {}
+  explicit Connection(const std::string& path) : database(open_run_database(path)) {}
 
   std::vector<Run> read(Statement::Run row) const {
     std::vector<Run> found;

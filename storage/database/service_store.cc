@@ -20,7 +20,7 @@ using session::SessionId;
 namespace {
 
 // Lists of names and values are joined with a NUL after each.
-constexpr std::array<const char*, 7> kMigrations = {R"(
+constexpr std::array<const char*, 7> kServiceMigrations = {R"(
   CREATE TABLE repository (
     name TEXT PRIMARY KEY NOT NULL, path BLOB NOT NULL UNIQUE, registered_by TEXT NOT NULL
   ) WITHOUT ROWID;
@@ -44,36 +44,36 @@ constexpr std::array<const char*, 7> kMigrations = {R"(
     PRIMARY KEY (principal, route, key)
   ) WITHOUT ROWID;
 )",
-                                                     R"(
+                                                           R"(
   ALTER TABLE terms ADD COLUMN mount_options TEXT NOT NULL DEFAULT '';
   UPDATE terms SET mount_options = trim(iif(opens <> '', 'opens=' || opens, '') || iif(data <> '', ',io=' || data, ''),
                                         ',');
   ALTER TABLE terms DROP COLUMN opens;
   ALTER TABLE terms DROP COLUMN data;
 )",
-                                                     R"(
+                                                           R"(
   UPDATE session SET request_key = CASE
     WHEN request_key LIKE 'run %' THEN '/v1/runs ' || substr(request_key, length('run ') + 1)
     ELSE '/v1/sessions ' || request_key END
   WHERE request_key IS NOT NULL AND request_key NOT LIKE '/v1/repositories/% %';
 )",
-                                                     R"(
+                                                           R"(
   CREATE INDEX request_by_age ON request (created_s);
   CREATE INDEX session_by_repository ON session (repository);
   CREATE INDEX session_by_mountpoint ON session (mountpoint) WHERE mountpoint <> x'';
 )",
-                                                     R"(
+                                                           R"(
   CREATE TABLE time_mark (
     number INTEGER PRIMARY KEY CHECK (number = 1),
     boot TEXT NOT NULL, since_boot_ms INTEGER NOT NULL, time_ms INTEGER NOT NULL
   );
 )",
-                                                     R"(
+                                                           R"(
   ALTER TABLE session ADD COLUMN settled INTEGER NOT NULL DEFAULT 0;
   CREATE INDEX session_unsettled ON session (id) WHERE settled = 0;
   CREATE INDEX session_by_external_id ON session (external_id) WHERE external_id IS NOT NULL;
 )",
-                                                     R"(
+                                                           R"(
   CREATE TABLE upkeep (
     repository TEXT PRIMARY KEY NOT NULL, gc_ms INTEGER NOT NULL, done INTEGER NOT NULL
   ) WITHOUT ROWID;
@@ -84,8 +84,8 @@ constexpr std::size_t kForgottenAtOnce = 256;    // sessions in one transaction
 constexpr std::string_view kFacts =
     "SELECT id, repository, owner, external_id, request_key, message, mountpoint, labels FROM session ";
 
-Database open_database(const std::string& path) {
-  static const Schema schema{"service database", kServiceId, kMigrations};
+Database open_service_database(const std::string& path) {
+  static const Schema schema{"service database", kServiceId, kServiceMigrations};
   return open_durable(path, schema);
 }
 
@@ -152,7 +152,7 @@ ServiceStore::SessionFacts facts_of(const Database& database, const Statement::R
 }  // namespace
 
 struct ServiceStore::Connection {
-  explicit Connection(const std::string& path) : database(open_database(path)) {}
+  explicit Connection(const std::string& path) : database(open_service_database(path)) {}
 
   std::vector<SessionFacts> read(Statement::Run run) const {
     std::vector<SessionFacts> found;

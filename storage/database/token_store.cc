@@ -14,7 +14,7 @@ using session::Error;
 namespace {
 
 // A change repeats what is told of its token, which may be forgotten first.
-constexpr std::array<const char*, 1> kMigrations = {R"(
+constexpr std::array<const char*, 1> kTokenMigrations = {R"(
   CREATE TABLE token (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL UNIQUE, hash TEXT NOT NULL UNIQUE,
@@ -40,8 +40,8 @@ constexpr std::string_view kToken =
 constexpr std::string_view kChange =
     "INSERT INTO change (kind, who, time_s, id, principal, note, expires_s) ";
 
-Database open_database(const std::string& path) {
-  static const Schema schema{"database of tokens", kTokenStoreId, kMigrations};
+Database open_token_database(const std::string& path) {
+  static const Schema schema{"database of tokens", kTokenStoreId, kTokenMigrations};
   return open_durable(path, schema);
 }
 
@@ -70,7 +70,7 @@ struct TokenStore::Connection {
   static std::string sql_after(const std::string& index, const std::string& condition) {
     return std::string(kToken) + index + " WHERE number > ?1 " + condition + " ORDER BY number LIMIT ?2";
   }
-  explicit Connection(const std::string& path) : database(open_database(path)) {}
+  explicit Connection(const std::string& path) : database(open_token_database(path)) {}
 
   Database database;
   Statement known{database, "SELECT 1 FROM token WHERE hash = ?"};

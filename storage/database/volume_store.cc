@@ -15,7 +15,7 @@ using session::SessionId;
 namespace {
 
 // Options are names and values, a NUL after each.
-constexpr std::array<const char*, 2> kMigrations = {R"(
+constexpr std::array<const char*, 2> kVolumeMigrations = {R"(
   CREATE TABLE volume (
     name TEXT PRIMARY KEY NOT NULL, options BLOB NOT NULL, created_s INTEGER NOT NULL
   ) WITHOUT ROWID;
@@ -29,7 +29,7 @@ constexpr std::array<const char*, 2> kMigrations = {R"(
     ending TEXT NOT NULL, exit_code INTEGER, keep_result INTEGER NOT NULL
   ) WITHOUT ROWID;
 )",
-                                                     R"(
+                                                          R"(
   CREATE INDEX mount_by_volume ON mount (volume, created_ns, session);
   CREATE INDEX mount_by_age ON mount (created_ns, session);
 )"};
@@ -40,18 +40,18 @@ constexpr std::string_view kMount =
     "uses, was_started, stop_signal, ran_out_of_memory, hides_stops, is_unmounted, ending, exit_code, "
     "keep_result FROM mount ";
 
-Database open_database(const std::string& path) {
-  static const Schema schema{"database of volumes", kVolumeStoreId, kMigrations};
+Database open_volume_database(const std::string& path) {
+  static const Schema schema{"database of volumes", kVolumeStoreId, kVolumeMigrations};
   return open_durable(path, schema);
 }
 
-std::string join(const std::map<std::string, std::string>& options) {
+std::string join_options(const std::map<std::string, std::string>& options) {
   std::string joined;
   for (const auto& [name, value] : options) joined += name + '\0' + value + '\0';
   return joined;
 }
 
-std::map<std::string, std::string> split(const std::string& joined) {
+std::map<std::string, std::string> split_options(const std::string& joined) {
   std::map<std::string, std::string> options;
   for (std::size_t start = 0; start < joined.size();) {
     const std::size_t middle = std::min(joined.find('\0', start), joined.size() - 1);
@@ -93,12 +93,12 @@ VolumeStore::Mount mount_of(const Database& database, const Statement::Run& row)
 }  // namespace
 
 struct VolumeStore::Connection {
-  explicit Connection(const std::string& path) : database(open_database(path)) {}
+  explicit Connection(const std::string& path) : database(open_volume_database(path)) {}
 
   std::vector<Volume> read_volumes(Statement::Run row) const {
     std::vector<Volume> found;
     while (row.next()) {
-      found.push_back({.name = row.bytes(0), .options = split(row.bytes(1)), .created_s = row.integer(2)});
+      found.push_back({.name = row.bytes(0), .options = split_options(row.bytes(1)), .created_s = row.integer(2)});
     }
     return found;
   }
@@ -125,7 +125,7 @@ VolumeStore::VolumeStore(const std::string& database_path)
 VolumeStore::~VolumeStore() = default;
 
 void VolumeStore::add(const Volume& volume) {
-  (*connection_.lock())->add.execute(volume.name, Bytes{join(volume.options)}, volume.created_s);
+  (*connection_.lock())->add.execute(volume.name, Bytes{join_options(volume.options)}, volume.created_s);
 }
 
 std::optional<VolumeStore::Volume> VolumeStore::find(const std::string& name) const {

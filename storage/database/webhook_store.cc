@@ -9,7 +9,7 @@ namespace escrow::storage {
 
 namespace {
 
-constexpr std::array<const char*, 1> kMigrations = {R"(
+constexpr std::array<const char*, 1> kWebhookMigrations = {R"(
   CREATE TABLE webhook (
     name TEXT PRIMARY KEY NOT NULL, told INTEGER NOT NULL, failing_since_s INTEGER
   ) WITHOUT ROWID;
@@ -23,15 +23,15 @@ constexpr std::array<const char*, 1> kMigrations = {R"(
 
 constexpr std::int32_t kWebhookStoreId = 0x65736377;  // "escw"
 
-Database open_database(const std::string& path) {
-  static const Schema schema{"database of webhooks", kWebhookStoreId, kMigrations};
+Database open_webhook_database(const std::string& path) {
+  static const Schema schema{"database of webhooks", kWebhookStoreId, kWebhookMigrations};
   return open_durable(path, schema);
 }
 
 }  // namespace
 
 struct WebhookStore::Connection {
-  explicit Connection(const std::string& path) : database(open_database(path)) {}
+  explicit Connection(const std::string& path) : database(open_webhook_database(path)) {}
 
   Database database;
   Statement read_position{database, "SELECT told, failing_since_s FROM webhook WHERE name = ?"};

@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::uint64_t kBytes = std::uint64_t{1} << 22;
 constexpr std::uint64_t kDoor = 0, kFirst = 1, kLast = kBytes - 1;
 constexpr auto kShortestPause = std::chrono::microseconds(500);
-constexpr auto kLongestPause = std::chrono::milliseconds(20);
+constexpr auto kLongestTurnPause = std::chrono::milliseconds(20);
 
 // Two branches that shared their bytes would only wait for one another. (FNV-1a.)
 std::uint64_t place_of(const std::string& branch) {
@@ -127,7 +127,7 @@ void BranchTurn::wait(std::chrono::milliseconds patience) const {
     }
     // Who is next looks often, who is far behind seldom.
     const auto pause = kShortestPause * static_cast<long>(std::min<std::uint64_t>(ticket_ - now, 1000));
-    std::this_thread::sleep_for(std::min<std::chrono::microseconds>(pause, kLongestPause));
+    std::this_thread::sleep_for(std::min<std::chrono::microseconds>(pause, kLongestTurnPause));
   }
 }
 

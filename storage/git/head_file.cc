@@ -19,18 +19,19 @@ namespace {
 using session::Errc;
 using session::Error;
 
-constexpr std::string_view kHeads = "refs/heads/";
+constexpr std::string_view kHeadsPrefix = "refs/heads/";
 
 std::string record_in(const std::string& git_directory) { return git_directory + "/escrow/default-branch"; }
 
 // "": it may have been any of several.
 std::string obvious_branch(const std::string& git_directory, const std::string& fallback) {
   const std::string recorded = first_line_of(record_in(git_directory));
-  const std::vector<std::string> branches = references_below(git_directory, std::string(kHeads));
+  const std::vector<std::string> branches = references_below(git_directory, std::string(kHeadsPrefix));
   const std::string& meant = recorded.empty() && branches.empty() ? fallback : recorded;
-  const bool is_there = std::find(branches.begin(), branches.end(), std::string(kHeads) + meant) != branches.end();
+  const bool is_there =
+      std::find(branches.begin(), branches.end(), std::string(kHeadsPrefix) + meant) != branches.end();
   if (!meant.empty() && (is_there || branches.empty())) return meant;
-  return branches.size() == 1 ? branches.front().substr(kHeads.size()) : "";
+  return branches.size() == 1 ? branches.front().substr(kHeadsPrefix.size()) : "";
 }
 
 }  // namespace
@@ -55,7 +56,7 @@ std::string mend_head(const std::string& git_directory, const std::string& fallb
                 "the repository " + git_directory + " is damaged: HEAD names neither a branch nor a commit, and it may "
                 "have been any branch; write the one that is meant into it: echo 'ref: refs/heads/BRANCH' > " +
                 git_directory + "/HEAD");
-  ReferenceLock lock(git_directory, "HEAD", "ref: " + std::string(kHeads) + branch + "\n");
+  ReferenceLock lock(git_directory, "HEAD", "ref: " + std::string(kHeadsPrefix) + branch + "\n");
   if (is_head_sound(git_directory)) return "";
   lock.land();
   sync_directory(git_directory);

@@ -31,7 +31,7 @@ using session::Error;
 using session::ObjectId;
 using session::Tree;
 
-constexpr int kFastest = 1;
+constexpr int kFastestLevel = 1;
 // A session's own large blobs are read back only to show what it did.
 constexpr std::uint64_t kLargeBlobsLimitBytes = std::uint64_t{1} << 30;
 
@@ -73,7 +73,7 @@ void copy_bytes(int from, std::uint64_t from_offset, int to, std::uint64_t to_of
                                       "purpose; change a byte of the file");
 }
 
-void expect_type(ObjectType found, ObjectType wanted, const ObjectId& id) {
+void expect_own_type(ObjectType found, ObjectType wanted, const ObjectId& id) {
   if (found == wanted) return;
   throw Error(Errc::input_output,
               "the object " + id.hex() + " is a " + name_of(found) + " where a " + name_of(wanted) + " is expected");
@@ -178,14 +178,14 @@ const session::Quarantine* GitQuarantine::other_with(const ObjectId& id) const {
 Tree GitQuarantine::read_tree(const ObjectId& id) const {
   if (const session::Quarantine* other = other_with(id)) return other->read_tree(id);
   const RawObject object = read_raw(id);
-  expect_type(object.type, ObjectType::tree, id);
+  expect_own_type(object.type, ObjectType::tree, id);
   return decode_tree(object.content, id);
 }
 
 Commit GitQuarantine::read_commit(const ObjectId& id) const {
   if (const session::Quarantine* other = other_with(id)) return other->read_commit(id);
   const RawObject object = read_raw(id);
-  expect_type(object.type, ObjectType::commit, id);
+  expect_own_type(object.type, ObjectType::commit, id);
   return decode_commit(object.content, id);
 }
 
@@ -197,7 +197,7 @@ std::uint64_t GitQuarantine::blob_size(const ObjectId& id) const {
 std::shared_ptr<const ByteSource> GitQuarantine::open_blob(const ObjectId& id) const {
   const auto stored = find(id);
   if (!stored) return store_.open_blob(id);
-  expect_type(stored->type, ObjectType::blob, id);
+  expect_own_type(stored->type, ObjectType::blob, id);
   if (stored->size_bytes <= kLargeBlobBytes) return std::make_shared<MemoryBytes>(read_own(id)->content);
   return large_blobs_.open(id, stored->size_bytes,
                            [&](const BlobCache::Sink& sink) { stream_own(id, *stored, sink); });
@@ -310,7 +310,7 @@ std::uint64_t GitQuarantine::held_bytes() const {
 
 void GitQuarantine::store(const ObjectId& id, ObjectType type, const std::string& content) {
   const std::string entry = encode_entry_header(type, content.size()) +
-                            deflate(kFastest, std::as_bytes(std::span(content.data(), content.size())));
+                            deflate(kFastestLevel, std::as_bytes(std::span(content.data(), content.size())));
   const auto [file, offset] = reserve(entry.size());
   write_at(file->get(), entry, offset, kObjects);
   const std::uint32_t crc = crc32_of(entry);

@@ -13,20 +13,20 @@
 namespace escrow::storage {
 namespace {
 
-constexpr char kMagic[] = "escread1";
+constexpr char kReadLogMagic[] = "escread1";
 constexpr std::size_t kHeader_bytes = 16;
 // In place of an era.
 constexpr std::uint64_t kClosed = 0, kIncomplete = 2;  // eras are odd
 
 std::string header_of(std::uint64_t era) {
-  std::string header(kMagic, 8);
+  std::string header(kReadLogMagic, 8);
   for (int shift = 0; shift < 64; shift += 8) header += static_cast<char>(era >> shift);
   return header;
 }
 
 session::ReadLog::Loaded parsed(const std::string& content, const std::string& directory) {
   session::ReadLog::Loaded loaded;
-  if (content.size() < kHeader_bytes || !content.starts_with(kMagic)) return loaded;
+  if (content.size() < kHeader_bytes || !content.starts_with(kReadLogMagic)) return loaded;
   std::uint64_t era = 0;
   for (std::size_t at = 0; at < 8; ++at) era |= std::uint64_t{static_cast<unsigned char>(content[8 + at])} << at * 8;
   loaded.is_complete = era == kClosed || era == disk_era(directory);

@@ -19,7 +19,7 @@ namespace {
 
 using session::StagingId;
 
-constexpr std::uint32_t kMagic = 0x316c6d73;  // "sml1"
+constexpr std::uint32_t kSmallLogMagic = 0x316c6d73;  // "sml1"
 constexpr std::uint64_t kSmallestSegmentBytes = std::uint64_t{256} << 10;
 // A full segment of which less counts is emptied.
 constexpr unsigned kWorthKeepingPercent = 25;
@@ -112,7 +112,7 @@ void SmallFileLog::scan(std::uint32_t number, Segment& segment, std::unordered_m
     Header header;
     std::memcpy(&header, rest.data(), sizeof header);
     rest.remove_prefix(sizeof header);
-    if (header.magic != kMagic || header.length > rest.size()) return;
+    if (header.magic != kSmallLogMagic || header.length > rest.size()) return;
     if (checksum(header, rest.substr(0, header.length)) != header.crc) return;
     rest.remove_prefix(header.length);
     found.insert_or_assign(StagingId{header.id}, Place{number, header.length, segment.end + sizeof header});
@@ -156,7 +156,7 @@ std::vector<SmallFileLog::Place> SmallFileLog::append(std::span<const Record> re
         const Record& record = records[next];
         const std::uint64_t end = segment.end + buffer.size() + sizeof(Header) + record.bytes.size();
         if (next > first && end > state->segment_bytes) break;
-        Header header{kMagic, static_cast<std::uint32_t>(record.bytes.size()), record.id.value, 0, 0};
+        Header header{kSmallLogMagic, static_cast<std::uint32_t>(record.bytes.size()), record.id.value, 0, 0};
         header.crc = checksum(header, record.bytes);
         buffer.append(reinterpret_cast<const char*>(&header), sizeof header);
         places.push_back({state->current, header.length, segment.end + buffer.size()});
@@ -204,7 +204,7 @@ std::optional<std::string> SmallFileLog::read_checked(StagingId id, const Place&
   } catch (const session::Error&) {
     return std::nullopt;
   }
-  const bool is_it = header.magic == kMagic && header.id == id.value && header.length == place.length;
+  const bool is_it = header.magic == kSmallLogMagic && header.id == id.value && header.length == place.length;
   if (!is_it || checksum(header, bytes) != header.crc) return std::nullopt;
   return bytes;
 }

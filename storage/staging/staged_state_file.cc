@@ -20,8 +20,8 @@ using session::StagedName;
 
 namespace {
 
-constexpr std::string_view kMagic = "escrow session 2\n";
-constexpr std::size_t kHeaderBytes = 5, kDigestBytes = 32, kNumberBytes = 8;
+constexpr std::string_view kStagedStateMagic = "escrow session 2\n";
+constexpr std::size_t kHeaderBytes = 5, kDigestBytes = 32, kLongNumberBytes = 8;
 constexpr std::size_t kMostPayload = std::size_t{16} << 20;
 constexpr char kBegin = 'S', kRemoved = 'R', kName = 'N', kBytes = 'B', kLeftOut = 'L', kEnd = 'E';
 
@@ -48,7 +48,7 @@ Digest256 digest_of(const Digest256& before, std::string_view header, std::strin
 
 class Fields {
  public:
-  void number(std::uint64_t value, std::size_t bytes = kNumberBytes) {
+  void number(std::uint64_t value, std::size_t bytes = kLongNumberBytes) {
     for (std::size_t i = 0; i < bytes; ++i) text_ += static_cast<char>(value >> 8 * i & 0xff);
   }
   void text(std::string_view value) {
@@ -74,9 +74,9 @@ class FieldsReader {
  public:
   explicit FieldsReader(std::string_view payload) : rest_(payload) {}
   std::uint64_t number() {
-    const std::string_view bytes = take(kNumberBytes);
+    const std::string_view bytes = take(kLongNumberBytes);
     std::uint64_t value = 0;
-    for (std::size_t i = kNumberBytes; i-- > 0;) value = value << 8 | static_cast<unsigned char>(bytes[i]);
+    for (std::size_t i = kLongNumberBytes; i-- > 0;) value = value << 8 | static_cast<unsigned char>(bytes[i]);
     return value;
   }
   std::uint32_t word() {
@@ -187,7 +187,7 @@ void StagedStateWriter::add(char kind, const std::string& payload) {
 }
 
 void StagedStateWriter::begin(const SessionRecord& record) {
-  send_(kMagic);
+  send_(kStagedStateMagic);
   const session::SessionOptions& options = record.options;
   Fields out;
   out.text(record.id.text());
@@ -252,13 +252,13 @@ void StagedStateWriter::end() { add(kEnd, {}); }
 void StagedStateReader::feed(std::string_view bytes) {
   pending_ += bytes;
   if (!has_magic_) {
-    const std::size_t known = std::min(pending_.size(), kMagic.size());
-    if (std::string_view(pending_).substr(0, known) != kMagic.substr(0, known)) {
+    const std::size_t known = std::min(pending_.size(), kStagedStateMagic.size());
+    if (std::string_view(pending_).substr(0, known) != kStagedStateMagic.substr(0, known)) {
       if (pending_.starts_with("escrow session ")) refuse("it was made by another version of Escrow");
       refuse("it does not begin like one");
     }
-    if (known < kMagic.size()) return;
-    pending_.erase(0, kMagic.size());
+    if (known < kStagedStateMagic.size()) return;
+    pending_.erase(0, kStagedStateMagic.size());
     has_magic_ = true;
   }
   while (take_record()) {}

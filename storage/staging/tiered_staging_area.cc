@@ -21,7 +21,7 @@ constexpr std::uint8_t kAppendLimit = 4;
 // Bytes wait in memory only while this much is free, many times what can wait: appending them then cannot fail for
 // want of space unless others fill the disk within the moment.
 constexpr std::uint64_t kRoomBytes = 16 * kDirtyLimitBytes;
-constexpr std::uint64_t kPageBytes = 4096, kPageBlocks = 8;
+constexpr std::uint64_t kTieredPageBytes = 4096, kPageBlocks = 8;
 
 }  // namespace
 
@@ -166,7 +166,7 @@ StagingUsage TieredStagingArea::usage(StagingId id) const {
   {
     auto guard = shard(id).lock();
     if (const Small* small = find(*guard, id)) {
-      return {small->size, (small->size + kPageBytes - 1) / kPageBytes * kPageBlocks, {}};
+      return {small->size, (small->size + kTieredPageBytes - 1) / kTieredPageBytes * kPageBlocks, {}};
     }
   }
   return files_.usage(id);

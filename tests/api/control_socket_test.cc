@@ -32,7 +32,7 @@ using session::Error;
 using test::RawClient;
 using namespace std::chrono_literals;
 
-const session::SessionId kId = *session::SessionId::parse("0123456789abcdef");
+const session::SessionId kSocketSession = *session::SessionId::parse("0123456789abcdef");
 
 // An update takes until it may end, so that a test knows what happens beside it.
 struct Update {
@@ -41,12 +41,13 @@ struct Update {
 Update update;        // anew for each test
 std::string written;  // the last content, for whom, in which session
 
-SessionView about() { return {.record = support::sample_record(kId)}; }
+SessionView about() { return {.record = support::sample_record(kSocketSession)}; }
 
 // What another client of HTTP sends.
 std::string raw(const std::string& method, const std::string& verb, const std::string& body = {}) {
-  return method + " /v1/sessions/" + kId.text() + verb + " HTTP/1.1\r\nHost: escrow\r\nContent-Length: " +
-         std::to_string(body.size()) + (body.empty() ? "" : "\r\nContent-Type: application/json") + "\r\n\r\n" + body;
+  return method + " /v1/sessions/" + kSocketSession.text() + verb +
+         " HTTP/1.1\r\nHost: escrow\r\nContent-Length: " + std::to_string(body.size()) +
+         (body.empty() ? "" : "\r\nContent-Type: application/json") + "\r\n\r\n" + body;
 }
 const std::string kHealth = "GET /v1/health HTTP/1.1\r\nHost: escrow\r\n\r\n";
 constexpr const char* kOk = "HTTP/1.1 200 OK\r";
@@ -134,23 +135,23 @@ TEST_F(ControlSocket, OnlyItsOwnerMayConnect) {
 }
 
 TEST_F(ControlSocket, ThePeerIsTakenFromTheSocket) {
-  ControlClient client(directory_.path(), kId);
+  ControlClient client(directory_.path(), kSocketSession);
   EXPECT_EQ(std::get<TrafficAnswer>(client.ask(TrafficRequest{})).staged_bytes, getuid());
 }
 
 TEST_F(ControlSocket, WhomAPeerAsksForGoesBesideTheRequest) {
-  ControlClient client(directory_.path(), kId);
+  ControlClient client(directory_.path(), kSocketSession);
   client.ask(WriteFileRequest{.path = "a", .executable = {}});
-  EXPECT_EQ(written, " by  in " + kId.text());
+  EXPECT_EQ(written, " by  in " + kSocketSession.text());
   for (const std::string who : {"user:ann", "user:a\r\nb \xff%"}) {
     client.speak_for(who);
     client.ask(WriteFileRequest{.path = "a", .executable = {}});
-    EXPECT_EQ(written, " by " + who + " in " + kId.text());
+    EXPECT_EQ(written, " by " + who + " in " + kSocketSession.text());
   }
 }
 
 TEST_F(ControlSocket, AnOpenFileGoesWithTheRequestItBelongsTo) {
-  ControlClient client(directory_.path(), kId);
+  ControlClient client(directory_.path(), kSocketSession);
   const std::string path = directory_.path() + "/content";
   std::ofstream(path) << "the content";
   for (int turn = 0; turn < 3; ++turn) {
@@ -203,15 +204,15 @@ TEST_F(ControlSocket, OfSeveralOpenFilesNoneStaysOpen) {
 TEST_F(ControlSocket, AContentMayBeTheBody) {
   RawClient client(directory_.path());
   const std::string content = "the beginning" + std::string(17u << 20, 'x');
-  client.send("PUT /v1/sessions/" + kId.text() + "/files/a HTTP/1.1\r\nContent-Length: " +
-              std::to_string(content.size()) + "\r\n\r\n");
+  client.send("PUT /v1/sessions/" + kSocketSession.text() +
+              "/files/a HTTP/1.1\r\nContent-Length: " + std::to_string(content.size()) + "\r\n\r\n");
   client.send(content);
   EXPECT_EQ(client.read_line(), kOk);
   EXPECT_TRUE(written.starts_with("the beginningxxxx")) << written;
 }
 
 TEST_F(ControlSocket, WhatAPolicyRefusesArrivesWithItsRule) {
-  ControlClient client(directory_.path(), kId);
+  ControlClient client(directory_.path(), kSocketSession);
   try {
     client.ask(RemoveFileRequest{.path = "a"});
     ADD_FAILURE() << "nothing was thrown";
@@ -234,7 +235,7 @@ TEST_F(ControlSocket, AHostOfAnEarlierVersionIsNamed) {
     EXPECT_EQ(write(client, refusal.data(), refusal.size()), static_cast<ssize_t>(refusal.size()));
     close(client);
   });
-  ControlClient client(directory_.path(), kId);
+  ControlClient client(directory_.path(), kSocketSession);
   try {
     client.ask(CommitRequest{});
     ADD_FAILURE() << "nothing was thrown";
@@ -242,7 +243,7 @@ TEST_F(ControlSocket, AHostOfAnEarlierVersionIsNamed) {
     EXPECT_EQ(error.code(), Errc::unavailable);
     const std::string sentence = error.what();
     EXPECT_NE(sentence.find("earlier version"), std::string::npos) << sentence;
-    EXPECT_NE(sentence.find(kId.text()), std::string::npos) << sentence;
+    EXPECT_NE(sentence.find(kSocketSession.text()), std::string::npos) << sentence;
     EXPECT_NE(sentence.find(std::to_string(getpid())), std::string::npos) << sentence;
   }
   EXPECT_FALSE(client.is_untaken()) << "it is not asked again and again";
@@ -252,19 +253,19 @@ TEST_F(ControlSocket, AHostOfAnEarlierVersionIsNamed) {
 
 // What takes an answer for whole must be able to tell.
 TEST_F(ControlSocket, ADiffThatFailsAfterItsBeginningIsBrokenOff) {
-  ControlClient client(directory_.path(), kId);
+  ControlClient client(directory_.path(), kSocketSession);
   expect_code(Errc::unavailable, [&] { client.ask(DiffRequest{.format = DiffFormat::stat}); });
 }
 
 TEST_F(ControlSocket, AHostThatDoesNotAnswerIsNotWaitedForByWhoOnlyLooks) {
-  ControlClient client(directory_.path(), kId);
+  ControlClient client(directory_.path(), kSocketSession);
   EXPECT_FALSE(client.ask_within(UpdateRequest{}, 50ms));
-  ControlClient other(directory_.path(), kId);
+  ControlClient other(directory_.path(), kSocketSession);
   EXPECT_TRUE(other.ask_within(UnmountRequest{}, 60s));
 }
 
 TEST_F(ControlSocket, OneConnectionServesManyRequests) {
-  ControlClient client(directory_.path(), kId);
+  ControlClient client(directory_.path(), kSocketSession);
   for (std::size_t count = 1; count < 50; ++count) {
     const Answer got = client.ask(DiscardRequest{.paths = std::vector<std::string>(count, "a\xff")});
     EXPECT_EQ(std::get<DiscardAnswer>(got).discarded, count);
@@ -272,7 +273,7 @@ TEST_F(ControlSocket, OneConnectionServesManyRequests) {
 }
 
 TEST_F(ControlSocket, AnErrorKeepsItsCodeAndItsSentence) {
-  ControlClient client(directory_.path(), kId);
+  ControlClient client(directory_.path(), kSocketSession);
   try {
     client.ask(CommitRequest{.message = "because\nof \xff"});
     FAIL();
@@ -283,14 +284,14 @@ TEST_F(ControlSocket, AnErrorKeepsItsCodeAndItsSentence) {
 }
 
 TEST_F(ControlSocket, ALongDiffArrivesWhole) {
-  ControlClient client(directory_.path(), kId);
+  ControlClient client(directory_.path(), kSocketSession);
   std::size_t bytes = 0;
   client.ask(DiffRequest{}, [&](const DiffPart& part) { bytes += part.text.size(); });
   EXPECT_EQ(bytes, 100u * 100'002u);
 }
 
 TEST_F(ControlSocket, AnAnswerMayTakeAsLongAsItTakes) {
-  ControlClient client(directory_.path(), kId);
+  ControlClient client(directory_.path(), kSocketSession);
   EXPECT_TRUE(std::holds_alternative<RollbackAnswer>(client.ask(RollbackRequest{})));
 }
 
@@ -316,7 +317,7 @@ TEST_F(ControlSocket, AServerThatEndsAnswersWhatItHasTakenAndTakesNothingMore) {
     second.send(kHealth);
     said = second.read_line();
   }
-  ControlClient late(directory_.path(), kId);
+  ControlClient late(directory_.path(), kSocketSession);
   expect_code(Errc::unavailable, [&] { late.ask(UnmountRequest{}); });
   EXPECT_TRUE(late.is_untaken());
   EXPECT_FALSE(late.is_silent());
@@ -330,7 +331,7 @@ TEST_F(ControlSocket, ARequestInTheQueueOfAServerThatEndsIsNotTaken) {
   server_.reset();
   for (const bool is_sent_before : {true, false}) {
     const int listener = listen_there();
-    ControlClient client(directory_.path(), kId);
+    ControlClient client(directory_.path(), kSocketSession);
     std::thread close_it([&] {
       if (is_sent_before) std::this_thread::sleep_for(100ms);
       close(listener);
@@ -347,7 +348,7 @@ TEST_F(ControlSocket, ARequestInTheQueueOfAServerThatEndsIsNotTaken) {
 TEST_F(ControlSocket, AHostThatAnswersNothingIsNamedAndNotWaitedFor) {
   server_.reset();
   const int listener = listen_there();
-  ControlClient client(directory_.path(), kId);
+  ControlClient client(directory_.path(), kSocketSession);
   EXPECT_EQ(client.host(), getpid());
   pid_t asked = 0;
   expect_code(Errc::unavailable, [&] {
@@ -359,7 +360,7 @@ TEST_F(ControlSocket, AHostThatAnswersNothingIsNamedAndNotWaitedFor) {
   EXPECT_TRUE(client.is_silent());
   EXPECT_EQ(asked, getpid());
   // Where nobody knows better, it is pinged.
-  ControlClient patient(directory_.path(), kId);
+  ControlClient patient(directory_.path(), kSocketSession);
   expect_code(Errc::unavailable, [&] { patient.ask(UnmountRequest{}); });
   EXPECT_TRUE(patient.is_silent());
   close(listener);
@@ -385,7 +386,7 @@ TEST_F(ControlSocket, ARequestWithoutEndIsRefusedBeforeItFillsTheMemory) {
   const std::string megabyte(1 << 20, 'a');
   for (const char* length : {"Content-Length: 18000000\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n1200000\r\n"}) {
     RawClient client(directory_.path());
-    client.send("POST /v1/sessions/" + kId.text() + "/commit HTTP/1.1\r\n" + length);
+    client.send("POST /v1/sessions/" + kSocketSession.text() + "/commit HTTP/1.1\r\n" + length);
     for (int sent = 0; sent < 18; ++sent) client.send(megabyte);
     EXPECT_NE(client.read_body().find("longer than"), std::string::npos) << length;
   }
@@ -405,7 +406,7 @@ TEST_F(ControlSocket, SilentClientsKeepNobodyWaiting) {
     silent.push_back(std::make_unique<RawClient>(directory_.path()));
     silent.back()->send("POST /v1/sess");
   }
-  ControlClient client(directory_.path(), kId);
+  ControlClient client(directory_.path(), kSocketSession);
   EXPECT_EQ(std::get<DiscardAnswer>(client.ask(DiscardRequest{.paths = {"a"}})).discarded, 1u);
 }
 
@@ -439,16 +440,16 @@ TEST_F(ControlSocket, ARequestUnderWayIsAnsweredBeforeTheServerEnds) {
 
 TEST_F(ControlSocket, AServerThatIsGoneIsUnavailable) {
   server_.reset();
-  expect_code(Errc::unavailable, [&] { ControlClient client(directory_.path(), kId); });
+  expect_code(Errc::unavailable, [&] { ControlClient client(directory_.path(), kSocketSession); });
 }
 
 TEST_F(ControlSocket, TheSocketOfADeadHostIsReplaced) {
   ASSERT_EQ(link((directory_.path() + "/control.sock").c_str(), (directory_.path() + "/left").c_str()), 0);
   server_.reset();
   std::filesystem::rename(directory_.path() + "/left", directory_.path() + "/control.sock");
-  expect_code(Errc::unavailable, [&] { ControlClient client(directory_.path(), kId); });
+  expect_code(Errc::unavailable, [&] { ControlClient client(directory_.path(), kSocketSession); });
   server_ = std::make_unique<ControlServer>(directory_.path(), answer, about, log_);
-  ControlClient client(directory_.path(), kId);
+  ControlClient client(directory_.path(), kSocketSession);
   client.ask(UnmountRequest{});
 }
 
@@ -457,7 +458,7 @@ TEST_F(ControlSocket, ADirectoryOfAnyLengthWillDo) {
   for (int level = 0; level < 10; ++level) deep += "/" + std::string(100, 'd');
   std::filesystem::create_directories(deep);
   const ControlServer server(deep, answer, about, log_);
-  ControlClient client(deep, kId);
+  ControlClient client(deep, kSocketSession);
   client.ask(UnmountRequest{});
 }
 

@@ -12,6 +12,7 @@ import re
 import sys
 
 sys.dont_write_bytecode = True
+from anonymous_names import anonymous_names  # noqa: E402
 from clock_waits import clock_waits  # noqa: E402
 
 PRODUCT_FOLDERS = ("session", "storage", "fuse", "api", "daemon")
@@ -299,6 +300,7 @@ RULES = {
     "StatusTableIsTrue": status_table,
     "DocumentedTestsExist": documented_tests,
     "TestsDoNotWaitByTheClock": clock_waits,
+    "UnnamedNamesAreUniqueInATarget": anonymous_names,
 }
 
 

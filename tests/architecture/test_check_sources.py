@@ -32,6 +32,16 @@ CLEAN = {
 CLOCK = "TestsDoNotWaitByTheClock"
 LISTED = clock_waits.EXCEPTIONS
 SYNCING = "def Runs():\n    os.sy" "nc()\n"
+UNNAMED = "UnnamedNamesAreUniqueInATarget"
+UNNAMED_CODE = """namespace {
+constexpr int kMost = 1;
+struct Place {};
+Log silent;
+int of(const Json& value, int most) { return 1; }
+}  // namespace
+int of(const Json& value) { return 1; }
+"""
+PAIR = {"api/CMakeLists.txt": "add_library(a STATIC\n  a.cc\n  b.cc\n)\n", "api/a.cc": UNNAMED_CODE}
 LONG_NAME = "x" * check_sources.MAX_COLUMNS
 
 # rule, what is changed in the clean tree, where the violation is reported
@@ -104,6 +114,11 @@ VIOLATIONS = [
     (CLOCK, {"tests/a.py": "\n", LISTED: "# A list.\ntests/a.py: 1\n"}, f"{LISTED}:2"),
     (CLOCK, {LISTED: "tests/gone.py: 1\n"}, f"{LISTED}:1"),
     (CLOCK, {LISTED: "tests/a.py: 0\n"}, f"{LISTED}:1"),
+    (UNNAMED, {**PAIR, "api/b.cc": UNNAMED_CODE}, "api/b.cc:2"),
+    (UNNAMED, {**PAIR, "api/b.cc": "namespace {\n\nstruct Place {\n};\n}\n"}, "api/b.cc:3"),
+    (UNNAMED, {**PAIR, "api/b.cc": "namespace {\nstd::set<int> silent = {};\n}\n"}, "api/b.cc:2"),
+    (UNNAMED, {**PAIR, "api/b.cc": "namespace {\nint of(const Json& json, int other = 2) {\n  return 1;\n}\n}\n"},
+     "api/b.cc:2"),
 ]
 ALLOWED = [
     ("LayersIncludeOnlyWhatTheyMay", {"daemon/a.cc": '#include "fuse/a.h"\n#include "storage/a.h"\n'}),
@@ -124,6 +139,8 @@ ALLOWED = [
     (CLOCK, {"tests/a.py": "run('sleep 1000')  # sleep(1)\nexpect(time.monotonic() - began >= 5, 'too soon')\n"}),
     (CLOCK, {"tests/a/a_test.py": SYNCING, "tests/a/CMakeLists.txt": "service_test(A.Runs a_test)\n"
              "service_test(A.Waits a_test)\nset_tests_properties(A.Runs PROPERTIES RESOURCE_LOCK machine)\n"}),
+    (UNNAMED, {**PAIR, "api/b.cc": "namespace {\nint of(const Json& value) {\n  return kMost;\n}\n}\n"}),
+    (UNNAMED, {**PAIR, "api/CMakeLists.txt": "add_library(a a.cc)\nadd_library(b b.cc)\n", "api/b.cc": UNNAMED_CODE}),
     (CLOCK, {"tests/a/disk.py": SYNCING, "tests/a/CMakeLists.txt": "add_test(NAME A.Runs COMMAND run.py)\n"
              "set_tests_properties(A.Runs PROPERTIES RUN_SERIAL TRUE)\n"}),
 ]

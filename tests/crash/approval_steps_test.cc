@@ -19,9 +19,9 @@ namespace {
 namespace fs = std::filesystem;
 using test::shell;
 
-class KillAfter final : public CommitObserver {
+class KillApprovalAfter final : public CommitObserver {
  public:
-  explicit KillAfter(CommitStep step) : step_(step) {}
+  explicit KillApprovalAfter(CommitStep step) : step_(step) {}
   void reached(CommitStep step) override {
     if (step == step_) kill(getpid(), SIGKILL);
   }
@@ -126,7 +126,7 @@ class SealSteps : public ApprovalSteps {};
 
 TEST_P(SealSteps, AKilledRunWaitsWholeOrLeavesNothing) {
   dies([this] {
-    KillAfter observer(GetParam());
+    KillApprovalAfter observer(GetParam());
     run_session(true, &observer);
   });
   const SessionRecord record = recovered();
@@ -155,7 +155,7 @@ TEST_P(ApprovalSteps, AKilledApprovalIsCommittedOrWaitsAgain) {
   run_session(true, nullptr);
   const SessionRecord sealed = recovered();
   dies([this, &sealed] {
-    KillAfter observer(GetParam());
+    KillApprovalAfter observer(GetParam());
     approve(sealed.id, &observer);
   });
   SessionRecord record = recovered();
@@ -180,7 +180,7 @@ TEST_P(ApprovalSteps, AKilledApprovalCanStillBeRejectedBeforeItWasPromised) {
   run_session(true, nullptr);
   const SessionRecord sealed = recovered();
   dies([this, &sealed] {
-    KillAfter observer(GetParam());
+    KillApprovalAfter observer(GetParam());
     approve(sealed.id, &observer);
   });
   Opened(repository_, nullptr).manager.reject(sealed.id, {"user:reviewer", "no"}, Reason::rejected);

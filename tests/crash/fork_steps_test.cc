@@ -18,9 +18,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class KillAfter final : public CommitObserver {
+class KillForkAfter final : public CommitObserver {
  public:
-  explicit KillAfter(CommitStep step) : step_(step) {}
+  explicit KillForkAfter(CommitStep step) : step_(step) {}
   void reached(CommitStep step) override {
     if (step == step_) kill(getpid(), SIGKILL);
   }
@@ -87,7 +87,7 @@ class ForkSteps : public testing::TestWithParam<CommitStep> {
   void die() {
     const pid_t child = ::fork();
     if (child == 0) {
-      KillAfter observer(GetParam());
+      KillForkAfter observer(GetParam());
       Opened opened(repository_, &observer);
       SessionOptions options;
       options.branch = "main";

@@ -26,7 +26,7 @@ constexpr const char* kAttributes = R"(*.txt text
 )";
 
 // Files of every kind of content for every line of it, in the working directory.
-constexpr const char* kChange = R"py(
+constexpr const char* kConversion = R"py(
 import os
 contents = {'lf': b'a\nb\n', 'crlf': b'a\r\nb\r\n', 'mixed': b'a\nb\r\n', 'nul': b'a\r\n\0b\r\n', 'cr': b'a\rb\r\n',
             'end': b'a\r\n' + b'b\r', 'odd': b'\r\n\x01\x02', 'z': b'a\r\n\x1a', 'empty': b'',
@@ -57,7 +57,7 @@ class EscrowConversions : public EscrowRun {
 };
 
 TEST_F(EscrowConversions, ThoseWhoseBytesGitWouldChangeAreNamed) {
-  put("change.py", kChange);
+  put("change.py", kConversion);
   put("attributes", kAttributes);
   // Before there are attributes: git leaves those alone that have CRLF and are text=auto.
   ASSERT_EQ(run("for f in kept.auto kept.txt moved.txt mode.txt; do printf 'a\\r\\n' > $f; done").status, 0);

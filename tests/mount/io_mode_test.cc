@@ -229,7 +229,7 @@ TEST_P(IoMode, AReaderSeesEveryWriteAtOnce) {
 }
 
 // In a child: a fault holds its process's memory lock while it waits for the mount, whose threads need theirs.
-std::string in_child(const std::function<std::string()>& body) {
+std::string in_io_child(const std::function<std::string()>& body) {
   int ends[2];
   EXPECT_EQ(0, pipe(ends));
   const pid_t child = fork();
@@ -249,7 +249,7 @@ std::string in_child(const std::function<std::string()>& body) {
 
 TEST_P(IoMode, MappingsAndWritesSeeOneAnother) {
   write("f", std::string(kMiB, '0'));
-  const std::string seen = in_child([&]() -> std::string {
+  const std::string seen = in_io_child([&]() -> std::string {
     const int file = open(at("f").c_str(), O_RDWR);
     auto* memory = static_cast<char*>(mmap(nullptr, kMiB, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
     if (memory == MAP_FAILED) return "mmap failed";
@@ -336,14 +336,14 @@ TEST_P(IoMode, StoresThroughAMappingMoveTheTime) {
   struct stat values {};
   ASSERT_EQ(0, stat(at("f").c_str(), &values));
   ASSERT_EQ(2000, values.st_mtim.tv_sec);
-  EXPECT_EQ("ok", in_child([&]() -> std::string {
-    const int file = open(at("f").c_str(), O_RDWR);
-    auto* memory = static_cast<char*>(mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
-    if (memory == MAP_FAILED) return "mmap failed";
-    close(file);
-    memory[5000] = 'y';
-    return msync(memory, 8192, MS_SYNC) == 0 ? "ok" : "msync failed";
-  }));
+  EXPECT_EQ("ok", in_io_child([&]() -> std::string {
+              const int file = open(at("f").c_str(), O_RDWR);
+              auto* memory = static_cast<char*>(mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
+              if (memory == MAP_FAILED) return "mmap failed";
+              close(file);
+              memory[5000] = 'y';
+              return msync(memory, 8192, MS_SYNC) == 0 ? "ok" : "msync failed";
+            }));
   EXPECT_TRUE(eventually([&] { return stat(at("f").c_str(), &values) == 0 && values.st_mtim.tv_sec > 2000; }));
   EXPECT_EQ('y', read("f")[5000]);
 }

@@ -65,7 +65,7 @@ class KernelCache : public testing::Test {
   session::Overlay overlay_{{}, objects_, staging_, journal_, clock_, log_};
 };
 
-bool eventually(const std::function<bool()>& condition) {
+bool soon(const std::function<bool()>& condition) {
   for (int i = 0; i < 6000; ++i) {
     if (condition()) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -281,7 +281,7 @@ TEST_F(KernelCache, PagesOfARunningProgramAndOfAReadOnlyMountAreReadAnew) {
       execl(name.c_str(), "sleep", "60", nullptr);
       _exit(1);
     }
-    ASSERT_TRUE(eventually([&] { return bytes_of("/proc/" + std::to_string(child) + "/comm") == "sleep\n"; }));
+    ASSERT_TRUE(soon([&] { return bytes_of("/proc/" + std::to_string(child) + "/comm") == "sleep\n"; }));
     ASSERT_EQ(program, bytes_of(name));
     program.back() = static_cast<char>(program.back() + 1);  // the same in length, changed behind the kernel's back
     store(node, program);

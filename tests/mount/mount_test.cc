@@ -77,7 +77,7 @@ std::string mount_table() {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-bool eventually(const std::function<bool()>& condition) {
+bool within_a_minute(const std::function<bool()>& condition) {
   for (int i = 0; i < 6000; ++i) {  // a minute: tests beside this one may hold a copy of the mount for a while
     if (condition()) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -150,7 +150,7 @@ TEST_F(Mount, UnmountsUnlessItIsInUse) {
   EXPECT_TRUE(mount->is_mounted());
   close(held);
   EXPECT_TRUE(mount->try_unmount());
-  EXPECT_TRUE(eventually([&] { return told == 1; }));
+  EXPECT_TRUE(within_a_minute([&] { return told == 1; }));
   EXPECT_FALSE(mount->is_mounted());
   EXPECT_TRUE(mount->try_unmount());
   EXPECT_EQ(1, told);
@@ -160,7 +160,7 @@ TEST_F(Mount, NoticesThatSomebodyElseUnmountedIt) {
   std::atomic<int> told = 0;
   const auto mount = mounted(directory_.path(), [&] { ++told; });
   ASSERT_EQ(0, umount2(directory_.path().c_str(), 0));
-  EXPECT_TRUE(eventually([&] { return told == 1; }));
+  EXPECT_TRUE(within_a_minute([&] { return told == 1; }));
   EXPECT_FALSE(mount->is_mounted());
 }
 
@@ -185,7 +185,7 @@ TEST_F(Mount, DetachedItServesWhatHoldsIt) {
   EXPECT_EQ(2, write(file, "ok", 2));
   EXPECT_TRUE(mount->is_mounted());
   close(file);
-  EXPECT_TRUE(eventually([&] { return !mount->is_mounted(); }));
+  EXPECT_TRUE(within_a_minute([&] { return !mount->is_mounted(); }));
 }
 
 TEST_F(Mount, DestroyedItEndsWhatHoldsIt) {
@@ -369,7 +369,7 @@ TEST_F(Mount, NodesAreReleasedWhenTheKernelForgetsThem) {
     std::ofstream(name) << "x";
     ASSERT_EQ(0, unlink(name.c_str()));
   }
-  EXPECT_TRUE(eventually([&] { return overlay_.usage().nodes <= 2; })) << overlay_.usage().nodes;
+  EXPECT_TRUE(within_a_minute([&] { return overlay_.usage().nodes <= 2; })) << overlay_.usage().nodes;
 }
 
 TEST_F(Mount, ReadOnlyAnswersEROFS) {
@@ -439,7 +439,7 @@ TEST_F(Mount, ManyMountsInOneProcessEndWithAllTheirThreads) {
   for (std::size_t i = 0; i < mounts.size(); i += 2) EXPECT_TRUE(mounts[i]->try_unmount());
   mounts.clear();
   // The kernel lists a thread that was joined, and a worker of a ring that was closed, until it has put it away.
-  EXPECT_TRUE(eventually([&] { return threads_of_this_process() <= before; })) << threads_of_this_process();
+  EXPECT_TRUE(within_a_minute([&] { return threads_of_this_process() <= before; })) << threads_of_this_process();
   for (std::size_t i = 0; i < directories.size(); ++i) {
     EXPECT_TRUE(overlay_.lookup(session::kRootNode, "f" + std::to_string(i)));
   }
@@ -458,7 +458,7 @@ TEST_F(Mount, EndsWhileRequestsAreUnderWay) {
   for (int round = 0; round < 10; ++round) {
     auto mount = mounted(directory_.path());
     const pid_t child = start_maker_of_files(directory_.path());
-    EXPECT_TRUE(eventually([&] { return overlay_.lookup(session::kRootNode, "f20").has_value(); }));
+    EXPECT_TRUE(within_a_minute([&] { return overlay_.lookup(session::kRootNode, "f20").has_value(); }));
     mount.reset();
     int status = -1;
     waitpid(child, &status, 0);

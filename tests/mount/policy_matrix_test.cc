@@ -229,7 +229,7 @@ std::string play(const Way& way, const std::string& mount, const std::string& tw
   return text + "\n" + player.failure();
 }
 
-std::string in_child(const std::function<std::string()>& body) {
+std::string in_child_of_matrix(const std::function<std::string()>& body) {
   int ends[2];
   if (pipe(ends) != 0) return "\npipe failed";
   const pid_t child = fork();
@@ -271,7 +271,7 @@ class PolicyMatrix : public testing::TestWithParam<Way> {
     PolicedMount mount(GetParam(), documents, base);
     unasked_ += mount.io().opens == fuse::Opens::none;
     const std::string told =
-        in_child([&] { return play(GetParam(), mount.path(), twin.path(), slow, random()); });
+        in_child_of_matrix([&] { return play(GetParam(), mount.path(), twin.path(), slow, random()); });
     std::istringstream lines(told);
     std::string line;
     while (std::getline(lines, line) && !line.empty()) {

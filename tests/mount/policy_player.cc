@@ -35,7 +35,7 @@ std::string read_whole(int file) {
   return bytes;
 }
 
-std::vector<std::string> names_in(const std::string& directory) {
+std::vector<std::string> names_below(const std::string& directory) {
   std::vector<std::string> names;
   DIR* const stream = opendir(directory.c_str());
   if (stream == nullptr) return names;
@@ -79,7 +79,7 @@ std::vector<std::string> PolicyPlayer::all() const {
   std::vector<std::string> paths{""};
   for (std::size_t at = 0; at < paths.size(); ++at)
     if (kind(paths[at]) == Kind::directory)
-      for (const std::string& name : names_in(twin_ + "/" + paths[at]))
+      for (const std::string& name : names_below(twin_ + "/" + paths[at]))
         paths.push_back(paths[at].empty() ? name : paths[at] + "/" + name);
   paths.erase(paths.begin());
   return paths;
@@ -119,7 +119,7 @@ std::optional<std::string> PolicyPlayer::fresh() {
   return std::nullopt;
 }
 
-bool PolicyPlayer::is_empty(const std::string& directory) const { return names_in(twin_ + "/" + directory).empty(); }
+bool PolicyPlayer::is_empty(const std::string& directory) const { return names_below(twin_ + "/" + directory).empty(); }
 
 // ---- the policy ----
 
@@ -439,8 +439,8 @@ void PolicyPlayer::list() {
   });
   if (!done) return;
   std::string shown, expected;
-  for (const std::string& name : names_in(mount_ + "/" + *directory)) shown += name + " ";
-  for (const std::string& name : names_in(twin_ + "/" + *directory))
+  for (const std::string& name : names_below(mount_ + "/" + *directory)) shown += name + " ";
+  for (const std::string& name : names_below(twin_ + "/" + *directory))
     if (may(directory->empty() ? name : *directory + "/" + name, Action::list)) expected += name + " ";
   compare("the listing of " + *directory, shown, expected);
 }

@@ -20,7 +20,7 @@ namespace {
 
 using PosixFiles = Differential;
 
-constexpr off_t kMiB = 1 << 20;
+constexpr off_t kMebibyte = 1 << 20;
 
 std::string summary(int file) {
   struct stat values {};
@@ -70,10 +70,10 @@ TEST_F(PosixFiles, ReadsAndWritesAtAnyOffset) {
 TEST_F(PosixFiles, LargeWritesAndReadsAreWhole) {
   compare([](Scene& s) {
     const int file = open("f", O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    const std::string bytes = pattern(5 * kMiB + 12345);
+    const std::string bytes = pattern(5 * kMebibyte + 12345);
     s.value("write", write(file, bytes.data(), bytes.size()));
     s.note(summary(file));
-    s.value("overwrite in the middle", pwrite(file, bytes.data(), 2 * kMiB + 7, 1234567));
+    s.value("overwrite in the middle", pwrite(file, bytes.data(), 2 * kMebibyte + 7, 1234567));
     s.note(summary(file));
     const int again = open("f", O_RDONLY | O_CLOEXEC);
     s.note(summary(again));
@@ -221,17 +221,17 @@ TEST_F(PosixFiles, HolesReadAsZeroesAndTakeNoSpace) {
   compare([](Scene& s) {
     const int file = open("f", O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     s.value("write", pwrite(file, pattern(8192).data(), 8192, 0));
-    s.value("write far", pwrite(file, pattern(8192).data(), 8192, 10 * kMiB));
-    s.check("extend", ftruncate(file, 20 * kMiB));
+    s.value("write far", pwrite(file, pattern(8192).data(), 8192, 10 * kMebibyte));
+    s.check("extend", ftruncate(file, 20 * kMebibyte));
     s.check("fsync", fsync(file));
     s.note(summary(file));
     // At and behind the end; before it a file system may say that all is data (lseek(2), NOTES).
-    for (const off_t offset : {off_t{20 * kMiB}, off_t{30 * kMiB}, off_t{-1}}) {
+    for (const off_t offset : {off_t{20 * kMebibyte}, off_t{30 * kMebibyte}, off_t{-1}}) {
       s.value("SEEK_DATA from " + std::to_string(offset), lseek(file, offset, SEEK_DATA));
       s.value("SEEK_HOLE from " + std::to_string(offset), lseek(file, offset, SEEK_HOLE));
     }
-    s.value("SEEK_DATA from data", lseek(file, 10 * kMiB + 1, SEEK_DATA));
-    s.value("SEEK_HOLE from a hole at the end", lseek(file, 20 * kMiB - 1, SEEK_HOLE) >= 20 * kMiB - 1);
+    s.value("SEEK_DATA from data", lseek(file, 10 * kMebibyte + 1, SEEK_DATA));
+    s.value("SEEK_HOLE from a hole at the end", lseek(file, 20 * kMebibyte - 1, SEEK_HOLE) >= 20 * kMebibyte - 1);
     struct stat values {};
     fstat(file, &values);
     s.note(values.st_blocks < 100 ? "sparse" : "not sparse");
@@ -282,18 +282,18 @@ TEST_F(PosixFiles, CopyFileRangeCopiesBetweenAndWithinFiles) {
   compare([](Scene& s) {
     const int from = open("a", O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     const int to = open("b", O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    s.value("write", write(from, pattern(3 * kMiB).data(), 3 * kMiB));
+    s.value("write", write(from, pattern(3 * kMebibyte).data(), 3 * kMebibyte));
     const auto copy = [&](const char* what, int source, off_t in, int target, off_t out, std::size_t length) {
       s.value(what, copy_file_range(source, &in, target, &out, length, 0));
       s.note(summary(target));
     };
-    copy("all", from, 0, to, 0, 3 * kMiB);
+    copy("all", from, 0, to, 0, 3 * kMebibyte);
     copy("a part", from, 1000, to, 50, 100000);
-    copy("past the end", from, 3 * kMiB - 10, to, 3 * kMiB, 1000);
-    copy("from the end", from, 3 * kMiB, to, 0, 1000);
-    copy("within one file", from, 0, from, kMiB, 5000);
+    copy("past the end", from, 3 * kMebibyte - 10, to, 3 * kMebibyte, 1000);
+    copy("from the end", from, 3 * kMebibyte, to, 0, 1000);
+    copy("within one file", from, 0, from, kMebibyte, 5000);
     copy("overlapping", from, 0, from, 10, 5000);
-    copy("beyond the end of the target", from, 0, to, 5 * kMiB, 10);
+    copy("beyond the end of the target", from, 0, to, 5 * kMebibyte, 10);
     const int reader = open("b", O_RDONLY | O_CLOEXEC);
     copy("to a reader", from, 0, reader, 0, 10);
     off_t zero = 0;
@@ -306,14 +306,14 @@ TEST_F(PosixFiles, CopyFileRangeTakesAllOfALargeRange) {
   compare([](Scene& s) {
     const int from = open("a", O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     const int to = open("b", O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    s.check("ftruncate", ftruncate(from, 150 * kMiB));
-    s.value("write", pwrite(from, "end", 3, 150 * kMiB - 3));
+    s.check("ftruncate", ftruncate(from, 150 * kMebibyte));
+    s.value("write", pwrite(from, "end", 3, 150 * kMebibyte - 3));
     off_t in = 0, out = 0;
-    while (copy_file_range(from, &in, to, &out, 200 * kMiB, 0) > 0) {
+    while (copy_file_range(from, &in, to, &out, 200 * kMebibyte, 0) > 0) {
     }
     s.stat("b");
     char bytes[4] = {};
-    s.value("read", pread(to, bytes, 3, 150 * kMiB - 3));
+    s.value("read", pread(to, bytes, 3, 150 * kMebibyte - 3));
     s.note(bytes);
   });
 }

@@ -18,13 +18,13 @@ namespace {
 using Files = std::map<std::string, std::string>;
 
 // Not a std::exception: nothing of the core may run on the way out, as when the process is killed.
-struct Killed {};
+struct KilledReview {};
 
-class StopAt final : public CommitObserver {
+class StopReviewAt final : public CommitObserver {
  public:
-  explicit StopAt(CommitStep step) : step_(step) {}
+  explicit StopReviewAt(CommitStep step) : step_(step) {}
   void reached(CommitStep step) override {
-    if (step == step_) throw Killed();
+    if (step == step_) throw KilledReview();
   }
 
  private:
@@ -64,7 +64,7 @@ class Approvals : public testing::Test {
     const CommitRequest request{.message = "", .exit_code = 0, .reason = Reason::success,
                                 .by_hand = !chosen.ephemeral, .who = "user:alice"};
     if (observer != nullptr) {
-      EXPECT_THROW(session->commit(request), Killed);
+      EXPECT_THROW(session->commit(request), KilledReview);
     } else {
       sealed_ = session->commit(request);
     }
@@ -404,7 +404,7 @@ class KilledSeal : public Approvals, public testing::WithParamInterface<CommitSt
 
 TEST_P(KilledSeal, ARunIsSealedFromTheRecordOnAndRolledBackBefore) {
   const ObjectId base = world_.push("main", {{"a", "1"}});
-  StopAt stop(GetParam());
+  StopReviewAt stop(GetParam());
   const SessionId id = seal({{"a", "2"}}, options(), &stop);
   recover();
   EXPECT_EQ(world_.references.head("main"), base);
@@ -423,7 +423,7 @@ TEST_P(KilledSeal, ARunIsSealedFromTheRecordOnAndRolledBackBefore) {
 
 TEST_P(KilledSeal, ASessionByHandIsOpenUntilItIsRecordedAsSealed) {
   world_.push("main", {{"a", "1"}});
-  StopAt stop(GetParam());
+  StopReviewAt stop(GetParam());
   const SessionId id = seal({{"a", "2"}}, options(false), &stop);
   recover();
   if (GetParam() == CommitStep::approval_awaited || GetParam() == CommitStep::cleaned_up)
@@ -447,8 +447,8 @@ class KilledApproval : public Approvals, public testing::WithParamInterface<Comm
   SessionId sealed_and_killed() {
     world_.push("main", {{"a", "1"}});
     const SessionId id = seal({{"a", "2"}});
-    StopAt stop(GetParam());
-    EXPECT_THROW(approve(id, "", &stop), Killed);
+    StopReviewAt stop(GetParam());
+    EXPECT_THROW(approve(id, "", &stop), KilledReview);
     return id;
   }
 };
@@ -490,8 +490,8 @@ TEST_P(KilledApproval, OfAResultThatWasReconciledItIsTheSame) {
   const SessionId id = seal({{"a", "2"}});
   world_.push("main", {{"a", "1"}, {"o", "9"}});
   const std::string shown = std::get<AwaitingApproval>(approve(id)).result.hex();
-  StopAt stop(GetParam());
-  EXPECT_THROW(approve(id, shown, &stop), Killed);
+  StopReviewAt stop(GetParam());
+  EXPECT_THROW(approve(id, shown, &stop), KilledReview);
   recover();
   if (!promised()) {
     expect_waiting(id, {{"a", "2"}, {"o", "9"}});

@@ -21,9 +21,9 @@ namespace fs = std::filesystem;
 using Verdict = IgnorePatterns::Verdict;
 
 // A work tree with .gitignore files, as git sees it and as the levels do.
-class Tree {
+class WorkTree {
  public:
-  Tree() { support::run_git(git_, "init -q ."); }
+  WorkTree() { support::run_git(git_, "init -q ."); }
 
   void put(const std::string& path, const std::string& content = "") {
     const fs::path file = fs::path(git_.path()) / path;
@@ -86,7 +86,7 @@ class Tree {
 };
 
 TEST(IgnorePatterns, DecideAsGitSaysInItsManual) {
-  Tree tree;
+  WorkTree tree;
   tree.put_exclude("*.swp\n");
   tree.put(".gitignore",
            "\xef\xbb\xbf*.o\r\n# comment\n\\#literal\n\\!bang\nbuild/\n/anchored\ndoc/*.txt\n**/deep/one\nabc/**\n"
@@ -133,7 +133,7 @@ TEST(IgnorePatterns, DecideAsGitDoesInRandomTrees) {
   };
   std::size_t compared = 0, ignored = 0;
   for (int round = 0; round < 25; ++round) {
-    Tree tree;
+    WorkTree tree;
     std::vector<std::string> directories = {""};
     std::set<std::string> taken;
     for (int count = 0; count < 12; ++count) {

@@ -17,8 +17,8 @@ namespace escrow::session {
 namespace {
 
 constexpr Caller kRootUser{};
-constexpr std::uint32_t kFile = S_IFREG | 0644, kDir = S_IFDIR | 0755;
-constexpr Actions kAll = Actions::all();
+constexpr std::uint32_t kPolicedFile = S_IFREG | 0644, kPolicedDirectory = S_IFDIR | 0755;
+constexpr Actions kAllActions = Actions::all();
 
 class CollectedDenials final : public DenialSink {
  public:
@@ -100,12 +100,12 @@ TEST_F(Policed, AnOpenNeedsWhatItIsFor) {
 TEST_F(Policed, PathsAreThoseOfTheRepository) {
   rules(true, {{false, {Action::write}, {"/team/models/c"}}}, "team/models");
   EXPECT_FALSE(opens(at("c"), {.write = true}));
-  rules(true, {{false, kAll, {"team"}}}, "team/models");
+  rules(true, {{false, kAllActions, {"team"}}}, "team/models");
   EXPECT_TRUE(denied([&] { at("c"); }));
 }
 
 TEST_F(Policed, AHiddenNameAnswersTheSameWhetherItExistsOrNot) {
-  rules(true, {{false, kAll, {"c", "a/deep", "b/none"}}});
+  rules(true, {{false, kAllActions, {"c", "a/deep", "b/none"}}});
   for (const char* path : {"c", "a/deep", "b/none"}) EXPECT_TRUE(denied([&] { at(path); })) << path;
   rules(false, {{true, {Action::read}, {"a/deep/x.key"}}});
   EXPECT_NO_THROW(at("a/deep/x.key")) << "the way to what is allowed stays open";
@@ -225,11 +225,11 @@ TEST_F(Policed, AttributesNeedMetadataAndSizesNeedWrite) {
 TEST_F(Policed, NothingSlipsIntoADirectoryWhileItIsJudgedAndMoved) {
   rules(true, {{false, {Action::create}, {"/to/made"}}});
   for (int round = 0; round < 200; ++round) {
-    const NodeId directory = files->make_node(kRootNode, "from", kDir, 0, kRootUser).node;
+    const NodeId directory = files->make_node(kRootNode, "from", kPolicedDirectory, 0, kRootUser).node;
     std::atomic<bool> go = false;
     std::thread maker([&] {
       while (!go) std::this_thread::yield();
-      denied([&] { files->make_node(directory, "made", kFile, 0, kRootUser); });
+      denied([&] { files->make_node(directory, "made", kPolicedFile, 0, kRootUser); });
     });
     go = true;
     denied([&] { files->rename(kRootNode, "from", kRootNode, "to", RenameMode::replace); });

@@ -22,16 +22,18 @@ using session::State;
 using support::describe;
 using support::sample_record;
 
-struct Implementation {
+struct CatalogImplementation {
   const char* name;
   std::unique_ptr<session::SessionCatalog> (*make)(const std::string& directory);
 };
 
-const Implementation kImplementations[] = {
-    {"Fake", [](const std::string&) -> std::unique_ptr<session::SessionCatalog> {
+const CatalogImplementation kCatalogs[] = {
+    {"Fake",
+     [](const std::string&) -> std::unique_ptr<session::SessionCatalog> {
        return std::make_unique<support::FakeCatalog>();
      }},
-    {"Sqlite", [](const std::string& directory) -> std::unique_ptr<session::SessionCatalog> {
+    {"Sqlite",
+     [](const std::string& directory) -> std::unique_ptr<session::SessionCatalog> {
        return std::make_unique<storage::SqliteSessionCatalog>(directory + "/catalog.db");
      }},
 };
@@ -48,7 +50,7 @@ std::optional<Errc> refusal(Action action) {
   return std::nullopt;
 }
 
-class CatalogContract : public testing::TestWithParam<Implementation> {
+class CatalogContract : public testing::TestWithParam<CatalogImplementation> {
  protected:
   session::SessionCatalog& catalog() { return *catalog_; }
 
@@ -226,7 +228,7 @@ TEST_P(CatalogContract, DenialsGoWithTheirSession) {
   EXPECT_TRUE(catalog().denials(a_).empty());
 }
 
-INSTANTIATE_TEST_SUITE_P(, CatalogContract, testing::ValuesIn(kImplementations),
+INSTANTIATE_TEST_SUITE_P(, CatalogContract, testing::ValuesIn(kCatalogs),
                          [](const auto& chosen) { return std::string(chosen.param.name); });
 
 }  // namespace

@@ -19,21 +19,23 @@ using session::NodeId;
 using session::StagingId;
 using support::sample_node;
 
-struct Implementation {
+struct JournalImplementation {
   const char* name;
   std::unique_ptr<session::SessionJournal> (*make)(const std::string& directory);
 };
 
-const Implementation kImplementations[] = {
-    {"Fake", [](const std::string&) -> std::unique_ptr<session::SessionJournal> {
+const JournalImplementation kJournals[] = {
+    {"Fake",
+     [](const std::string&) -> std::unique_ptr<session::SessionJournal> {
        return std::make_unique<support::FakeJournal>();
      }},
-    {"Sqlite", [](const std::string& directory) -> std::unique_ptr<session::SessionJournal> {
+    {"Sqlite",
+     [](const std::string& directory) -> std::unique_ptr<session::SessionJournal> {
        return std::make_unique<storage::SqliteSessionJournal>(directory);
      }},
 };
 
-class JournalContract : public testing::TestWithParam<Implementation> {
+class JournalContract : public testing::TestWithParam<JournalImplementation> {
  protected:
   session::SessionJournal& journal() { return *journal_; }
 
@@ -197,7 +199,7 @@ TEST_P(JournalContract, ALayerThatIsDroppedLeavesWhatTheOthersShow) {
   EXPECT_TRUE(journal().savepoints().empty());
 }
 
-INSTANTIATE_TEST_SUITE_P(, JournalContract, testing::ValuesIn(kImplementations),
+INSTANTIATE_TEST_SUITE_P(, JournalContract, testing::ValuesIn(kJournals),
                          [](const auto& chosen) { return std::string(chosen.param.name); });
 
 }  // namespace

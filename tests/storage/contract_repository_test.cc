@@ -73,21 +73,19 @@ class GitWorld final : public World {
   storage::GitReferences references_{pool_};
 };
 
-struct Implementation {
+struct RepositoryImplementation {
   const char* name;
   std::unique_ptr<World> (*make)(const std::string& directory);
 };
 
-const Implementation kImplementations[] = {
-    {"Fake", [](const std::string& directory) -> std::unique_ptr<World> {
-       return std::make_unique<FakeWorld>(directory);
-     }},
-    {"Git", [](const std::string& directory) -> std::unique_ptr<World> {
-       return std::make_unique<GitWorld>(directory);
-     }},
+const RepositoryImplementation kRepositories[] = {
+    {"Fake",
+     [](const std::string& directory) -> std::unique_ptr<World> { return std::make_unique<FakeWorld>(directory); }},
+    {"Git",
+     [](const std::string& directory) -> std::unique_ptr<World> { return std::make_unique<GitWorld>(directory); }},
 };
 
-class RepositoryContract : public testing::TestWithParam<Implementation> {
+class RepositoryContract : public testing::TestWithParam<RepositoryImplementation> {
  protected:
   const session::ObjectReader& objects() { return world_->objects(); }
   session::ReferenceStore& references() { return world_->references(); }
@@ -266,7 +264,7 @@ TEST_P(RepositoryContract, PinsAreSetAndDroppedAnyNumberOfTimes) {
   EXPECT_NO_THROW(references().unpin_base(session_));
 }
 
-INSTANTIATE_TEST_SUITE_P(, RepositoryContract, testing::ValuesIn(kImplementations),
+INSTANTIATE_TEST_SUITE_P(, RepositoryContract, testing::ValuesIn(kRepositories),
                          [](const auto& chosen) { return std::string(chosen.param.name); });
 
 }  // namespace

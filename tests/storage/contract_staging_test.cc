@@ -21,27 +21,31 @@ namespace {
 using session::SeekTarget;
 using session::StagingId;
 
-struct Implementation {
+struct StagingImplementation {
   const char* name;
   std::unique_ptr<session::StagingArea> (*make)(const std::string& directory);
 };
 
-const Implementation kImplementations[] = {
-    {"Fake", [](const std::string&) -> std::unique_ptr<session::StagingArea> {
+const StagingImplementation kStagingAreas[] = {
+    {"Fake",
+     [](const std::string&) -> std::unique_ptr<session::StagingArea> {
        return std::make_unique<support::FakeStaging>();
      }},
-    {"File", [](const std::string& directory) -> std::unique_ptr<session::StagingArea> {
+    {"File",
+     [](const std::string& directory) -> std::unique_ptr<session::StagingArea> {
        return std::make_unique<storage::FileStagingArea>(directory);
      }},
-    {"FileWithFewDescriptors", [](const std::string& directory) -> std::unique_ptr<session::StagingArea> {
+    {"FileWithFewDescriptors",
+     [](const std::string& directory) -> std::unique_ptr<session::StagingArea> {
        return std::make_unique<storage::FileStagingArea>(directory, 16);
      }},
-    {"Tiered", [](const std::string& directory) -> std::unique_ptr<session::StagingArea> {
+    {"Tiered",
+     [](const std::string& directory) -> std::unique_ptr<session::StagingArea> {
        return std::make_unique<storage::TieredStagingArea>(directory);
      }},
 };
 
-class StagingContract : public testing::TestWithParam<Implementation> {
+class StagingContract : public testing::TestWithParam<StagingImplementation> {
  protected:
   void put(StagingId id, std::uint64_t offset, std::string_view text) {
     staging().write(id, offset, std::as_bytes(std::span(text)));
@@ -176,7 +180,7 @@ TEST_P(StagingContract, FreeSpaceIsPlausible) {
   EXPECT_GE(space.blocks_free, space.blocks_available);
 }
 
-INSTANTIATE_TEST_SUITE_P(, StagingContract, testing::ValuesIn(kImplementations),
+INSTANTIATE_TEST_SUITE_P(, StagingContract, testing::ValuesIn(kStagingAreas),
                          [](const auto& chosen) { return std::string(chosen.param.name); });
 
 // As the kernel opens it for a process, where a mount passes files through.

@@ -15,8 +15,6 @@ using namespace std::chrono_literals;
 using session::Errc;
 using session::ObjectId;
 
-session::NullLog silent;
-
 class Garbage : public testing::Test {
  protected:
   GcReport gc() { return Repository::open(repository_.path, silent)->gc(git_program(repository_.path)); }

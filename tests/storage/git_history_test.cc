@@ -11,9 +11,7 @@ using session::ObjectId;
 using session::Quarantine;
 using session::Tree;
 
-session::NullLog silent;
-
-struct Scene : GitTestRepository {
+struct HistoryScene : GitTestRepository {
   std::unique_ptr<Repository> opened = Repository::open(path, silent);
   std::unique_ptr<GitQuarantine> staged = quarantine();
 
@@ -34,7 +32,7 @@ std::string lines(int from, int to) {
 }
 
 TEST(Diff, ListsDeletionsFirstAndShowsRenames) {
-  Scene scene;
+  HistoryScene scene;
   const auto before = scene.staged->put_tree(
       {scene.file("changed", "old\n"), scene.file("gone", "bye\n"), scene.file("old name", lines(0, 30))});
   const auto after = scene.staged->put_tree(
@@ -44,7 +42,7 @@ TEST(Diff, ListsDeletionsFirstAndShowsRenames) {
 }
 
 TEST(Diff, PatchesApplyWithGit) {
-  Scene scene;
+  HistoryScene scene;
   const auto before = scene.staged->put_tree({scene.file("a", lines(0, 20)), scene.file("b", "gone\n")});
   const auto after = scene.staged->put_tree(
       {scene.file("a", lines(0, 10) + "x\n" + lines(10, 20)), scene.file("c", "no newline")});
@@ -57,7 +55,7 @@ TEST(Diff, PatchesApplyWithGit) {
 }
 
 TEST(Diff, StatCountsLinesAndNamesBinaryFiles) {
-  Scene scene;
+  HistoryScene scene;
   const auto after =
       scene.staged->put_tree({scene.file("binary", std::string("a\0b", 3)), scene.file("text", "1\n2\n")});
   EXPECT_EQ(scene.diff(std::nullopt, after, DiffFormat::stat),
@@ -65,7 +63,7 @@ TEST(Diff, StatCountsLinesAndNamesBinaryFiles) {
 }
 
 TEST(Diff, LargeFilesAreBinaryAndUnread) {
-  Scene scene;
+  HistoryScene scene;
   const auto before = scene.staged->put_tree({scene.file("big", std::string(9 << 20, 'a'))});
   const auto after = scene.staged->put_tree({scene.file("big", std::string(9 << 20, 'b'))});
   const std::string patch = scene.diff(before, after, DiffFormat::patch);
@@ -74,7 +72,7 @@ TEST(Diff, LargeFilesAreBinaryAndUnread) {
 }
 
 TEST(Diff, NothingDiffersFromItself) {
-  Scene scene;
+  HistoryScene scene;
   const auto tree = scene.staged->put_tree({scene.file("a", "a")});
   for (const DiffFormat format : {DiffFormat::name_status, DiffFormat::stat, DiffFormat::patch}) {
     EXPECT_EQ(scene.diff(tree, tree, format), "");
@@ -82,7 +80,7 @@ TEST(Diff, NothingDiffersFromItself) {
   }
 }
 
-struct Logged : Scene {
+struct Logged : HistoryScene {
   ObjectId commit(const Tree& tree, const std::string& message) {
     const auto head = references->head("main");
     auto made = commit_of(staged->put_tree(tree), head ? std::vector<ObjectId>{*head} : std::vector<ObjectId>{});

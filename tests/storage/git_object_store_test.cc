@@ -17,7 +17,7 @@ using session::ObjectId;
 
 ObjectId id_of(const std::string& hex) { return ObjectId::from_hex(hex).value(); }
 
-std::string loose_path(const GitTestRepository& repository, const std::string& hex) {
+std::string loose_path_of(const GitTestRepository& repository, const std::string& hex) {
   return repository.path + "/objects/" + hex.substr(0, 2) + "/" + hex.substr(2);
 }
 
@@ -64,7 +64,7 @@ TEST(GitObjectStore, AHandleThatWasOpenedWithoutPacksIsTakenForNoAnswer) {
   const ObjectId blob = write_blob(repository, "one");
   repository.git("update-ref refs/tags/one " + blob.hex());
   repository.git("repack -q -a -d");
-  ASSERT_FALSE(fs::exists(loose_path(repository, blob.hex())));
+  ASSERT_FALSE(fs::exists(loose_path_of(repository, blob.hex())));
   const std::string packs = repository.path + "/objects/pack";
   const std::function<bool()> questions[] = {[&] { return repository.store->contains(blob); },
                                              [&] { return repository.store->blob_size(blob) == 3; },
@@ -86,9 +86,9 @@ TEST(GitObjectStore, ADamagedObjectIsAnErrorForItselfAlone) {
   GitTestRepository repository;
   const ObjectId good = write_blob(repository, "good"), bad = write_blob(repository, "bad");
   const ObjectId other = write_blob(repository, "other");
-  const std::string path = loose_path(repository, bad.hex());
+  const std::string path = loose_path_of(repository, bad.hex());
   fs::permissions(path, fs::perms::owner_write, fs::perm_options::add);
-  fs::copy_file(loose_path(repository, other.hex()), path, fs::copy_options::overwrite_existing);
+  fs::copy_file(loose_path_of(repository, other.hex()), path, fs::copy_options::overwrite_existing);
   const auto error = error_of([&] { repository.store->open_blob(bad); });
   EXPECT_EQ(error.code(), Errc::input_output);
   EXPECT_NE(std::string(error.what()).find(bad.hex()), std::string::npos) << error.what();
@@ -120,9 +120,9 @@ TEST(GitObjectStore, LargeBlobsAreStreamedIntoTheCacheOnce) {
 TEST(GitObjectStore, ALargeBlobThatIsDamagedNeverEntersTheCache) {
   GitTestRepository repository;
   const ObjectId blob = write_blob(repository, noise(9 << 20, 2)), other = write_blob(repository, noise(9 << 20, 3));
-  const std::string path = loose_path(repository, blob.hex());
+  const std::string path = loose_path_of(repository, blob.hex());
   fs::remove(path);
-  fs::copy_file(loose_path(repository, other.hex()), path);
+  fs::copy_file(loose_path_of(repository, other.hex()), path);
   EXPECT_EQ(error_of([&] { repository.store->open_blob(blob); }).code(), Errc::input_output);
   EXPECT_EQ(run("find " + repository.path + "/escrow/cache -type f"), "");
 }

@@ -12,8 +12,6 @@ namespace fs = std::filesystem;
 using session::Errc;
 using session::ObjectId;
 
-session::NullLog silent;
-
 struct Scene {
   support::TemporaryDirectory directory;
   std::string at(const std::string& name) const { return directory.path() + "/" + name; }

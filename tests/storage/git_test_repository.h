@@ -24,6 +24,8 @@
 
 namespace escrow::storage {
 
+inline session::NullLog silent;
+
 struct Shell {
   int status;
   std::string output;  // both streams

@@ -13,8 +13,6 @@ namespace fs = std::filesystem;
 using session::GitMode;
 using session::ObjectId;
 
-session::NullLog silent;
-
 std::size_t descriptors() {
   return static_cast<std::size_t>(std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator()));
 }

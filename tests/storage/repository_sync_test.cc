@@ -23,8 +23,6 @@ using session::SessionId;
 using support::SystemCall;
 using support::WatchedSystemCalls;
 
-session::NullLog silent;
-
 // What is synced: a file or directory, or a whole file system. Empty: nothing is.
 std::string synced_by(const SystemCall& call) {
   if (call.name == "syncfs") return "all with " + call.path;

@@ -9,8 +9,6 @@
 namespace escrow::test {
 namespace {
 
-bool has(const std::string& text, std::string_view words) { return text.find(words) != std::string::npos; }
-
 class Checkout : public Project {
  protected:
   void SetUp() override {

@@ -7,12 +7,15 @@
 
 #include <cstdlib>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/support/escrow_process.h"
 #include "tests/support/temporary_directory.h"
 
 namespace escrow::test {
+
+inline bool has(const std::string& text, std::string_view words) { return text.find(words) != std::string::npos; }
 
 class Project : public testing::Test {
  protected:

@@ -6,11 +6,10 @@
 #include <vector>
 
 #include "tests/mount/cli_fixture.h"
+#include "tests/work/project_fixture.h"
 
 namespace escrow::test {
 namespace {
-
-bool has(const std::string& text, std::string_view words) { return text.find(words) != std::string::npos; }
 
 class SessionHere : public EscrowCommands {
  protected:

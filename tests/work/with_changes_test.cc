@@ -8,8 +8,6 @@
 namespace escrow::test {
 namespace {
 
-bool has(const std::string& text, std::string_view words) { return text.find(words) != std::string::npos; }
-
 // Every file and symbolic link of the current directory, with what matters to git.
 constexpr const char* kList =
     "find . -name .git -prune -o \\( -type f -o -type l \\) -printf '%P %y %l\\n' | LC_ALL=C sort | "

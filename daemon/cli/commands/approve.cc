@@ -16,7 +16,7 @@ struct ApproveArguments {
   bool json = false;
 };
 
-int report(const api::CommitAnswer& answer, const std::string& id) {
+int report_approval(const api::CommitAnswer& answer, const std::string& id) {
   if (!answer.warning.empty()) tell("escrow: " + answer.warning);
   if (!answer.conflicts.empty()) {
     tell("Both the session and the branch changed:\n" + conflict_lines(answer.conflicts) + "Session " + id +
@@ -44,7 +44,7 @@ int approve(const GlobalOptions& options, const ApproveArguments& arguments) {
                                                              .result = arguments.result,
                                                              .message = arguments.message});
   if (arguments.json) print_line(api::to_json(answer, id));
-  const int status = arguments.json ? exit_status_of(answer) : report(answer, id);
+  const int status = arguments.json ? exit_status_of(answer) : report_approval(answer, id);
   source->tidy();
   return status;
 }

@@ -30,7 +30,7 @@ RepositoryContext open_repository(const GlobalOptions& options) {
   return RepositoryContext(options);
 }
 
-int list(const GlobalOptions& options, const CacheArguments& arguments) {
+int list_caches(const GlobalOptions& options, const CacheArguments& arguments) {
   RepositoryContext context = open_repository(options);
   std::vector<std::vector<std::string>> rows = {{"CACHE", "SIZE", "ENTRIES", "OPEN IN", "LAST USED"}};
   for (const storage::CacheStatus& cache : context.repository().caches().list()) {
@@ -88,7 +88,7 @@ void register_cache(CLI::App& app, const GlobalOptions& options, Action& chosen)
   CLI::App* all = cache->add_subcommand("list", "Name each cache, its size, and who has it open");
   all->add_flag("--json", arguments->json, "Print one JSON object a line");
   all->callback(
-      [&options, &chosen, arguments] { chosen = [&options, arguments] { return list(options, *arguments); }; });
+      [&options, &chosen, arguments] { chosen = [&options, arguments] { return list_caches(options, *arguments); }; });
   CLI::App* one =
       cache->add_subcommand("drop", "Remove a cache, or all; sessions that have it open keep what they see");
   one->add_option("NAME", arguments->name, "The cache (default: all)");

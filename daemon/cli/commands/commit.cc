@@ -30,7 +30,7 @@ std::string words_about_conflicts(const std::vector<session::Conflict>& conflict
          " PATH... --mine|--theirs|--merged` settles each, then commit again.";
 }
 
-int report(const GlobalOptions& options, const api::CommitAnswer& answer, const std::string& id) {
+int report_commit(const GlobalOptions& options, const api::CommitAnswer& answer, const std::string& id) {
   if (!answer.omitted.empty()) print("Left out of the commit:\n" + omission_lines(answer.omitted, options.verbose));
   if (!answer.warning.empty()) tell("escrow: " + answer.warning);
   if (!answer.conflicts.empty()) {
@@ -64,7 +64,7 @@ int commit(const GlobalOptions& options, const CommitArguments& arguments) {
       session, {.message = arguments.message, .include_ignored = arguments.include_ignored});
   const std::string& id = session.text();
   if (arguments.json) print_line(api::to_json(answer, id));
-  const int status = arguments.json ? exit_status_of(answer) : report(options, answer, id);
+  const int status = arguments.json ? exit_status_of(answer) : report_commit(options, answer, id);
   source->tidy();
   return status;
 }

@@ -32,7 +32,7 @@ struct ExportArguments {
   std::string session, file = kStandard;
   bool json = false;
 };
-struct ImportArguments {
+struct ImportSessionArguments {
   std::string file = kStandard, branch;
   bool json = false;
 };
@@ -133,7 +133,7 @@ int export_session(const GlobalOptions& options, const ExportArguments& argument
   return kExitSuccess;
 }
 
-int import_session(const GlobalOptions& options, const ImportArguments& arguments) {
+int import_session(const GlobalOptions& options, const ImportSessionArguments& arguments) {
   FileDescriptor opened;
   if (arguments.file != kStandard) {
     opened = FileDescriptor(::open(arguments.file.c_str(), O_RDONLY | O_CLOEXEC));
@@ -185,7 +185,7 @@ void register_export(CLI::App& app, const GlobalOptions& options, Action& chosen
 }
 
 void register_import_session(CLI::App& app, const GlobalOptions& options, Action& chosen) {
-  auto arguments = std::make_shared<ImportArguments>();
+  auto arguments = std::make_shared<ImportSessionArguments>();
   CLI::App* command = app.add_subcommand("import-session", "Open a session that was exported");
   command->add_option("FILE", arguments->file, "What `escrow export` wrote; - or nothing: standard input");
   command->add_option("--branch", arguments->branch, "The branch that it is to be committed to, instead of its own");

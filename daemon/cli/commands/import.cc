@@ -29,7 +29,7 @@ struct ImportArguments {
   bool json = false;
 };
 
-int report(const GlobalOptions& options, const ImportArguments& arguments, const Imported& imported) {
+int report_import(const GlobalOptions& options, const ImportArguments& arguments, const Imported& imported) {
   const auto& [answer, record, walked] = imported;
   if (arguments.json) {
     print_line(api::JsonObject()
@@ -105,7 +105,8 @@ int import_directory(const GlobalOptions& options, const ImportArguments& given)
   arguments.session = arguments.given.request();
   arguments.session.message = arguments.message.empty() ? "Import " + session::quote_path(name) : arguments.message;
   const bool is_here = service_host(options).empty();
-  return report(options, arguments, is_here ? import_here(options, arguments) : import_there(options, arguments));
+  return report_import(options, arguments,
+                       is_here ? import_here(options, arguments) : import_there(options, arguments));
 }
 
 }  // namespace

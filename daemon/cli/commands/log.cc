@@ -45,7 +45,7 @@ std::string body_of(const storage::LogEntry& entry) {
   return text;
 }
 
-void print_entry(const storage::LogEntry& entry) {
+void print_log_entry(const storage::LogEntry& entry) {
   const session::Signature& author = entry.commit.author;
   std::vector<std::vector<std::string>> rows = {
       {"commit", entry.id.hex()},
@@ -94,7 +94,7 @@ int log(const GlobalOptions& options, const LogArguments& arguments) {
     if (arguments.json)
       print((shown == 0 ? "[" : ",\n") + json_entry(entry).text());
     else
-      print_entry(entry);
+      print_log_entry(entry);
     ++shown;
     return arguments.limit == 0 || shown < arguments.limit;
   });

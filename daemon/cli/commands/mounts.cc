@@ -43,7 +43,7 @@ void show(const MountsArguments& arguments, const session::SessionId& id, const 
   print(table(rows));
 }
 
-int change(const GlobalOptions& options, const MountsArguments& arguments, api::MountsVerb verb) {
+int change_mounts(const GlobalOptions& options, const MountsArguments& arguments, api::MountsVerb verb) {
   const std::unique_ptr<SessionSource> sessions = session_source(options);
   const session::SessionId id = sessions->resolve(arguments.session);
   api::MountsAnswer answer;
@@ -57,7 +57,7 @@ int change(const GlobalOptions& options, const MountsArguments& arguments, api::
   return kExitSuccess;
 }
 
-CLI::App* add_verb(CLI::App& parent, const char* verb, const char* what, MountsArguments& arguments) {
+CLI::App* add_mounts_verb(CLI::App& parent, const char* verb, const char* what, MountsArguments& arguments) {
   CLI::App* command = parent.add_subcommand(verb, what);
   command->add_option("SESSION", arguments.session, "The session, or a unique prefix of its id")->required();
   command->add_flag("--json", arguments.json, "Print one JSON object");
@@ -93,9 +93,9 @@ void register_mounts(CLI::App& app, const GlobalOptions& options, Action& chosen
       "  escrow mounts remove 3f9c tools\n");
   auto arguments = std::make_shared<MountsArguments>();
   const auto add = [&](const char* verb, const char* what, api::MountsVerb request) {
-    CLI::App* command = add_verb(*mounts, verb, what, *arguments);
+    CLI::App* command = add_mounts_verb(*mounts, verb, what, *arguments);
     command->callback([&options, &chosen, arguments, request] {
-      chosen = [&options, arguments, request] { return change(options, *arguments, request); };
+      chosen = [&options, arguments, request] { return change_mounts(options, *arguments, request); };
     });
     return command;
   };

@@ -58,7 +58,7 @@ void list_paths(const api::ResolveAnswer& answer, const std::string& id) {
        " PATH... --mine|--theirs|--merged` settles a path.");
 }
 
-void report(const api::ResolveAnswer& answer, const std::string& id, Settle how) {
+void report_settled(const api::ResolveAnswer& answer, const std::string& id, Settle how) {
   const std::string came = answer.merged == 0 ? "" : "; " + plural(answer.merged, "path") + " came from the new head";
   print_line("Settled " + plural(answer.settled.size(), "path") + " of session " + id + " as " +
              session::name_of(how) + came +
@@ -78,7 +78,7 @@ int resolve(const GlobalOptions& options, const ResolveArguments& arguments) {
   } else if (given.paths.empty()) {
     list_paths(answer, id.text());
   } else {
-    report(answer, id.text(), how);
+    report_settled(answer, id.text(), how);
   }
   return kExitSuccess;
 }

@@ -64,14 +64,14 @@ std::string words_about(const Resumption& done) {
 }
 
 // Where the service is, by itself.
-void mount_there(const GlobalOptions& options, const session::SessionId& id, const std::string& mountpoint) {
+void mount_resumed(const GlobalOptions& options, const session::SessionId& id, const std::string& mountpoint) {
   ServiceClient(service_host(options), options)
       .post("/v1/sessions/" + id.text() + "/mount", api::JsonObject().text("mountpoint", mountpoint));
 }
 
 void mount_it(const GlobalOptions& options, const session::SessionId& id, const std::string& mountpoint) {
   try {
-    if (!service_host(options).empty()) return mount_there(options, id, mountpoint);
+    if (!service_host(options).empty()) return mount_resumed(options, id, mountpoint);
     mount_in_background(options, id, mountpoint);
   } catch (const session::Error& error) {
     throw session::Error(error.code(), "session " + id.text() + " is open, but not mounted (`escrow mount DIR "

@@ -33,7 +33,7 @@ std::string sentence_of(const api::SavepointRequest& request, const api::Savepoi
   return {};
 }
 
-int change(const GlobalOptions& options, const SavepointArguments& arguments, api::SavepointVerb verb) {
+int change_savepoint(const GlobalOptions& options, const SavepointArguments& arguments, api::SavepointVerb verb) {
   const std::unique_ptr<SessionSource> sessions = session_source(options);
   const session::SessionId id = the_session(*sessions, arguments.session);
   const api::SavepointRequest request{.verb = verb, .name = arguments.name};
@@ -51,7 +51,7 @@ int change(const GlobalOptions& options, const SavepointArguments& arguments, ap
   return kExitSuccess;
 }
 
-int diff(const GlobalOptions& options, const SavepointArguments& arguments) {
+int diff_since(const GlobalOptions& options, const SavepointArguments& arguments) {
   const std::unique_ptr<SessionSource> sessions = session_source(options);
   const session::SessionId id = the_session(*sessions, arguments.session);
   api::DiffRequest request{.format = api::DiffFormat::patch, .path = {}, .since = arguments.name};
@@ -104,7 +104,7 @@ void register_savepoint(CLI::App& app, const GlobalOptions& options, Action& cho
   auto arguments = std::make_shared<SavepointArguments>();
   const auto changes = [&](const char* verb, const char* what, const char* name, api::SavepointVerb request) {
     add_verb(*savepoint, verb, what, name, *arguments)->callback([&options, &chosen, arguments, request] {
-      chosen = [&options, arguments, request] { return change(options, *arguments, request); };
+      chosen = [&options, arguments, request] { return change_savepoint(options, *arguments, request); };
     });
   };
   constexpr const char* kNewName = "1 to 64 letters, digits, '.', '_' and '-'";
@@ -117,7 +117,7 @@ void register_savepoint(CLI::App& app, const GlobalOptions& options, Action& cho
   CLI::Option* name_status = shown->add_flag("--name-status", arguments->name_status, "A letter and a path a line");
   shown->add_flag("--stat", arguments->stat, "Lines added and removed, file by file")->excludes(name_status);
   shown->callback(
-      [&options, &chosen, arguments] { chosen = [&options, arguments] { return diff(options, *arguments); }; });
+      [&options, &chosen, arguments] { chosen = [&options, arguments] { return diff_since(options, *arguments); }; });
 }
 
 }  // namespace escrow::daemon

@@ -60,7 +60,7 @@ std::string target_after(const TokenArguments& arguments, const std::string& cur
   return target;
 }
 
-int list(const GlobalOptions& options, const TokenArguments& arguments) {
+int list_tokens(const GlobalOptions& options, const TokenArguments& arguments) {
   ServiceClient service = service_of(options);
   std::vector<api::RemoteToken> tokens;
   std::string cursor;
@@ -128,7 +128,7 @@ void register_token(CLI::App& app, const GlobalOptions& options, Action& chosen)
   all->add_option("PRINCIPAL", listing->principal, "Only this principal's");
   all->add_flag("--all", listing->all, "Also those that expired or were revoked");
   all->add_flag("--json", listing->json, "Print one JSON object");
-  choose(*all, options, chosen, list, listing);
+  choose(*all, options, chosen, list_tokens, listing);
   const auto revoking = std::make_shared<TokenArguments>();
   CLI::App* end = token->add_subcommand("revoke", "End a token at once");
   end->add_option("TOKEN", revoking->id, "Its id, as `escrow token list` shows it")->required();

@@ -32,7 +32,7 @@ void check(const std::string& field, Check check) {
   }
 }
 
-[[noreturn]] void refuse(ProblemCode code, const std::string& field, const std::string& why) {
+[[noreturn]] void refuse_option(ProblemCode code, const std::string& field, const std::string& why) {
   throw Problem(code, why, {{"field", field}});
 }
 
@@ -69,17 +69,17 @@ void check_terms(const Caller& caller, const GuardTerms& terms, const std::strin
   const SessionRequest wanted = mounting_of(mount_options).opened;
   // Whoever walks through the mount, root as well, would be led elsewhere by whoever writes in it.
   if (!terms.has_contained_symlinks && !caller.is_operator) {
-    refuse(ProblemCode::forbidden, "symlinks",
-           "only operators may have sessions whose links may lead out of their mount");
+    refuse_option(ProblemCode::forbidden, "symlinks",
+                  "only operators may have sessions whose links may lead out of their mount");
   }
   // They are held in memory, and no limit counts them.
   if (wanted.xattr == "user" && !caller.is_operator) {
-    refuse(ProblemCode::forbidden, "xattr", "only operators may have mounts with extended attributes");
+    refuse_option(ProblemCode::forbidden, "xattr", "only operators may have mounts with extended attributes");
   }
   check("io", [&] { choose_io(wanted, terms.policy, terms.limits); });
   if (wanted.xattr == "user" && terms.limits.staged_bytes != 0) {
-    refuse(ProblemCode::invalid_value, "xattr",
-           "\"xattr\" cannot be user with a limit of staged bytes, because extended attributes are not counted");
+    refuse_option(ProblemCode::invalid_value, "xattr",
+                  "\"xattr\" cannot be user with a limit of staged bytes, because extended attributes are not counted");
   }
 }
 

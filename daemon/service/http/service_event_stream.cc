@@ -17,7 +17,7 @@ namespace {
 
 // Shows a client that has gone, and tells the others how far they are.
 constexpr auto kHeartbeat = 15s;
-constexpr std::size_t kEventsAtOnce = 64, kPartBytes = 65536;
+constexpr std::size_t kToldAtOnce = 64, kPartBytes = 65536;
 
 bool is_of_token(const EventLog::Event& event) { return event.type.starts_with("token."); }
 
@@ -44,7 +44,7 @@ class Follower {
 
   api::Stream::Part next(bool is_last) {
     std::vector<EventLog::Event> events;
-    if (log_.last() > at_) events = log_.after(at_, kEventsAtOnce);
+    if (log_.last() > at_) events = log_.after(at_, kToldAtOnce);
     if (!events.empty() && events.front().number > at_ + 1) add_gap(events.front().number - 1);
     for (const EventLog::Event& event : events) {
       if (part_.size() > kPartBytes) break;

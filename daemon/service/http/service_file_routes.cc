@@ -18,21 +18,21 @@ using api::ProblemCode;
 
 namespace {
 
-constexpr std::size_t kPartBytes = 256 * 1024;
+constexpr std::size_t kFilePartBytes = 256 * 1024;
 // How long another request may have the session while a content is on its way.
-constexpr auto kPatience = std::chrono::seconds(30);
+constexpr auto kFilePatience = std::chrono::seconds(30);
 
 // A content, part by part, that is sent while others may use the session: it is held for a part only, and a content
 // that was changed meanwhile is broken off. Used by one thread at a time.
 class Content {
  public:
-  Content(ServiceSessions& sessions, Caller caller, const Call& call, ServiceSessions::Side side)
+  Content(ServiceSessions& sessions, Caller file_caller, const Call& call, ServiceSessions::Side side)
       : sessions_(sessions),
-        caller_(std::move(caller)),
+        caller_(std::move(file_caller)),
         session_(call.parameters[0]),
         path_(call.parameters[1]),
         side_(side),
-        first_(sessions_.read_file(caller_, session_, path_, side_, 0, kPartBytes)),
+        first_(sessions_.read_file(caller_, session_, path_, side_, 0, kFilePartBytes)),
         at_(first_.bytes.size()) {}
 
   const ServiceSessions::FilePart& first() const { return first_; }
@@ -41,7 +41,7 @@ class Content {
 
   api::Stream::Part next(bool is_last) {
     try {
-      ServiceSessions::FilePart part = sessions_.read_file(caller_, session_, path_, side_, at_, kPartBytes);
+      ServiceSessions::FilePart part = sessions_.read_file(caller_, session_, path_, side_, at_, kFilePartBytes);
       if (is_last) throw session::Error(session::Errc::unavailable, "the service stops");
       if (part.version != first_.version || part.bytes.empty()) {
         throw session::Error(session::Errc::busy, "the file was changed while it was read");
@@ -50,7 +50,7 @@ class Content {
       progress_ = std::chrono::steady_clock::now();
       return {.bytes = std::move(part.bytes), .is_end = is_whole()};
     } catch (const Problem& problem) {
-      const bool is_late = std::chrono::steady_clock::now() - progress_ > kPatience;
+      const bool is_late = std::chrono::steady_clock::now() - progress_ > kFilePatience;
       if (problem.problem() != ProblemCode::busy || is_late || is_last) throw;
       return {};
     }
@@ -66,9 +66,7 @@ class Content {
   std::chrono::steady_clock::time_point progress_ = std::chrono::steady_clock::now();
 };
 
-Caller caller(const ServiceParts& parts, const Call& call) {
-  return caller_of(parts.config, call.request);
-}
+Caller file_caller(const ServiceParts& parts, const Call& call) { return caller_of(parts.config, call.request); }
 
 HttpReply get_file(const ServiceParts& parts, Call& call) {
   const std::string side = call.query.take("side").value_or("session");
@@ -76,9 +74,9 @@ HttpReply get_file(const ServiceParts& parts, Call& call) {
   if (side != "base" && side != "session") {
     throw Problem(ProblemCode::invalid_value, "\"side\" is base or session", {{"field", "side"}});
   }
-  const auto content = std::make_shared<Content>(
-      parts.sessions, caller(parts, call), call,
-      side == "base" ? ServiceSessions::Side::base : ServiceSessions::Side::session);
+  const auto content =
+      std::make_shared<Content>(parts.sessions, file_caller(parts, call), call,
+                                side == "base" ? ServiceSessions::Side::base : ServiceSessions::Side::session);
   HttpResponse response = api::file_head(content->first());
   response.body = content->take_first();
   if (content->is_whole()) return response;
@@ -87,9 +85,8 @@ HttpReply get_file(const ServiceParts& parts, Call& call) {
 
 HttpReply put_file(const ServiceParts& parts, Call& call) {
   const std::optional<bool> executable = api::read_file_mode(call.query);
-  const ServiceSessions::Written written =
-      parts.sessions.write_file(caller(parts, call), call.parameters[0], call.parameters[1],
-                                call.request.content->descriptor(), executable);
+  const ServiceSessions::Written written = parts.sessions.write_file(
+      file_caller(parts, call), call.parameters[0], call.parameters[1], call.request.content->descriptor(), executable);
   return HttpResponse{.status = written.is_new ? 201u : 200u, .content_type = "application/json",
                       .body = api::to_json(written.file), .headers = {}};
 }
@@ -97,13 +94,13 @@ HttpReply put_file(const ServiceParts& parts, Call& call) {
 HttpReply delete_file(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
   const api::FileResource file =
-      parts.sessions.remove_file(caller(parts, call), call.parameters[0], call.parameters[1]);
+      parts.sessions.remove_file(file_caller(parts, call), call.parameters[0], call.parameters[1]);
   return HttpResponse{.status = 200, .content_type = "application/json", .body = api::to_json(file), .headers = {}};
 }
 
 HttpReply list_files(const ServiceParts& parts, Call& call) {
   const api::ListFilesRequest request = api::read_listing(call.query);
-  const api::ListingAnswer listing = parts.sessions.list_files(caller(parts, call), call.parameters[0], request);
+  const api::ListingAnswer listing = parts.sessions.list_files(file_caller(parts, call), call.parameters[0], request);
   const bool is_last = listing.is_whole || listing.entries.empty();
   return HttpResponse{.status = 200, .content_type = "application/json",
                       .body = api::to_json(listing, is_last ? "" : api::encode_cursor(listing.entries.back().name)),

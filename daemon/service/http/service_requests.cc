@@ -24,7 +24,7 @@ namespace {
 constexpr std::size_t kMaxPath = 4096;
 constexpr std::size_t kMaxMessage = 65536;
 constexpr std::size_t kMaxLabels = 64;
-constexpr std::uint64_t kMaxPage = 1000;
+constexpr std::uint64_t kMaxSessionsPage = 1000;
 constexpr std::uint64_t kMaxTerm_ms = 366ull * 24 * 60 * 60 * 1000;
 constexpr std::uint64_t kMaxTime_ms = 30ull * 24 * 60 * 60 * 1000;
 constexpr std::uint64_t kMaxGrace_ms = 60'000;
@@ -120,7 +120,7 @@ std::string position_after(api::Query& query) {
 }
 
 std::size_t page_size(api::Query& query, std::size_t usual) {
-  return std::max<std::uint64_t>(1, query.take_number("limit", kMaxPage).value_or(usual));
+  return std::max<std::uint64_t>(1, query.take_number("limit", kMaxSessionsPage).value_or(usual));
 }
 
 // All but the state, of which sessions and runs have their own.

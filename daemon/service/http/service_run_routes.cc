@@ -24,27 +24,25 @@ namespace {
 
 using SteadyTime = std::chrono::steady_clock::time_point;
 
-constexpr std::uint64_t kMaxWait_ms = 300'000;
+constexpr std::uint64_t kMaxRunWait_ms = 300'000;
 constexpr std::uint64_t kDefaultWait_ms = 30'000;
 constexpr std::size_t kMaxRunsAtOnce = 256;            // awaited in one request
 constexpr std::size_t kMaxGathered = std::size_t{64} << 10;  // of each stream, with the awaited runs
 constexpr std::size_t kMaxOutput = std::size_t{1} << 20;   // in an answer that is not a stream
 constexpr std::size_t kPart = std::size_t{64} << 10;       // of a stream
 
-Caller caller(const RunParts& parts, const Call& call) {
-  return caller_of(parts.config, call.request);
-}
+Caller run_caller(const RunParts& parts, const Call& call) { return caller_of(parts.config, call.request); }
 
-HttpResponse answer(unsigned status, std::string body) {
+HttpResponse run_answer(unsigned status, std::string body) {
   return {.status = status, .content_type = "application/json", .body = std::move(body), .headers = {}};
 }
 
 SteadyTime deadline_of(api::Query& query) {
-  const std::uint64_t timeout = query.take_number("timeout_ms", kMaxWait_ms).value_or(kDefaultWait_ms);
+  const std::uint64_t timeout = query.take_number("timeout_ms", kMaxRunWait_ms).value_or(kDefaultWait_ms);
   return std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout);
 }
 
-bool is_over(SteadyTime deadline) { return std::chrono::steady_clock::now() >= deadline; }
+bool is_past(SteadyTime deadline) { return std::chrono::steady_clock::now() >= deadline; }
 
 // Asked now, and again until it answers.
 HttpReply poll_now(api::Poll poll) {
@@ -55,32 +53,32 @@ HttpReply poll_now(api::Poll poll) {
 HttpReply start_run(const RunParts& parts, Call& call) {
   call.query.refuse_others();
   const ServiceRuns::RunRequest ordering = read_run_request(call.request);
-  const api::RunResource run = parts.runs.start(caller(parts, call), ordering);
-  HttpResponse response = answer(201, api::to_json(run));
+  const api::RunResource run = parts.runs.start(run_caller(parts, call), ordering);
+  HttpResponse response = run_answer(201, api::to_json(run));
   response.headers.emplace_back("Location", "/v1/runs/" + run.id);
   return response;
 }
 
 HttpReply list_runs(const RunParts& parts, Call& call) {
   const ServiceRuns::Filter filter = read_run_filter(call.query);
-  const ServiceRuns::Page page = parts.runs.list(caller(parts, call), filter);
-  return answer(200, api::to_json(page.runs, page.next.empty() ? "" : api::encode_cursor(page.next)));
+  const ServiceRuns::Page page = parts.runs.list(run_caller(parts, call), filter);
+  return run_answer(200, api::to_json(page.runs, page.next.empty() ? "" : api::encode_cursor(page.next)));
 }
 
 HttpReply get_run(const RunParts& parts, Call& call) {
   call.query.refuse_others();
-  return answer(200, api::to_json(parts.runs.get(caller(parts, call), call.parameters[0])));
+  return run_answer(200, api::to_json(parts.runs.get(run_caller(parts, call), call.parameters[0])));
 }
 
 // Answers when the run has ended, or with the run as it is when the time is over.
 HttpReply wait_for_run(const RunParts& parts, Call& call) {
   const SteadyTime deadline = deadline_of(call.query);
   call.query.refuse_others();
-  return poll_now([&runs = parts.runs, who = caller(parts, call), id = call.parameters[0],
+  return poll_now([&runs = parts.runs, who = run_caller(parts, call), id = call.parameters[0],
                    deadline](bool is_last) -> std::optional<HttpResponse> {
     try {
-      if (!is_last && !runs.has_ended(who, id) && !is_over(deadline)) return std::nullopt;
-      return answer(200, api::to_json(runs.get(who, id)));
+      if (!is_last && !runs.has_ended(who, id) && !is_past(deadline)) return std::nullopt;
+      return run_answer(200, api::to_json(runs.get(who, id)));
     } catch (...) {
       return api::problem_of_current_exception();
     }
@@ -109,7 +107,7 @@ void gather(ServiceRuns& runs, const Caller& who, api::RunResource& run, std::si
 
 // Answers when all of them have ended (or one of them, as asked), or with what is there when the time is over.
 HttpReply wait_for_runs(const RunParts& parts, Call& call) {
-  const Caller who = caller(parts, call);
+  const Caller who = run_caller(parts, call);
   const std::optional<std::string> named = call.query.take("ids");
   const std::string what = call.query.take("for").value_or("all");
   if (what != "all" && what != "any") {
@@ -125,13 +123,13 @@ HttpReply wait_for_runs(const RunParts& parts, Call& call) {
       const auto ended = [&](const std::string& id) { return runs.has_ended(who, id); };
       const bool is_done = is_any && !ids.empty() ? std::any_of(ids.begin(), ids.end(), ended)
                                                   : std::all_of(ids.begin(), ids.end(), ended);
-      if (!is_done && !is_last && !is_over(deadline)) return std::nullopt;
+      if (!is_done && !is_last && !is_past(deadline)) return std::nullopt;
       std::vector<api::RunResource> found;
       for (const std::string& id : ids) {
         found.push_back(runs.get(who, id));
         gather(runs, who, found.back(), most);
       }
-      return answer(200, api::to_json(found, is_done));
+      return run_answer(200, api::to_json(found, is_done));
     } catch (...) {
       return api::problem_of_current_exception();
     }
@@ -141,15 +139,15 @@ HttpReply wait_for_runs(const RunParts& parts, Call& call) {
 HttpReply cancel_run(const RunParts& parts, Call& call) {
   call.query.refuse_others();
   api::read_nothing(call.request);
-  const ServiceRuns::Cancelled cancelled = parts.runs.cancel(caller(parts, call), call.parameters[0]);
+  const ServiceRuns::Cancelled cancelled = parts.runs.cancel(run_caller(parts, call), call.parameters[0]);
   // Not by the state that it has meanwhile: the mark may have ended it already.
-  return answer(cancelled.had_ended ? 200 : 202, api::to_json(cancelled.run));
+  return run_answer(cancelled.had_ended ? 200 : 202, api::to_json(cancelled.run));
 }
 
 HttpReply free_run(const RunParts& parts, Call& call) {
   call.query.refuse_others();
   api::read_nothing(call.request);
-  return answer(200, api::to_json(parts.runs.free(caller(parts, call), call.parameters[0])));
+  return run_answer(200, api::to_json(parts.runs.free(run_caller(parts, call), call.parameters[0])));
 }
 
 HttpResponse output_head(std::vector<std::pair<std::string, std::string>> headers) {
@@ -180,7 +178,7 @@ HttpReply follow_output(ServiceRuns& runs, const Caller& who, const std::string&
 }
 
 HttpReply run_output(const RunParts& parts, Call& call) {
-  const Caller who = caller(parts, call);
+  const Caller who = run_caller(parts, call);
   const std::string& id = call.parameters[0];
   const std::string stream = call.query.take("stream").value_or(kOutputNames[0]);
   const bool is_output = std::find(kOutputNames.begin(), kOutputNames.end(), stream) != kOutputNames.end();

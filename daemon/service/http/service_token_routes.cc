@@ -28,7 +28,7 @@ JsonObject json_of(const ServiceTokens::Token& token) {
   return json;
 }
 
-HttpResponse answer(unsigned status, const JsonObject& json) {
+HttpResponse token_answer(unsigned status, const JsonObject& json) {
   return {.status = status, .content_type = "application/json", .body = json.text() + "\n", .headers = {}};
 }
 
@@ -38,12 +38,12 @@ HttpReply create(const ServiceParts& parts, Call& call) {
   const ServiceTokens::Made made = parts.tokens.create(caller_of(parts.config, call.request), wanted);
   JsonObject json = json_of(made.token);
   if (!made.secret.empty()) json.text("secret", made.secret);
-  HttpResponse response = answer(201, json);
+  HttpResponse response = token_answer(201, json);
   response.headers = {{"Location", "/v1/tokens/" + made.token.id}};
   return response;
 }
 
-HttpReply list(const ServiceParts& parts, Call& call) {
+HttpReply list_tokens(const ServiceParts& parts, Call& call) {
   const ServiceTokens::Filter filter = read_token_filter(call.query);
   const auto tokens = parts.tokens.list(caller_of(parts.config, call.request), filter);
   JsonObject json;
@@ -51,17 +51,17 @@ HttpReply list(const ServiceParts& parts, Call& call) {
   for (const ServiceTokens::Token& token : tokens) objects.push_back(json_of(token));
   json.objects("tokens", std::move(objects));
   if (tokens.size() == filter.limit) json.text("next", api::encode_cursor(std::to_string(tokens.back().number)));
-  return answer(200, json);
+  return token_answer(200, json);
 }
 
 HttpReply show(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
-  return answer(200, json_of(parts.tokens.find(caller_of(parts.config, call.request), call.parameters[0])));
+  return token_answer(200, json_of(parts.tokens.find(caller_of(parts.config, call.request), call.parameters[0])));
 }
 
 HttpReply revoke(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
-  return answer(200, json_of(parts.tokens.revoke(caller_of(parts.config, call.request), call.parameters[0])));
+  return token_answer(200, json_of(parts.tokens.revoke(caller_of(parts.config, call.request), call.parameters[0])));
 }
 
 }  // namespace
@@ -71,7 +71,7 @@ void add_token_routes(api::Router& router, const ServiceParts& parts) {
     return [parts, handler](Call& call) { return handler(parts, call); };
   };
   router.add("POST", "/v1/tokens", idempotent(parts.store, parts.time, parts.config, bound(create)));
-  router.add("GET", "/v1/tokens", bound(list));
+  router.add("GET", "/v1/tokens", bound(list_tokens));
   router.add("GET", "/v1/tokens/{token}", bound(show));
   router.add("DELETE", "/v1/tokens/{token}", bound(revoke));
 }

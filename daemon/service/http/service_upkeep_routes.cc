@@ -21,14 +21,14 @@ namespace {
 
 constexpr ConcurrencyLimit::Number kMaxAtOnce{.all = 2, .of_one = 2};  // of each kind: they read whole repositories
 
-HttpReply ok(std::string body) {
+HttpReply ok_reply(std::string body) {
   return HttpResponse{.status = 200, .content_type = "application/json", .body = std::move(body), .headers = {}};
 }
 
 HttpReply audit(const ServiceParts& parts, Call& call) {
   const ServiceSessions::AuditPage page =
       parts.sessions.audit(caller_of(parts.config, call.request), call.parameters[0], read_audit_wanted(call.query));
-  return ok(api::to_json(page.entries, page.next.empty() ? "" : api::encode_cursor(page.next)));
+  return ok_reply(api::to_json(page.entries, page.next.empty() ? "" : api::encode_cursor(page.next)));
 }
 
 // What reads or rewrites a whole repository is not for everybody. Before a turn of `handler` is taken.
@@ -42,12 +42,12 @@ api::Router::Handler for_operators(const ServiceParts& parts, const std::string&
 }
 
 HttpReply gc(const ServiceParts& parts, Call& call) {
-  return ok(upkeep_apart(kGcVerb, parts.repositories.find(call.parameters[0]).path, parts.stopping,
-                         parts.config->retention.sessions_s));
+  return ok_reply(upkeep_apart(kGcVerb, parts.repositories.find(call.parameters[0]).path, parts.stopping,
+                               parts.config->retention.sessions_s));
 }
 
-HttpReply check(const ServiceParts& parts, Call& call) {
-  return ok(upkeep_apart(kVerifyVerb, parts.repositories.find(call.parameters[0]).path, parts.stopping));
+HttpReply verify_repository(const ServiceParts& parts, Call& call) {
+  return ok_reply(upkeep_apart(kVerifyVerb, parts.repositories.find(call.parameters[0]).path, parts.stopping));
 }
 
 }  // namespace
@@ -65,7 +65,7 @@ void add_upkeep_routes(api::Router& router, const ServiceParts& parts) {
   };
   get("/v1/repositories/{repository}/audit", audit);
   post_long("/v1/repositories/{repository}/gc", "clean up", gc);
-  post_long("/v1/repositories/{repository}/verify", "verify", check);
+  post_long("/v1/repositories/{repository}/verify", "verify", verify_repository);
 }
 
 }  // namespace escrow::daemon

@@ -22,13 +22,13 @@ using api::ProblemCode;
 
 namespace {
 
-constexpr std::uint64_t kMaxPage = 1000;
+constexpr std::uint64_t kMaxDeliveriesPage = 1000;
 
-HttpResponse ok(const JsonObject& json) {
+HttpResponse webhook_answer(const JsonObject& json) {
   return {.status = 200, .content_type = "application/json", .body = json.text() + "\n", .headers = {}};
 }
 
-void check(const ServiceParts& parts, const Call& call) {
+void check_caller(const ServiceParts& parts, const Call& call) {
   check_operator(parts.config, caller_of(parts.config, call.request), "see the webhooks of the service and of its");
 }
 
@@ -38,9 +38,9 @@ std::int64_t number_of(const std::string& text) {
   return error == std::errc() && end == text.data() + text.size() && number > 0 ? number : 0;
 }
 
-HttpReply list(const ServiceParts& parts, Call& call) {
+HttpReply list_webhooks(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
-  check(parts, call);
+  check_caller(parts, call);
   std::vector<JsonObject> objects;
   for (const Webhooks::Status& status : parts.webhooks.list()) {
     JsonObject one;
@@ -51,15 +51,16 @@ HttpReply list(const ServiceParts& parts, Call& call) {
     one.text("error", status.error);
     objects.push_back(std::move(one));
   }
-  return ok(JsonObject().objects("webhooks", std::move(objects)));
+  return webhook_answer(JsonObject().objects("webhooks", std::move(objects)));
 }
 
 HttpReply dead(const ServiceParts& parts, Call& call) {
   const auto cursor = call.query.take("cursor");
   const std::optional<std::string> after = cursor ? api::decode_cursor(*cursor) : std::optional<std::string>("1");
-  const std::size_t limit = std::max<std::uint64_t>(1, call.query.take_number("limit", kMaxPage).value_or(100));
+  const std::size_t limit =
+      std::max<std::uint64_t>(1, call.query.take_number("limit", kMaxDeliveriesPage).value_or(100));
   call.query.refuse_others();
-  check(parts, call);
+  check_caller(parts, call);
   const std::int64_t number = after ? number_of(*after) : 0;
   if (number == 0) throw Problem(ProblemCode::invalid_value, "this is no cursor of this API", {{"field", "cursor"}});
   const auto letters = parts.webhooks.dead(call.parameters[0], cursor ? number : 0, limit);
@@ -74,15 +75,15 @@ HttpReply dead(const ServiceParts& parts, Call& call) {
   JsonObject json;
   json.objects("dead_letters", std::move(objects));
   if (letters.size() == limit) json.text("next", api::encode_cursor(std::to_string(letters.back().number)));
-  return ok(json);
+  return webhook_answer(json);
 }
 
 HttpReply send_again(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
   api::read_nothing(call.request);
-  check(parts, call);
+  check_caller(parts, call);
   parts.webhooks.send_again(call.parameters[0], number_of(call.parameters[1]));
-  return ok(JsonObject().flag("taken", true));
+  return webhook_answer(JsonObject().flag("taken", true));
 }
 
 }  // namespace
@@ -91,7 +92,7 @@ void add_webhook_routes(api::Router& router, const ServiceParts& parts) {
   const auto bound = [&parts](HttpReply (*handler)(const ServiceParts&, Call&)) -> api::Router::Handler {
     return [parts, handler](Call& call) { return handler(parts, call); };
   };
-  router.add("GET", "/v1/webhooks", bound(list));
+  router.add("GET", "/v1/webhooks", bound(list_webhooks));
   router.add("GET", "/v1/webhooks/{webhook}/dead", bound(dead));
   router.add("POST", "/v1/webhooks/{webhook}/dead/{letter}/send",
              idempotent(parts.store, parts.time, parts.config, bound(send_again)));

@@ -32,8 +32,8 @@ using session::State;
 
 namespace {
 
-constexpr std::chrono::seconds kPatience{10};  // for a host to notice that its service has gone
-constexpr std::chrono::milliseconds kPause{10};
+constexpr std::chrono::seconds kHostEndPatience{10};  // for a host to notice that its service has gone
+constexpr std::chrono::milliseconds kHostEndPause{10};
 constexpr std::string_view kUserPrefix = "user:";
 
 bool has(const std::vector<std::string>& principals, const std::string& principal) {
@@ -41,7 +41,7 @@ bool has(const std::vector<std::string>& principals, const std::string& principa
 }
 
 // Granted by name: being an operator is not enough to become another user of the machine.
-bool is_granted(const LiveConfig& live, const std::string& principal, const std::string& committer) {
+bool may_commit_as(const LiveConfig& live, const std::string& principal, const std::string& committer) {
   const std::shared_ptr<const EscrowdConfig> config = live.now();
   const auto granted = config->run_as.find(principal);
   return granted != config->run_as.end() && has(granted->second, committer);
@@ -148,7 +148,7 @@ ServiceRuns::User ServiceRuns::user_of(const Caller& caller, const std::string& 
   // The caller may have left groups that its user has.
   User user{.name = caller.principal, .uid = caller.uid, .gid = caller.gid, .groups = caller.groups};
   if (committer != caller.principal && committer.starts_with(kUserPrefix)) {
-    if (!caller.may_become_anybody() && !is_granted(config_, caller.principal, committer)) {
+    if (!caller.may_become_anybody() && !may_commit_as(config_, caller.principal, committer)) {
       forbid("committer", caller.principal + " has no grant to run commands as " + committer);
     }
     std::array<char, 16384> buffer;
@@ -278,14 +278,14 @@ std::optional<api::RunResource> ServiceRuns::find_started(const Caller& caller, 
   if (!before) return std::nullopt;
   const std::optional<Run> run = store_.find(before->id);
   const std::string output = directory_of(before->id) + "/" + kOutputNames[0];
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kHostEndPatience;
   while (run && ::access(output.c_str(), F_OK) != 0) {
     if (is_unborn(find(*run))) {
       forget(*run);
       return std::nullopt;
     }
     if (std::chrono::steady_clock::now() > deadline) break;
-    std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(kHostEndPause);
   }
   return get(caller, before->id.text());
 }

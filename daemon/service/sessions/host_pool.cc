@@ -19,9 +19,9 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr std::size_t kReady = 2;   // of the repository that was used last
-constexpr std::size_t kMost = 64;   // that wait at once
+constexpr std::size_t kMostWaiting = 64;  // that wait at once
 constexpr auto kIdle = 10s;         // how long more than `kReady` of them wait
-constexpr auto kLookEvery = 2s;
+constexpr auto kLookAtHostsEvery = 2s;
 constexpr int kEndPatience_ms = 5'000;  // for one that was killed, whom its mount may keep
 
 }  // namespace
@@ -65,7 +65,7 @@ HostProcess HostPool::take(const std::string& repository) {
 
 void HostPool::give_back(HostProcess host, const std::string& repository) {
   auto shared = shared_.lock();
-  if (shared->stopping || shared->waiting.size() >= kMost) return;  // its channel goes, and with it the process
+  if (shared->stopping || shared->waiting.size() >= kMostWaiting) return;  // its channel goes, and with it the process
   shared->waiting.push_back({std::move(host), repository, std::chrono::steady_clock::now()});
 }
 
@@ -103,7 +103,7 @@ void HostPool::keep_ready_until_stopped() {
     std::list<Waiting> too_many;  // their channels are closed without the lock
     {
       auto shared = shared_.lock();
-      changed_.wait_for(shared.lock(), kLookEvery, [&] { return shared->stopping || !shared->wanted.empty(); });
+      changed_.wait_for(shared.lock(), kLookAtHostsEvery, [&] { return shared->stopping || !shared->wanted.empty(); });
       if (shared->stopping) return;
       wanted = std::exchange(shared->wanted, {});
       const auto now = std::chrono::steady_clock::now();

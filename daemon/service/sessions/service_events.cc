@@ -24,7 +24,7 @@ using namespace std::chrono_literals;
 namespace {
 
 // What comes within this time is told together.
-constexpr auto kPause = 50ms;
+constexpr auto kEventsPause = 50ms;
 // Also how long what the kernel did not tell may stay unnoticed.
 constexpr auto kDenialsEvery = 1s;
 constexpr std::size_t kRowsAtOnce = 1000;
@@ -96,7 +96,7 @@ void ServiceEvents::run() {
     pollfd descriptors[] = {{stop_.get(), POLLIN, 0}, {watched, POLLIN, 0}};
     ::poll(descriptors, 2, static_cast<int>(wait.count()));
     pollfd stop{stop_.get(), POLLIN, 0};
-    if (::poll(&stop, 1, static_cast<int>(kPause.count())) > 0) return;
+    if (::poll(&stop, 1, static_cast<int>(kEventsPause.count())) > 0) return;
     const bool with_denials = std::chrono::steady_clock::now() >= next_denials;
     if (with_denials) next_denials = std::chrono::steady_clock::now() + kDenialsEvery;
     follow_repositories();

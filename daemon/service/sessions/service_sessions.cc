@@ -28,7 +28,7 @@ using session::State;
 namespace {
 
 constexpr auto kHostPatience = std::chrono::seconds(10);
-constexpr auto kPause = std::chrono::milliseconds(5);
+constexpr auto kSessionPause = std::chrono::milliseconds(5);
 constexpr std::size_t kSettledAtOnce = 256, kSweptAtOnce = 1000;
 
 // Whether the session has the outcome that this ending asks for.
@@ -115,7 +115,7 @@ void ServiceSessions::wait_for_host(const Found& found, State state) {
   const auto deadline = std::chrono::steady_clock::now() + kHostPatience;
   while (hosts_.find(id) && directories.is_held(id) && record_of(found).state == state) {
     if (std::chrono::steady_clock::now() > deadline) return;
-    std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(kSessionPause);
   }
 }
 

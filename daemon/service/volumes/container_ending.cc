@@ -20,18 +20,18 @@ std::string attribute(const Event& event, const std::string& name) {
   return found == event.attributes.end() ? std::string() : found->second;
 }
 
-int number_of(const std::string& text, int otherwise) {
+int number_or(const std::string& text, int otherwise) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size() ? value : otherwise;
 }
 
 // Podman does not tell the signal.
-int signal_of(const Event& event) { return number_of(attribute(event, "signal"), SIGTERM); }
+int signal_of(const Event& event) { return number_or(attribute(event, "signal"), SIGTERM); }
 
 std::optional<int> exit_code_of(const Event& event) {
   const std::string code = attribute(event, "exitCode");
-  const int number = number_of(code.empty() ? attribute(event, "containerExitCode") : code, -1);
+  const int number = number_or(code.empty() ? attribute(event, "containerExitCode") : code, -1);
   return number < 0 ? std::nullopt : std::optional(number);
 }
 

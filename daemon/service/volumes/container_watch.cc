@@ -22,7 +22,7 @@ namespace {
 // A runtime may tell of an event a moment after a later one.
 constexpr std::int64_t kOverlap_ns = 2'000'000'000;
 
-bool has(const std::vector<std::string>& names, const std::string& name) {
+bool has_name(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
@@ -135,7 +135,7 @@ void ContainerWatch::handle(const Event& event, Runtime& runtime, Mounts& mounts
     if (mount.ending != Reason::none || event.time_ns < mount.created_ns) continue;
     bool is_changed = false;
     const auto known = runtime.known.find(event.subject);
-    if (asks && is_start(event) && known != runtime.known.end() && has(known->second.volumes, mount.volume)) {
+    if (asks && is_start(event) && known != runtime.known.end() && has_name(known->second.volumes, mount.volume)) {
       is_changed = give_to_container(event.subject, runtime.host, event.time_ns, mount);
       if (!runtime.memory.contains(event.subject)) runtime.unwatched.insert(event.subject);
       mount.hides_stops = mount.hides_stops || known->second.hides_stops;

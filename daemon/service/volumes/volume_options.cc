@@ -11,7 +11,7 @@ using api::ProblemCode;
 
 namespace {
 
-[[noreturn]] void refuse(const std::string& name, const std::string& why) {
+[[noreturn]] void refuse_volume_option(const std::string& name, const std::string& why) {
   throw Problem(ProblemCode::invalid_value, why, {{"field", name}});
 }
 
@@ -38,12 +38,12 @@ VolumeOptions read_volume_options(const std::map<std::string, std::string>& opti
                       {{"field", name}});
       }
     } catch (const session::Error& error) {
-      refuse(name, error.what());
+      refuse_volume_option(name, error.what());
     }
   }
   if (opening.repository.empty())
-    refuse("repository",
-           "the volume's option repository is missing; give -o repository=NAME, as it is registered");
+    refuse_volume_option("repository",
+                         "the volume's option repository is missing; give -o repository=NAME, as it is registered");
   return opening;
 }
 

@@ -27,8 +27,8 @@ constexpr auto kClaimPatience = 60s;        // for the container before to be na
 constexpr auto kVerdictPatience = 3s;       // for a container's end to be told, once its volume is given back
 // Podman waits 5 s for an answer. A commit that takes longer goes on by itself.
 constexpr const char* kRuntimesPatience = "wait=4";
-constexpr auto kPause = 50ms;
-constexpr auto kNameEvery = 100ms, kLookEvery = 500ms, kIdle = 5'000ms;
+constexpr auto kVolumePause = 50ms;
+constexpr auto kNameEvery = 100ms, kLookAtVolumesEvery = 500ms, kPluginIdle = 5'000ms;
 constexpr auto kLookAtRunningEvery = 10s;
 constexpr auto kUnnamedPatience = 60s;      // after it nobody will say any more whose a mount is
 
@@ -37,7 +37,7 @@ std::int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
 }
 
-api::HttpServer::Options server_options(const EscrowdConfig& config) {
+api::HttpServer::Options plugin_server_options(const EscrowdConfig& config) {
   api::HttpServer::Options options;
   options.socket = config.volume_plugin->socket;
   options.content_directory = config.state_directory;
@@ -74,7 +74,7 @@ VolumePlugin::VolumePlugin(const EscrowdConfig& config, const LiveConfig& live, 
       request.prefer = kRuntimesPatience;
       return router_.answer(request);
     };
-    server_ = std::make_unique<api::HttpServer>(server_options(config), handle, log);
+    server_ = std::make_unique<api::HttpServer>(plugin_server_options(config), handle, log);
   } catch (...) {
     *stopping_.lock() = true;
     changed_.notify_all();
@@ -232,7 +232,7 @@ VolumePlugin::Mount VolumePlugin::claim(const Volume& volume, const std::string&
       throw Error(Errc::busy, "the volume '" + volume.name + "' was just given to another container, and its runtime "
                               "has not said to which; try again");
     }
-    changed_.wait_for(stopping.lock(), kPause);
+    changed_.wait_for(stopping.lock(), kVolumePause);
   }
 }
 
@@ -287,7 +287,7 @@ std::string VolumePlugin::unmount(const VolumeRequest& request) {
         sessions_.end(*mount);
         break;
       }
-      std::this_thread::sleep_for(kPause);
+      std::this_thread::sleep_for(kVolumePause);
     }
     // What is still not known, the watcher finds out.
     watch_.change(before.session, [](Mount& mount) { mount.is_unmounted = true; });
@@ -306,7 +306,7 @@ void VolumePlugin::watch_until_stopped() {
       if (pause > 0ms) changed_.wait_for(stopping.lock(), pause);
       if (*stopping) return;
     }
-    pause = kIdle;
+    pause = kPluginIdle;
     try {
       watch_.catch_up();
       while (watch_.meet_strangers()) watch_.catch_up();
@@ -317,7 +317,7 @@ void VolumePlugin::watch_until_stopped() {
       std::erase_if(lost_since_, is_gone);
       std::erase_if(looked_at_, is_gone);
       for (const Mount& mount : mounts) {
-        pause = std::min<std::chrono::milliseconds>(pause, is_unnamed(mount) ? kNameEvery : kLookEvery);
+        pause = std::min<std::chrono::milliseconds>(pause, is_unnamed(mount) ? kNameEvery : kLookAtVolumesEvery);
         look_after(mount);
       }
     } catch (const Error& error) {
