@@ -27,6 +27,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LES
   target_compile_options(escrow_settings INTERFACE -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow
     -Wno-stringop-overread)
 endif()
+# A unity build includes the sources, which are headers to this warning then.
+if(CMAKE_UNITY_BUILD)
+  target_compile_options(escrow_settings INTERFACE -Wno-subobject-linkage)
+endif()
 target_compile_definitions(escrow_settings INTERFACE _FILE_OFFSET_BITS=64 _GNU_SOURCE)
 target_include_directories(escrow_settings INTERFACE ${PROJECT_SOURCE_DIR})
 target_link_libraries(escrow_settings INTERFACE Threads::Threads)
