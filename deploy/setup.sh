@@ -17,7 +17,7 @@ run=(fuse3 git bubblewrap)
 test=(
   # escrow-csi, which is built where these are
   libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler
-  libgtest-dev librapidcheck-dev ccache clang libclang-rt-dev sqlite3 rsync attr python3 python3-yaml
+  libgtest-dev librapidcheck-dev ccache lld clang libclang-rt-dev sqlite3 rsync attr python3 python3-yaml
   python3-jsonschema python3-setuptools python3-wheel mypy python3-grpcio python3-protobuf
   fuse-overlayfs e2fsprogs man-db procps util-linux tar
   libarchive-tools strace curl openssl git-lfs
