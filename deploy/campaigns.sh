@@ -7,6 +7,7 @@
 #
 #   random      every test, also those labelled `nightly`, with drawn seeds, and over io_uring where the kernel has it
 #   crashes     2,000 kills, faults and power cuts at places that are drawn
+#   days        days of work over 20,000 files
 #   fuzz        a million inputs for each fuzz target
 #   tsan        deploy/tsan.sh
 #   mutants     each broken promise and each lost sync is noticed by a test
@@ -20,7 +21,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export REQUIRE_FUSE=1
-all=(random crashes fuzz tsan mutants ceph typescript package containers flakes)
+all=(random crashes days fuzz tsan mutants ceph typescript package containers flakes)
 stages=("$@")
 [ $# -gt 0 ] || stages=("${all[@]}")
 for stage in "${stages[@]}"; do
@@ -64,6 +65,7 @@ crashes() {
   tests/crash/power_cuts.py "${tools[@]:0:2}" --recorder build/dev/tests/crash/disk_recorder --cuts 200 || status=1
   return $status
 }
+days() { tests/work/days_test.py --escrow build/dev/daemon/escrow; }
 fuzz() {
   local status=0 target
   for target in requests policies archives; do

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Lets each system call of Escrow's commands fail once, or kills the process before it, and checks what was promised.
 
-  faults.py --escrow PATH --tool PATH [--scene NAME...] [--kind KIND...] [--sample N] [--seed N] [--keep]
+  faults.py --escrow PATH --tool PATH [--scene NAME...] [--kind KIND...] [--sample N] [--third] [--seed N] [--keep]
 
 For each scene (fault_scenes.py) and each kind of fault (README.md has them) the calls that it applies to are counted;
 then each is struck once, in a fresh copy of the scene:
@@ -10,7 +10,8 @@ then each is struck once, in a fresh copy of the scene:
   3. the same command, in a new process, ends as it does when nothing had happened;
   4. the branch holds exactly the bytes that were written, nothing is left over, and it is one commit.
 With --sample N not every call of a kind is struck but N chosen at random, each kind of call at each kind of file
-first. The seed is printed; the same seed strikes the same calls. Exit status 1 names each promise that was not kept.
+first. With --third each scene meets a third of the kinds, and others with another seed. The seed is printed; the same
+seed strikes the same calls. Exit status 1 names each promise that was not kept.
 """
 import argparse
 import collections
@@ -27,7 +28,7 @@ import tempfile
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'support'))
 # pylint: disable=wrong-import-position
 from fault_scenes import SCENES, Bench, Broken, blob_id
-from injector import FAULTS, reason_to_skip, run_injected
+from injector import FAULTS, a_third, reason_to_skip, run_injected
 from seed import seed_of_this_run
 
 KINDS = tuple(FAULTS)
@@ -266,7 +267,7 @@ def play_scene(options, name, kinds, seed):
     broken, counts = [], collections.Counter()
     try:
         play = Play(options, name, top)
-        for kind in kinds:
+        for kind in a_third(kinds, seed, list(SCENES).index(name)) if options.third else kinds:
             rng = random.Random(f'{seed} {name} {kind}')
             calls = play.count(kind)
             places = chosen(calls, options.sample, rng)
@@ -303,6 +304,7 @@ def main():
     parser.add_argument('--scene', nargs='+', choices=sorted(SCENES), default=list(SCENES), metavar='NAME')
     parser.add_argument('--kind', nargs='+', choices=KINDS, default=list(KINDS), metavar='KIND')
     parser.add_argument('--sample', type=int, help='strike that many calls of each scene and kind (default: all)')
+    parser.add_argument('--third', action='store_true', help='strike each scene by a third of the kinds')
     parser.add_argument('--place', type=int, nargs='+', help='strike these calls, and no others')
     parser.add_argument('--seed', type=int, help='default: that of tests/support/seed.py')
     parser.add_argument('--jobs', type=int, default=2)

@@ -15,6 +15,11 @@ FAULTS = {kind: (kind, 1, '*') for kind in (*ERRORS, 'SHORT', 'KILL')} | {
     'FULL': ('ENOSPC', 1 << 30, GROWTH), 'SYNC': ('EIO', 1, SYNCS)}
 
 
+def a_third(kinds, seed, at):
+    """Of the kinds of fault those that the scene number `at` is struck by: three scenes in a row meet them all."""
+    return kinds[(seed + at) % 3::3]
+
+
 def reason_to_skip():
     """Only root may mount below a filter of seccomp, which takes the rights of programs like fusermount."""
     if os.geteuid() == 0 and os.path.exists('/dev/fuse'):

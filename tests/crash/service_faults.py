@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Lets each system call of escrowd's verbs fail once, and asks for the verb again in the same process.
 
-  service_faults.py --escrow PATH --escrowd PATH --tool PATH [--verb NAME...] [--kind KIND...] [--sample N] [--seed N]
+  service_faults.py --escrow PATH --escrowd PATH --tool PATH [--verb NAME...] [--kind KIND...] [--sample N] [--third]
+                    [--seed N]
 
 As faults.py, but nothing is started anew: one service goes on through all the faults of a verb (service_verbs.py). Each
 time a session is opened and written to, the verb is struck, and asked for again:
@@ -31,7 +32,7 @@ sys.path += [os.path.join(os.path.dirname(HERE), 'escrowd'), os.path.join(os.pat
 from expectations import eventually
 from fault_scenes import Broken, blob_id
 from faults import KINDS, chosen, files_of, leftovers
-from injector import FAULTS, Injected, reason_to_skip
+from injector import FAULTS, Injected, a_third, reason_to_skip
 from seed import seed_of_this_run
 from service import Service
 from service_verbs import BIG, SESSIONS, VERBS, StillFails
@@ -258,12 +259,13 @@ class Play:
             self.end(failed=True)
 
     def run(self):
+        kinds, seed = self.options.kind, self.options.seed
         try:
-            for kind in self.options.kind:
+            for kind in a_third(kinds, seed, list(VERBS).index(self.verb)) if self.options.third else kinds:
                 if self.service is None:
                     self.begin()
                 calls = self.laboratory.count(self.verb, kind)
-                rng = random.Random(f'{self.options.seed} {self.verb} {kind}')
+                rng = random.Random(f'{seed} {self.verb} {kind}')
                 for place in self.options.place or chosen(calls, self.options.sample, rng):
                     self.strike(kind, calls, place)
             if self.service is not None:
@@ -289,6 +291,7 @@ def main():
     parser.add_argument('--verb', nargs='+', choices=sorted(VERBS), default=list(VERBS), metavar='NAME')
     parser.add_argument('--kind', nargs='+', choices=KINDS, default=list(KINDS), metavar='KIND')
     parser.add_argument('--sample', type=int, help='strike that many calls of each verb and kind (default: all)')
+    parser.add_argument('--third', action='store_true', help='strike each verb by a third of the kinds')
     parser.add_argument('--place', type=int, nargs='+', help='strike these calls, and no others')
     parser.add_argument('--seed', type=int, help='default: that of tests/support/seed.py')
     parser.add_argument('--keep', action='store_true', help='keep what is broken')

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Days of work in sessions over a repository of 20,000 real files, each beside the same work done without Escrow."""
+"""Days of work in sessions over a repository of real files, each beside the same work done without Escrow."""
 import argparse
 import itertools
 import json
@@ -15,7 +15,6 @@ sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '
 # pylint: disable=wrong-import-position
 from expectations import expect, expect_equal, fail  # noqa: E402
 
-FILES = 20_000
 # Where a machine that can build Escrow has that many files that people wrote.
 SOURCES = ('/usr/include', '/usr/lib/python3', '/usr/lib/python3.11', '/usr/share')
 WHO = '[user]\n\tname = Tester\n\temail = tester@example.org\n[init]\n\tdefaultBranch = main\n'
@@ -24,8 +23,9 @@ WHO = '[user]\n\tname = Tester\n\temail = tester@example.org\n[init]\n\tdefaultB
 class Day:
     """A bare repository with the files, and the directories of who works with it."""
 
-    def __init__(self, escrow):
+    def __init__(self, escrow, files):
         self.escrow_program, self.directory = os.path.abspath(escrow), tempfile.mkdtemp(prefix='escrow-day-')
+        self.files = files
         self.repository, self.mounts = self.path('repository.git'), []
         with open(self.path('.gitconfig'), 'w', encoding='utf-8') as file:
             file.write(WHO)
@@ -69,10 +69,10 @@ class Day:
             git.stdin.write(b'commit refs/heads/main\ncommitter Tester <tester@example.org> 1700000000 +0000\n')
             git.stdin.write(b'data 5\nfirst\n')
             own = ((path, text.encode()) for path, text in project.items())
-            for path, content in itertools.chain(real_files(), own):
+            for path, content in itertools.chain(real_files(self.files), own):
                 git.stdin.write(b'M 100644 inline %s\ndata %d\n%s\n' % (path.encode(), len(content), content))
         expect_equal('exit status of git fast-import', git.returncode, 0)
-        expect_equal('files of the repository', len(self.tree()), FILES + len(project))
+        expect_equal('files of the repository', len(self.tree()), self.files + len(project))
         self.escrow('init')
 
     def clone(self, name):
@@ -93,9 +93,8 @@ class Day:
         self.escrow('verify')
 
 
-def real_files():
-    """(path, bytes) of FILES of this machine, none of them large."""
-    left = FILES
+def real_files(left):
+    """(path, bytes) of so many files of this machine, none of them large."""
     for top in SOURCES:
         for folder, folders, names in os.walk(top):
             folders.sort()
@@ -326,18 +325,24 @@ def ACheckoutThatFollows(day):
     day.expect_sound()
 
 
+DAYS = (TwoAgentsInPython, AnIncrementalBuildOverFiveCommits, AnEditorSavesWhileOthersCommit, AConflictResolvedByHand,
+        ACheckoutThatFollows)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('--escrow', required=True)
-    parser.add_argument('case')
+    parser.add_argument('--files', type=int, default=20_000, help='of the repository (default: %(default)s)')
+    parser.add_argument('case', nargs='*', help='default: all of them')
     arguments = parser.parse_args()
     if not os.path.exists('/dev/fuse'):
         sys.exit('there is no /dev/fuse' if os.environ.get('REQUIRE_FUSE') == '1' else 77)
-    day = Day(arguments.escrow)
-    try:
-        globals()[arguments.case](day)
-    finally:
-        day.close()
+    for case in [globals()[name] for name in arguments.case] or DAYS:
+        day = Day(arguments.escrow, arguments.files)
+        try:
+            case(day)
+        finally:
+            day.close()
 
 
 if __name__ == '__main__':
