@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs what is needed, builds Escrow and passes its tests: those of the gate in the `dev` build, and as a smoke test
-# those of session and storage and of a mount's life and I/O once more under AddressSanitizer and
-# UndefinedBehaviorSanitizer. deploy/campaigns.sh runs what takes longer: the tests labelled `nightly`, the fuzz targets
-# (which read requests and policies under both sanitizers), ThreadSanitizer, drawn seeds.
+# Installs what is needed, builds Escrow and passes its tests: unit tests under AddressSanitizer and
+# UndefinedBehaviorSanitizer, the others in the `dev` build, and those of a mount's life and I/O in both.
+# deploy/campaigns.sh runs what takes longer: the tests labelled `nightly`, the fuzz targets (which read requests and
+# policies under both sanitizers), ThreadSanitizer, drawn seeds.
 # Set REQUIRE_FUSE=1 to make a machine without a usable /dev/fuse a failure instead of skipped tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,35 +13,32 @@ deploy/setup.sh
 jobs=$(nproc)
 
 step "Building (preset dev)"
-cmake --preset dev -Wno-dev >/dev/null
+cmake --preset dev -Wno-dev -DESCROW_UNIT_TESTS=OFF >/dev/null
 cmake --build --preset dev --parallel "$jobs"
 
 step "Building and testing under AddressSanitizer and UndefinedBehaviorSanitizer (preset asan)"
 export ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1
 export LSAN_OPTIONS=suppressions=$PWD/tests/lsan.supp:print_suppressions=0
 cmake --preset asan -Wno-dev >/dev/null
-# smoke FOLDER TARGET [CTEST-OPTION...]
-smoke() {
-  local folder=$1 target=$2 log=build/asan/tests-$1.log
-  shift 2
-  cmake --build --preset asan --parallel "$jobs" --target "$target"
-  if ! ctest --test-dir "build/asan/tests/$folder" --output-on-failure --no-tests=error --parallel "$jobs" \
-      --timeout 300 "$@" >"$log" 2>&1; then
+cmake --build --preset asan --parallel "$jobs" --target unit_tests mount_test
+# sanitized WHAT CTEST-OPTION...
+sanitized() {
+  local what=$1 log=build/asan/tests-${1// /-}.log
+  shift
+  if ! ctest --test-dir build/asan --output-on-failure --no-tests=error --parallel "$jobs" --timeout 300 "$@" \
+      >"$log" 2>&1; then
     cat "$log"
-    echo "deploy/test.sh: tests of tests/$folder failed under the sanitizers" >&2
+    echo "deploy/test.sh: $what failed under the sanitizers" >&2
     exit 1
   fi
-  echo "tests/$folder under the sanitizers: $(grep --count -E '^ *[0-9]+/[0-9]+ Test .* Passed ' "$log") passed"
+  echo "$what under the sanitizers: $(grep --count -E '^ *[0-9]+/[0-9]+ Test .* Passed ' "$log") passed"
 }
-smoke session tests/session/all
-# Not the tests that weigh the process, where a sanitizer's own memory is many times theirs; nor the one without a
-# descriptor left, where UndefinedBehaviorSanitizer can make no pipe to look at an object through, and blames that.
-smoke storage tests/storage/all \
-  --exclude-regex '^(LongLife|StagingMemory)\.|^SessionDirectoriesTest\.AProcessThatRunsOutOfDescriptors'
+sanitized "canaries" --tests-regex '^Canary\.'
+sanitized "unit tests" --label-regex '^unit$'
 # Not the Posix suites: they fork, and go on in the child, from a process with the mount's threads. A thread that is
 # just allocating then leaves the child AddressSanitizer's allocator locked (fixed in later compilers): it hangs. And
 # not the tests in which threads are ended by pthread_cancel(3): the sanitizer takes the unwinding for an overflow.
-smoke mount mount_test --tests-regex '^(Mount\.|Every/IoMode\.)' \
+sanitized "tests of a mount" --tests-regex '^(Mount\.|Every/IoMode\.)' \
   --exclude-regex '^Mount\.(DestroyedItEnds|UnmountsOnlyItself|EndsWhileRequests)'
 
 # why BUILD-DIRECTORY: what the tests that failed last have said, the first and the last lines of each.

@@ -13,10 +13,12 @@ folders=("$@")
 
 deploy/setup.sh
 cmake --preset tsan -Wno-dev >/dev/null
-targets=()
+targets=(canary_thread)
 for folder in "${folders[@]}"; do targets+=("tests/$folder/all"); done
 [[ " ${folders[*]} " != *" escrowd "* ]] || targets+=(escrow escrowd)
 cmake --build --preset tsan --parallel "$(nproc)" --target "${targets[@]}"
+
+ctest --test-dir build/tsan --tests-regex '^Canary\.' --output-on-failure --no-tests=error
 
 # Where children write too, some of them as other users: an exit status alone would not say what a child met.
 reports=$(mktemp -d "${TMPDIR:-/tmp}/escrow-tsan.XXXXXX")

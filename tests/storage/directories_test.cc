@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mount.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -185,36 +184,6 @@ TEST_F(SessionDirectoriesTest, WhatCannotBeRemovedIsNamedAndTheRestGoes) {
   ::umount2(stuck.c_str(), MNT_DETACH);
   held->remove();
   EXPECT_FALSE(fs::exists(directories_.path_of(id_)));
-}
-
-TEST_F(SessionDirectoriesTest, AProcessThatRunsOutOfDescriptorsFailsToRemoveAndSaysSo) {
-  struct rlimit before {};
-  ::getrlimit(RLIMIT_NOFILE, &before);
-  int failures = 0;
-  for (rlim_t left = 0; left < 6; ++left) {
-    const SessionId id = SessionId::generate();
-    auto held = directories_.create(id);
-    fs::create_directories(held->path() + "/staging/deep");
-    std::ofstream(held->path() + "/staging/deep/file") << "x";
-    const int next = ::dup(0);
-    ::close(next);
-    const struct rlimit few = {static_cast<rlim_t>(next) + left, before.rlim_max};
-    ::setrlimit(RLIMIT_NOFILE, &few);
-    std::string said;
-    try {
-      held->remove();
-    } catch (const Error& error) {
-      said = error.what();
-    }
-    ::setrlimit(RLIMIT_NOFILE, &before);
-    if (!said.empty()) {
-      ++failures;
-      EXPECT_NE(said.find("Too many open files"), std::string::npos) << said;
-      held->remove();
-    }
-    EXPECT_FALSE(fs::exists(directories_.path_of(id)));
-  }
-  EXPECT_GT(failures, 2);
 }
 
 TEST_F(SessionDirectoriesTest, AMissingSessionIsNamed) {
