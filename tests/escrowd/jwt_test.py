@@ -9,6 +9,7 @@ import re
 import subprocess
 import time
 
+from clock import HOUR_S, Clock
 from reload_test import change
 from remote_test import Remote
 from service import eventually, expect, expect_equal, main
@@ -100,7 +101,9 @@ class Issuing:
 
 
 def ATokenOfAnIssuerIsWhomItsClaimsSay(start):
-    with Issuing(start) as issuing:
+    issuing = Issuing(start)
+    clock = Clock(issuing.service)
+    with issuing:
         for key in (issuing.rsa, issuing.ec):
             expect_equal(key.kind, issuing.principal(token(key, claims())), 'agent:ci-build-7')
             expect_equal('of several audiences', issuing.principal(token(key, claims(aud=['x', AUDIENCE]))),
@@ -111,9 +114,11 @@ def ATokenOfAnIssuerIsWhomItsClaimsSay(start):
         expect_equal('by the next rule', issuing.principal(token(issuing.ec, other)), 'user:somebody')
         expect_equal('a number', issuing.principal(token(issuing.ec, {**other, 'name': 12})), 'user:12')
         # A token makes no token, and what it follows ends with it.
-        short = token(issuing.ec, claims(exp=int(time.time()) + 4))
+        short = token(issuing.ec, claims(exp=int(time.time()) + HOUR_S))
         issuing.remote.ask('POST', '/v1/tokens', {}, token=short).expect(403, 'forbidden')
         with FollowerOverTcp(issuing.remote, short) as follower:
+            expect_equal('in its time', issuing.principal(short), 'agent:ci-build-7')
+            clock.advance(HOUR_S)
             eventually('it is sent away', lambda: follower.closed)
         expect_equal('afterwards', issuing.principal(short), None)
 

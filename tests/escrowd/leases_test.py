@@ -3,9 +3,9 @@
 import signal
 import sqlite3
 import subprocess
-import time
 
-from service import UnixConnection, eventually, expect, expect_equal, main, write
+from clock import HOUR_S, Clock
+from service import UnixConnection, eventually, expect, expect_equal, fail, main, write
 
 
 def ended(service, session, seconds=250):
@@ -16,17 +16,18 @@ def ended(service, session, seconds=250):
 def ALeaseThatIsNotRenewedRollsBack(start):
     with start() as service:
         head = service.git('rev-parse', 'main')
+        kept = service.open(lease_ms=9000)['session']
         mounted, point = service.open_mounted(lease_ms=9000)
         detached = service.open(lease_ms=9000)['session']
-        kept = service.open(lease_ms=9000)['session']
         without = service.open()['session']
         write(f'{point}/new.txt', 'new')
         expect_equal('the lease', service.get(f'/v1/sessions/{kept}').json['lease_ms'], 9000)
-        deadline = time.monotonic() + 12
-        while time.monotonic() < deadline:
+        def others_have_ended():
             view = service.post(f'/v1/sessions/{kept}/lease').expect(200)
             expect(view['lease_expires'] is not None, 'no end is shown')
-            time.sleep(0.3)
+            return all(service.state(session) != 'open' for session in (mounted, detached))
+        # The first lease of `kept` began before theirs: only its renewals have kept it.
+        eventually('what is not renewed has ended', others_have_ended)
         # However long the rest takes.
         longer = service.post(f'/v1/sessions/{kept}/lease', {'lease_ms': 600_000}).expect(200)
         expect_equal('a longer one', longer['lease_ms'], 600_000)
@@ -49,19 +50,28 @@ def ALeaseThatIsNotRenewedRollsBack(start):
 
 def LeasesAndDeadlinesHoldOverRestarts(start):
     with start() as service:
-        leased, _ = service.open_mounted('leased', lease_ms=15_000)
-        renewed = service.open(lease_ms=15_000)['session']
-        timed, point = service.open_mounted('timed', timeout_ms=16_000)
+        clock = Clock(service)
+        leased, _ = service.open_mounted('leased', lease_ms=600_000)
+        renewed = service.open(lease_ms=600_000)['session']
+        timed, point = service.open_mounted('timed', timeout_ms=2 * HOUR_S * 1000)
+        sooner = service.open(timeout_ms=HOUR_S * 1000)['session']
+        short, short_point = service.open_mounted('short', lease_ms=3_000)
         service.stop(signal.SIGKILL)
-        time.sleep(15.5)
+        clock.advance(HOUR_S + HOUR_S // 2)
         service.start()
         # Nobody could renew while no service was running.
         expect_equal('just after the start', service.state(leased), 'open')
-        service.post(f'/v1/sessions/{renewed}/lease', {'lease_ms': 60_000}).expect(200)
+        longer = service.post(f'/v1/sessions/{renewed}/lease', {'lease_ms': 1_200_000}).expect(200)
+        expect_equal('a longer lease', longer['lease_ms'], 1_200_000)
+        expect_equal('a deadline that came meanwhile', ended(service, sooner), ('rolled_back', 'timed_out'))
+        expect_equal('one that has half an hour left', service.state(timed), 'open')
+        clock.advance(HOUR_S)
         expect_equal('the deadline', ended(service, timed), ('rolled_back', 'timed_out'))
         expect(not service.is_mounted(point), 'the mount is still there')
-        expect_equal('the lease', ended(service, leased), ('rolled_back', 'lease_expired'))
+        expect_equal('the lease', ended(service, short), ('rolled_back', 'lease_expired'))
+        expect(not service.is_mounted(short_point), 'the mount is still there')
         expect_equal('renewed', service.state(renewed), 'open')
+        expect_equal('a lease that has time left', service.state(leased), 'open')
 
 
 def AnExpiryThatTakesLongHoldsNobodyElseUp(start):
@@ -84,19 +94,35 @@ def AnExpiryThatTakesLongHoldsNobodyElseUp(start):
         service.stop(signal.SIGKILL)  # it would wait for them
 
 
+def sealed_before_its_lease_ends(service, **terms):
+    """(session, lease_ms) of a session that awaits approval; its lease is the shortest in which it could be sealed."""
+    for lease_ms in (1_000, 4_000, 16_000):
+        session, point = service.open_mounted(f'sealed-{lease_ms}', lease_ms=600_000, require_approval=True, **terms)
+        write(f'{point}/new.txt', 'new')
+        service.post(f'/v1/sessions/{session}/lease', {'lease_ms': lease_ms}).expect(200)
+        service.finish(session, {'exit_code': 0})
+        if service.state(session) == 'awaiting_approval':
+            return session, lease_ms
+        expect_equal('why it was not sealed', ended(service, session), ('rolled_back', 'lease_expired'))
+    return fail('no session could be sealed before its lease ended')
+
+
 def ATimedOutSessionIsRolledBackWhateverComesLater(start):
     with start() as service:
-        session, point = service.open_mounted(timeout_ms=12_000)
+        clock = Clock(service)
+        session, point = service.open_mounted(timeout_ms=HOUR_S * 1000)
         write(f'{point}/new.txt', 'new')
         with subprocess.Popen(['sleep', '300'], cwd=point) as holder:
+            clock.advance(HOUR_S)
             expect_equal('the outcome', ended(service, session), ('rolled_back', 'timed_out'))
             holder.kill()
         service.post(f'/v1/sessions/{session}/finish', {'exit_code': 0}).expect(409, 'session_finished')
         service.post(f'/v1/sessions/{session}/finish', {'timed_out': True}).expect(200)
-        sealed, point = service.open_mounted('sealed', timeout_ms=12_000, lease_ms=12_000, require_approval=True)
-        write(f'{point}/new.txt', 'new')
-        service.finish(sealed, {'exit_code': 0}).expect(200)
-        time.sleep(13)
+        sealed, lease_ms = sealed_before_its_lease_ends(service, timeout_ms=HOUR_S * 1000)
+        later = [service.open(lease_ms=lease_ms)['session'], service.open(timeout_ms=HOUR_S * 1000)['session']]
+        clock.advance(HOUR_S)
+        for session, reason in zip(later, ('lease_expired', 'timed_out')):
+            expect_equal('what began later', ended(service, session), ('rolled_back', reason))
         expect_equal('a sealed result waits for its reviewer', service.state(sealed), 'awaiting_approval')
 
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Sessions over the API whose result somebody reviews, and sessions under a policy."""
 import os
-import time
 
 from authorization_test import asked, refused
+from clock import HOUR_S, Clock
 from service import NOBODY_NAME, eventually, expect, expect_equal, main, read, write
 
 
@@ -91,11 +91,12 @@ def AResultOnAnotherHeadIsShownFirst(start):
 
 def AWaitingResultSurvivesARestartAndExpires(start):
     with start() as service:
+        clock = Clock(service)
         kept, result = sealed(service)
-        expiring, _ = sealed(service, 'expiring', approval_expires_s=6)
+        expiring, _ = sealed(service, 'expiring', approval_expires_s=HOUR_S)
         expect(service.get(f'/v1/sessions/{expiring}').json['expires'] is not None, 'it has no end')
         service.stop(9)
-        time.sleep(6.1)
+        clock.advance(HOUR_S)
         service.start()
         view = service.get(f'/v1/sessions/{expiring}/wait?states=rolled_back&timeout_ms=250000').expect(200)
         expect_equal('the outcome', (view['state'], view['reason']), ('rolled_back', 'expired'))

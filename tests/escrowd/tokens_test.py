@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 
+from clock import HOUR_S, Clock
 from events_test import Follower
 from remote_test import AGENT, Remote
 from service import NOBODY, NOBODY_NAME, as_user, eventually, expect, expect_equal, main, read, request
@@ -100,11 +101,15 @@ def ATokenCountsUntilItIsRevokedAndOnlyItsHashIsKept(start):
 
 
 def ATokenExpires(start):
-    with Remote(start, tls=False) as remote:
-        service = remote.service
+    remote = Remote(start, tls=False)
+    service = remote.service
+    clock = Clock(service)
+    with remote:
         with Follower(service) as follower:
-            short = create(service, principal=AGENT, expires_in_s=2)
-            long = create(service, principal=AGENT, expires_in_s=3600)
+            short = create(service, principal=AGENT, expires_in_s=HOUR_S)
+            long = create(service, principal=AGENT, expires_in_s=4 * HOUR_S)
+            remote.ask('GET', '/v1/health', token=short['secret']).expect(200)
+            clock.advance(HOUR_S)
             follower.wait_for('token.expired', token=short['token'], principal=AGENT, who='escrowd')
             remote.ask('GET', '/v1/health', token=short['secret']).expect(401, 'unauthenticated')
             remote.ask('GET', '/v1/health', token=long['secret']).expect(200)
@@ -115,8 +120,9 @@ def ATokenExpires(start):
                          [('token.created', short['token']), ('token.created', long['token']),
                           ('token.expired', short['token'])])
         # One that expires while no service runs is told, too.
-        short = create(service, principal=AGENT, expires_in_s=1)
+        short = create(service, principal=AGENT, expires_in_s=HOUR_S)
         service.stop()
+        clock.advance(HOUR_S)
         last_id = follower.last_id
         service.start()
         follower = Follower(service, last_id=last_id)
