@@ -10,7 +10,7 @@ import threading
 import time
 
 from description import DESCRIPTION, exercised
-from service import NOBODY, as_user, eventually, expect, expect_equal, main, read, write
+from service import NOBODY, as_user, eventually, expect, expect_equal, fail, let_go, main, read, write
 
 
 class Follower:
@@ -98,10 +98,8 @@ def StatesAndBranchesAreToldInOrder(start):
         os.makedirs(point.encode() + b'/dir/\xff\n\x1b')
         with open(point.encode() + b'/dir/\xff\n\x1b/file', 'wb') as file:
             file.write(b'x')
-        begun = time.monotonic()
         commit = service.finish(session, {'exit_code': 0}).expect(200)['commit']
         done = follower.wait_for('session.state', session=session, state='committed')
-        expect(time.monotonic() - begun < 30, 'the event came late')
         expect_equal('the last', (done['from'], done['reason'], done['commit'], done['who'], done['repository']),
                      ('committing', 'success', commit, 'user:root', 'data'))
         opened = follower.of('session.state', session=session, state='open')
@@ -220,8 +218,11 @@ def OnlySessionsThatOneMaySeeAreTold(start):
             operator.wait_for('session.state', session=own, state='rolled_back')
             expect_equal('the sessions asked for', {one['session'] for one in operator.events}, {own})
         with Follower(service, '/v1/events?repository=other', last_id=0) as other:
-            time.sleep(0.5)
-            expect_equal('another repository', other.events, [])
+            service.post('/v1/repositories', {'name': 'other', 'create': True}).expect(201)
+            there = service.post('/v1/sessions', {'repository': 'other'}).expect(201)['session']
+            # Events are told in order: those of the first repository would have come before this one.
+            other.wait_for('session.state', session=there)
+            expect_equal('another repository', {one['repository'] for one in other.events}, {'other'})
 
 
 def DenialsAndConflictsAreTold(start):
@@ -250,6 +251,14 @@ def DenialsAndConflictsAreTold(start):
         follower.wait_for('session.state', session=mine, state='commit_failed', reason='conflict')
 
 
+def expect_denied(directory):
+    try:
+        os.mkdir(directory)
+        fail('it was allowed')
+    except PermissionError:
+        pass
+
+
 def AStormOfDenialsIsFewEvents(start):
     with start() as service, Follower(service) as follower:
         policy = {'default': 'allow', 'rules': [{'effect': 'deny', 'actions': ['create'], 'paths': ['dir/']}]}
@@ -257,19 +266,21 @@ def AStormOfDenialsIsFewEvents(start):
         begun, number = time.monotonic(), 0
         while time.monotonic() - begun < 3 or number < 1500:
             number += 1
-            try:
-                os.mkdir(f'{point}/dir/{number}')
-            except PermissionError:
-                pass
-        follower.wait_for('session.denied', session=session)
-        time.sleep(1.5)
-        told, seconds = follower.of('session.denied'), time.monotonic() - begun
+            expect_denied(f'{point}/dir/{number}')
+        def counted():
+            return service.get(f'/v1/sessions/{session}').expect(200)['denials']['count']
+        eventually('all are counted', lambda: counted() == number)
+        # Denials are told in the order of the catalog: the last of these comes with that of another session, or before.
+        other, other_point = service.open_mounted('other', policy=policy)
+        expect_denied(f'{other_point}/dir/one')
+        follower.wait_for('session.denied', session=other)
+        told, seconds = follower.of('session.denied', session=session), time.monotonic() - begun
         expect(len(told) <= seconds + 3, f'{number} denials were {len(told)} events in {seconds:.1f} s')
         expect(all(len(one['denials']) <= 10 for one in told), 'an event has too many kinds')
 
 
 def ManyFollowersAndSlowOnesDoNotHoldAnybodyUp(start):
-    with start() as service:
+    with start(stop_grace_ms=86_400_000, request_timeout_ms=86_400_000, idle_timeout_ms=86_400_000) as service:
         def resident():
             for line in read(f'/proc/{service.process.pid}/status').splitlines():
                 if line.startswith('VmRSS'):
@@ -287,16 +298,14 @@ def ManyFollowersAndSlowOnesDoNotHoldAnybodyUp(start):
                 session, point = service.open_mounted()
                 for turn in range(150):
                     write(f'{point}/{"long-name-" * 10}{number}-{turn}', 'x')
-                begun = time.monotonic()
                 service.finish(session, {'exit_code': 0}).expect(200)
-                expect(time.monotonic() - begun < 25, 'a commit took long')
             follower.wait_for('session.state', session=session, state='committed')
             expect_equal('the commits', len(follower.of('session.state', state='committed')), 20)
+        expect_equal('no commit waited for their end', let_go(slow), [])
         # 50 clients that read nothing, and 20 events of 16 KiB: a queue for each would be 16 MiB.
         expect(resident() - before < 40_000, f'resident memory grew from {before} to {resident()} KiB')
-        begun = time.monotonic()
+        # Each of them may be slow for a day, but the end of the service does not wait for them.
         expect_equal('the exit status', service.stop(), 0)
-        expect(time.monotonic() - begun < 28, 'slow clients kept the service from its end')
         for client in slow:
             client.close()
 

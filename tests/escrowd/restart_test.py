@@ -289,13 +289,13 @@ def WhoHasJustComeIsAnsweredWhileTheServiceStops(start):
             late.sendall(question)
             expect_equal('the answer', late.recv(4096)[:15], b'HTTP/1.1 200 OK')
         expect_equal('the exit status', service.process.wait(100), 0)
-        # Who says nothing is not waited for long.
+        # A silent client may be idle for a day, but the end of the service does not wait for it.
+        service.config.update(stop_grace_ms=86_400_000, request_timeout_ms=86_400_000, idle_timeout_ms=86_400_000)
+        service.write_config()
         service.start()
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent:
             silent.connect(service.socket)
-            begun = time.monotonic()
             expect_equal('the exit status', service.stop(), 0)
-            expect(time.monotonic() - begun < 40, 'a client that says nothing keeps it from stopping')
 
 
 if __name__ == '__main__':

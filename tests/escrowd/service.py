@@ -7,6 +7,7 @@ import json
 import os
 import pwd
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -95,6 +96,14 @@ def open_files(pid):
     except OSError:
         pass  # it has ended
     return links
+
+
+def let_go(clients):
+    """Poll results of the clients whose connection the service has closed, also before they have read all of it."""
+    poll = select.poll()
+    for client in clients:
+        poll.register(client, select.POLLRDHUP)
+    return poll.poll(0)
 
 
 def has_locked(pid, file):
