@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """What those who operate an escrowd rely on: it says how it is while it is busy, and why it refused somebody."""
+import fcntl
 import os
 import re
+import select
 import socket
 import sqlite3
+import termios
 
 from remote_test import Remote
 from service import NOBODY, as_user, eventually, expect, expect_equal, main, read, request
@@ -30,12 +33,14 @@ def send(service, target, method='GET', body=b''):
     return client
 
 
-def is_answered(client, seconds):
-    client.settimeout(seconds)
-    try:
-        return client.recv(1, socket.MSG_PEEK) != b''
-    except TimeoutError:
-        return False
+def is_read(client):
+    """Whether the service has read all bytes that this client sent."""
+    return not any(fcntl.ioctl(client, termios.TIOCOUTQ, bytes(4)))
+
+
+def answered(clients):
+    """The clients that have an answer to read."""
+    return select.select(clients, [], [], 0)[0]
 
 
 def HealthAndMetricsAreAnsweredWhileAllThreadsWait(start):
@@ -43,16 +48,17 @@ def HealthAndMetricsAreAnsweredWhileAllThreadsWait(start):
         with sqlite3.connect(f'{service.repository}/escrow/catalog.db', isolation_level=None) as catalog:
             catalog.execute('BEGIN IMMEDIATE')  # nobody else can write now: an opening waits for seconds
             openings = [send(service, '/v1/sessions', 'POST', b'{"repository": "data"}') for _ in range(60)]
-            waiting = []
-            def all_wait():
-                waiting.append(send(service, '/v1/version'))
-                return not is_answered(waiting[-1], 2)
-            eventually('no thread is left for others', all_wait)
+            eventually('they are under way', lambda: all(map(is_read, openings)))
+            waiting = send(service, '/v1/version')
+            eventually('it comes behind them', lambda: is_read(waiting))
             for target in ('/v1/health', '/v1/ready', '/metrics'):
                 expect_equal(target, service.get(target).status, 200)
-            expect(not is_answered(waiting[-1], 0.01), 'a request that came before was answered meanwhile')
+            expect_equal('a request that came before was answered meanwhile', answered([waiting]), [])
             catalog.execute('ROLLBACK')
-        for client in [*openings, *waiting]:
+        eventually('it is answered', lambda: answered([waiting]))
+        # It waited for a thread, and a thread was free only when an opening had ended.
+        expect(answered(openings), 'not all threads were waiting')
+        for client in [*openings, waiting]:
             client.close()
         service.get('/v1/version').expect(200)
 
