@@ -3,10 +3,10 @@
 import os
 import socket
 import threading
-import time
 
 from host_test import run
-from service import expect, expect_equal, main
+from runs_test import asleep, until_woken, wake
+from service import eventually, expect, expect_equal, main
 
 
 class Between:
@@ -78,10 +78,10 @@ def problem(status, code, retryable):
 
 
 def run_behind(service, fail, *words):
+    """How it ended, and the first lines of what it asked."""
     with Between(service, fail) as between:
-        begun = time.monotonic()
         result = run(service, '--host', f'unix://{between.path}', 'run', '--', *words)
-        return result, time.monotonic() - begun
+        return result, between.asked
 
 
 def WhatLooksLikeARestartIsWaitedFor(start):
@@ -94,7 +94,14 @@ def WhatLooksLikeARestartIsWaitedFor(start):
                     return None
                 failed.append(line)
                 return answer
-            result, _ = run_behind(service, fail, 'sh', '-c', 'echo one; sleep 4; echo two; date +%N > new')
+            def end_the_run():
+                eventually('it has failed', lambda: len(failed) == 5)
+                wake(33)
+            waking = threading.Thread(target=end_the_run)
+            waking.start()
+            result, _ = run_behind(service, fail, 'sh', '-c',
+                                   f'echo one; {until_woken(33)}; echo two; date +%N > new')
+            waking.join()
             expect_equal(f'{answer[:30]}: {result.stderr}', (result.returncode, result.stdout), (0, 'one\ntwo\n'))
             expect_equal('it failed', len(failed), 5)
 
@@ -107,15 +114,18 @@ def WhatIsNoRestartIsSaidAtOnce(start):
                                  (problem(503, 'unavailable', False), 'it is unavailable; the run goes on there'),
                                  (problem(404, 'not_found', False), 'it is not_found'),
                                  (b'HTTP/1.1 502 X\r\nContent-Length: 0\r\n\r\n', 'it said 502; the run goes on')):
-            result, seconds = run_behind(service, lambda line, _, answer=answer: answer if '/wait' in line else None,
-                                         'sh', '-c', 'sleep 1; touch new-$ESCROW_SESSION')
+            result, asked = run_behind(service, lambda line, _, answer=answer: answer if '/wait' in line else None,
+                                       'sh', '-c', f'{until_woken(34)}; touch new-$ESCROW_SESSION')
             expect_equal(f'{answer[:30]}: {result.stderr}', result.returncode, 125)
-            expect(sentence in result.stderr and seconds < 20, f'after {seconds} s: {result.stderr}')
+            expect(sentence in result.stderr, result.stderr)
+            expect_equal(f'{answer[:30]}: how often it was asked', sum('/wait' in line for line in asked), 1)
             # When there is no run there is nothing to wait for, whatever it looks like.
-            result, seconds = run_behind(service, lambda line, _: problem(503, 'unavailable', True)
-                                         if line.startswith('POST') else None, 'true')
+            result, asked = run_behind(service, lambda line, _: problem(503, 'unavailable', True)
+                                       if line.startswith('POST') else None, 'true')
             expect_equal(f'no run: {result.stderr}', result.returncode, 125)
-            expect(seconds < 20, f'after {seconds} s')
+            expect_equal('no run: how often it was asked', sum(line.startswith('POST') for line in asked), 1)
+        eventually('all six go on', lambda: len(asleep(34)) == 6)
+        wake(34)
         runs = [service.get(f'/v1/runs/{one["run"]}/wait?timeout_ms=250000').expect(200) for one in
                 service.get('/v1/runs').expect(200)['runs']]
         expect_equal('the runs went on', [one['session']['state'] for one in runs], ['committed'] * 6)

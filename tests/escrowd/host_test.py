@@ -6,11 +6,11 @@ import os
 import re
 import signal
 import subprocess
-import time
 
 from authorization_test import asked, refused
 from remote_test import AGENT, Remote
-from service import expect, expect_equal, main, read, write
+from runs_test import until_woken, wake
+from service import eventually, expect, expect_equal, main, open_files, read, write
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith('ESCROW_')}
 
@@ -272,12 +272,13 @@ def CtrlCCancelsARunThere(start):
 
 def ARunThereEndsWellThoughNobodyReadsItsOutput(start):
     with start() as service:
-        command = 'echo one; sleep 3; seq 100000; echo new > new'
+        command = f'echo one; {until_woken(31)}; seq 100000; echo new > new'
         with subprocess.Popen(
                 [service.escrow_binary, '--host', f'unix://{service.socket}', 'run', '--', 'sh', '-c', command],
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, cwd='/') as process:
             expect_equal('the first line', process.stdout.readline(), 'one\n')
             process.stdout.close()
+            wake(31)
             errors = process.stderr.read()
         expect_equal(f'exit status: {errors}', process.returncode, 0)
         expect('was committed to main' in errors, errors)
@@ -292,13 +293,18 @@ def started_there(service, command):
     return process
 
 
+def has_connection(pid):
+    return any(file.startswith('socket:') for file in open_files(pid))
+
+
 def ARunThereIsWaitedForWhileTheServiceIsRestarted(start):
     with start() as service:
         for how in (signal.SIGTERM, signal.SIGKILL):
-            with started_there(service, 'echo ready; sleep 8; echo done; date > new') as process:
+            with started_there(service, f'echo ready; {until_woken(32)}; echo done; date +%N > new') as process:
                 service.stop(how)
-                time.sleep(0.5)
+                eventually('the command has noticed', lambda process=process: not has_connection(process.pid))
                 service.start()
+                wake(32)
                 out, errors = process.communicate(timeout=300)
             expect_equal(f'{how.name}: {errors}', (process.returncode, out), (0, 'done\n'))
             expect('was committed to main' in errors, errors)
