@@ -137,7 +137,6 @@ def AHostThatDiesTakesOneSession(start):
         write(f'{point}/kept', 'kept')
         with open(f'{point}/kept', 'ab') as file:
             os.fsync(file.fileno())
-        os.sync()
         with open(f'{other_point}/before', 'w', encoding='ascii') as file:
             first = host_of(one)
             expect(first not in (None, service.process.pid, host_of(other)), 'the sessions share a process')
