@@ -147,10 +147,13 @@ void for_each_text(const std::string& characters, std::size_t most,
   }
 }
 
-// What chance rarely writes, `***/a` or `[]-a]`, is among them.
+// What chance rarely writes, `***/a` or `[]-a]`, is among them. Of those of six and seven characters the seed chooses a
+// quarter.
 TEST(AccessPolicy, EveryShortPatternDecidesAsTheSlowEvaluatorDoes) {
-  std::size_t decided = 0;
-  const auto compare = [&decided](const std::string& pattern, std::initializer_list<const char*> paths) {
+  const std::uint64_t seed = support::seed_of_this_run();
+  std::size_t decided = 0, long_ones = 0;
+  const auto compare = [&](const std::string& pattern, std::initializer_list<const char*> paths) {
+    if (pattern.size() >= 6 && ++long_ones % 4 != seed % 4) return;
     try {
       check_policy_pattern(pattern);
     } catch (const Error&) {
