@@ -96,7 +96,7 @@ flakes() {
   return $status
 }
 
-deploy/setup.sh && cmake --preset dev -Wno-dev >/dev/null &&
+deploy/setup.sh && cmake --preset dev -Wno-dev -DESCROW_UNIT_TESTS=ON >/dev/null &&
   cmake --build --preset dev --parallel "$(nproc)" --target all nightly || exit 1
 
 {
