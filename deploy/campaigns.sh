@@ -37,7 +37,7 @@ uring=/sys/module/fuse/parameters/enable_uring
 
 before=$(cat "$uring" 2>/dev/null)
 loops=()
-# What a stage changed for the whole machine, also when the script is interrupted.
+# Undoes what a stage changed for the whole machine; runs also when the script is interrupted.
 restore() {
   [ -z "$before" ] || [ ! -w "$uring" ] || echo "$before" >"$uring"
   [ ${#loops[@]} -eq 0 ] || kill "${loops[@]}" 2>/dev/null

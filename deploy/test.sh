@@ -58,7 +58,7 @@ step "What this machine allows, and so what the tests use"
 build/dev/daemon/escrow doctor || true
 
 step "Tests"
-# What takes long begins first, so that no processor is idle at the end. ctest has no costs of a fresh build.
+# The longest tests begin first, so that no processor is idle at the end. A fresh build knows no costs of its own.
 costs=build/dev/Testing/Temporary/CTestCostData.txt
 mkdir -p "${costs%/*}"
 [ -e "$costs" ] || cp tests/costs.txt "$costs"
