@@ -46,7 +46,7 @@ struct Place {
   std::string name, port;  // else
 };
 
-[[noreturn]] void refuse_answer(const std::string& host, const std::string& why) {
+[[noreturn]] void refuse_host(const std::string& host, const std::string& why) {
   throw Error(Errc::bad_request, "'" + host + "' is no host: " + why +
                                      "; give unix:///PATH or https://NAME[:PORT]");
 }
@@ -55,15 +55,15 @@ Place place_of(const std::string& host) {
   static constexpr std::string_view kUnix = "unix://", kTls = "https://", kPlain = "http://";
   if (host.starts_with(kUnix)) {
     Place place{.is_unix = true, .path = host.substr(kUnix.size())};
-    if (!place.path.starts_with('/')) refuse_answer(host, "the path of the socket is not absolute");
+    if (!place.path.starts_with('/')) refuse_host(host, "the path of the socket is not absolute");
     return place;
   }
   Place place{.has_tls = host.starts_with(kTls)};
-  if (!place.has_tls && !host.starts_with(kPlain)) refuse_answer(host, "it begins with neither unix:// nor https://");
+  if (!place.has_tls && !host.starts_with(kPlain)) refuse_host(host, "it begins with neither unix:// nor https://");
   std::string authority = host.substr(place.has_tls ? kTls.size() : kPlain.size());
   if (authority.ends_with('/')) authority.pop_back();
   if (!place.has_tls && kind_of_tcp_address(authority) != TcpAddressKind::loopback) {
-    refuse_answer(host, "without TLS a token could be read on its way");
+    refuse_host(host, "without TLS a token could be read on its way");
   }
   const std::size_t bracket = authority.find(']');
   const std::size_t colon = authority.find(':', bracket == std::string::npos ? 0 : bracket);
@@ -72,7 +72,7 @@ Place place_of(const std::string& host) {
   const bool is_bracketed = place.name.starts_with('[') && place.name.ends_with(']');
   if (is_bracketed) place.name = place.name.substr(1, place.name.size() - 2);
   if (place.name.empty() || place.port.empty() || authority.find('/') != std::string::npos) {
-    refuse_answer(host, "it is not a name with or without a port");
+    refuse_host(host, "it is not a name with or without a port");
   }
   return place;
 }

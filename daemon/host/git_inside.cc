@@ -33,7 +33,7 @@ constexpr char kIndexUnderWay[] = "index.escrow";
 constexpr std::chrono::milliseconds kCoarseTick{10};           // CLOCK_REALTIME_COARSE is not further behind, at HZ=100
 
 // As a value of git-config(1).
-std::string shell_quoted(std::string_view text) {
+std::string quoted_value(std::string_view text) {
   std::string quoted = "\"";
   for (const char c : text) quoted += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
   return quoted + '"';
@@ -57,7 +57,7 @@ std::string configuration(const session::SessionRecord& record) {
          "[maintenance]\n"
          "\tauto = false\n"
          "[user]\n"
-         "\tname = " + shell_quoted(who.name) + "\n\temail = " + shell_quoted(who.email) + "\n";
+         "\tname = " + quoted_value(who.name) + "\n\temail = " + quoted_value(who.email) + "\n";
 }
 
 class StagedDirectory {

@@ -36,7 +36,7 @@ using std::chrono::milliseconds;
 
 namespace {
 // How long a mount that was unmounted may take to end.
-constexpr std::chrono::milliseconds kHostPatience{1000}, kSettleEvery{1000};
+constexpr std::chrono::milliseconds kUnmountPatience{1000}, kSettleEvery{1000};
 // For a mount that is in use, though no process seems to use it.
 constexpr std::chrono::milliseconds kPatienceForNobody{3000}, kPause{10};
 
@@ -182,7 +182,7 @@ struct SessionHost::Impl {
     if (mount->is_mounted() && mount->try_unmount()) {
       // Another mount namespace may still show it (a container, or a sandbox whose last process has just gone), and
       // then nothing was written back yet. One that no process lives in has nobody who could have mapped anything.
-      if (!mount->wait_for_end(kHostPatience)) bring_in_pages();
+      if (!mount->wait_for_end(kUnmountPatience)) bring_in_pages();
     } else if (mount->is_mounted()) {
       bring_in_pages();
       session->gate().move_to(WriteGate::Position::sealed);
