@@ -147,8 +147,8 @@ void for_each_text(const std::string& characters, std::size_t most,
   }
 }
 
-// What chance rarely writes, `***/a` or `[]-a]`, is among them. Of those of six and seven characters the seed chooses a
-// quarter.
+// Random patterns rarely are `***/a` or `[]-a]`; this test has them. The seed chooses a quarter of the patterns of six
+// and seven characters.
 TEST(AccessPolicy, EveryShortPatternDecidesAsTheSlowEvaluatorDoes) {
   const std::uint64_t seed = support::seed_of_this_run();
   std::size_t decided = 0, long_ones = 0;

@@ -31,7 +31,8 @@ inline bool is_waiting(pid_t thread) {
   return line.find(") S ") != std::string::npos;
 }
 
-// What the kernel stamps on a file from now on is later than what it has stamped before. False: its clock stands still.
+// Waits until the kernel's clock for the times of files has gone on: a file written from now on has a later time than
+// one written before. False: the clock stands still.
 inline bool next_file_time() {
   const auto now_of = [](clockid_t clock) {
     timespec now{};

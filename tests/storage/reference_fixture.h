@@ -1,4 +1,4 @@
-// What tests of references share: commits to move branches to, and a watch over the lock files that are in the way.
+// The fixture of tests of references: commits to move branches to, and a watch over the lock files that are in the way.
 #pragma once
 
 #include <filesystem>
