@@ -44,6 +44,10 @@ struct HttpResponse {
   std::vector<std::pair<std::string, std::string>> headers;
 };
 
+inline HttpResponse json_answer(std::string body, unsigned status = 200) {
+  return {.status = status, .content_type = "application/json", .body = std::move(body), .headers = {}};
+}
+
 // An answer that is not there yet: asked again every tenth of a second, without a thread that waits. The last time
 // (`is_last`, the server is about to stop) it must answer.
 using Poll = std::function<std::optional<HttpResponse>(bool is_last)>;

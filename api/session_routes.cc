@@ -186,20 +186,17 @@ std::string octal_mode(std::uint32_t mode) {
   return text.data();
 }
 
-HttpResponse ok(std::string body) {
-  return {.status = 200, .content_type = "application/json", .body = std::move(body), .headers = {}};
-}
-
 HttpResponse about(SessionView session, const std::string& warning, std::vector<session::Omission> omitted = {}) {
   session.omitted = std::move(omitted);
-  return ok(to_json(SessionResource{.view = std::move(session), .warning = warning}));
+  return json_answer(to_json(SessionResource{.view = std::move(session), .warning = warning}));
 }
 
 // Of a file that was written or removed.
 HttpResponse changed_file(const Request& request, const FileAnswer& file) {
   const auto* const write = std::get_if<WriteFileRequest>(&request);
   const std::string& path = write != nullptr ? write->path : std::get<RemoveFileRequest>(request).path;
-  HttpResponse response = ok(to_json(FileResource{.path = path, .mode = file.mode, .size_bytes = file.size_bytes}));
+  HttpResponse response =
+      json_answer(to_json(FileResource{.path = path, .mode = file.mode, .size_bytes = file.size_bytes}));
   if (file.is_new) response.status = 201;
   return response;
 }
@@ -338,7 +335,7 @@ Problem conflict_problem(const std::string& session, std::vector<session::Confli
 HttpResponse response_of(const SessionCall& call, const Answer& answer, const std::function<SessionView()>& session) {
   return std::visit(
       session::Overloaded{
-          [&](const SessionView& it) { return ok(to_json(SessionResource{.view = it})); },
+          [&](const SessionView& it) { return json_answer(to_json(SessionResource{.view = it})); },
           [&](const CommitAnswer& it) {
             const bool is_refused = !it.conflicts.empty() && std::holds_alternative<CommitRequest>(call.request);
             if (is_refused) return problem_response(conflict_problem(call.session, it.conflicts));
@@ -346,26 +343,26 @@ HttpResponse response_of(const SessionCall& call, const Answer& answer, const st
           },
           [&](const RollbackAnswer& it) { return about(session(), it.warning); },
           [&](const UnmountAnswer&) { return about(session(), {}); },
-          [&](const DiscardAnswer& it) { return ok(to_json(it, call.session) + "\n"); },
-          [&](const UpdateAnswer& it) { return ok(to_json(it, call.session) + "\n"); },
-          [&](const ResolveAnswer& it) { return ok(to_json(it, call.session) + "\n"); },
-          [&](const SavepointsAnswer& it) { return ok(to_json(it, call.session) + "\n"); },
-          [&](const ForkAnswer&) { return ok("{}\n"); },
-          [&](const LandAnswer& it) { return ok(to_json(it)); },
-          [&](const MountsAnswer& it) { return ok(to_json(it, call.session) + "\n"); },
+          [&](const DiscardAnswer& it) { return json_answer(to_json(it, call.session) + "\n"); },
+          [&](const UpdateAnswer& it) { return json_answer(to_json(it, call.session) + "\n"); },
+          [&](const ResolveAnswer& it) { return json_answer(to_json(it, call.session) + "\n"); },
+          [&](const SavepointsAnswer& it) { return json_answer(to_json(it, call.session) + "\n"); },
+          [&](const ForkAnswer&) { return json_answer("{}\n"); },
+          [&](const LandAnswer& it) { return json_answer(to_json(it)); },
+          [&](const MountsAnswer& it) { return json_answer(to_json(it, call.session) + "\n"); },
           [&](const DiffBegin& it) { return diff_head(it.omitted); },
           [&](const DiffPart&) { return diff_head(0); },
           [&](const DiffEnd& it) { return diff_head(it.omitted.size()); },
-          [&](const ChangesAnswer& it) { return ok(changes_json(it.changes, it.omitted)); },
+          [&](const ChangesAnswer& it) { return json_answer(changes_json(it.changes, it.omitted)); },
           [&](const FileAnswer& it) {
             return std::holds_alternative<ReadFileRequest>(call.request) ? file_part(it)
                                                                          : changed_file(call.request, it);
           },
           [&](const ListingAnswer& it) {
             const bool is_last = it.is_whole || it.entries.empty();
-            return ok(to_json(it, is_last ? "" : encode_cursor(it.entries.back().name)));
+            return json_answer(to_json(it, is_last ? "" : encode_cursor(it.entries.back().name)));
           },
-          [&](const TrafficAnswer& it) { return ok(to_json(it)); },
+          [&](const TrafficAnswer& it) { return json_answer(to_json(it)); },
       },
       answer);
 }

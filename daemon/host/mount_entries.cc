@@ -33,10 +33,6 @@ using Source = MountEntrySpec::Source;
 
 constexpr char kNotedMounts[] = "/mounts";
 
-[[noreturn]] void refuse_entry(std::string_view what, const std::string& why) {
-  throw Error(Errc::bad_request, std::string(what) + " " + why);
-}
-
 bool is_at_or_below(const std::string& path, const std::string& directory) {
   if (!path.starts_with(directory)) return false;
   return path.size() == directory.size() || directory.ends_with('/') || path[directory.size()] == '/';

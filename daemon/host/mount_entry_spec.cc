@@ -20,6 +20,10 @@ using session::Errc;
 using session::Error;
 using Source = MountEntrySpec::Source;
 
+void refuse_entry(std::string_view what, const std::string& why) {
+  throw Error(Errc::bad_request, std::string(what) + " " + why);
+}
+
 namespace {
 
 constexpr char kForm[] =
@@ -29,10 +33,6 @@ constexpr std::string_view kHost = "host:", kInject = "inject:", kCache = "cache
                            kSentFiles = "inject";
 constexpr std::uint64_t kMostLimit = std::uint64_t{1} << 60;
 constexpr char kNotTheRoot[] = "has the root for its path, where the repository is; name a path below it";
-
-[[noreturn]] void refuse_spec(std::string_view what, const std::string& why) {
-  throw Error(Errc::bad_request, std::string(what) + " " + why);
-}
 
 // "a,b" and, where a value has commas, "a,\"b=x,y\"" as in CSV.
 std::vector<std::string> split_fields(std::string_view text, std::string_view what) {
@@ -50,7 +50,7 @@ std::vector<std::string> split_fields(std::string_view text, std::string_view wh
       fields.back() += one;
     }
   }
-  if (is_quoted) refuse_spec(what, "'" + std::string(text) + "' has a quotation mark that nothing closes");
+  if (is_quoted) refuse_entry(what, "'" + std::string(text) + "' has a quotation mark that nothing closes");
   return fields;
 }
 
@@ -78,11 +78,11 @@ class Words {
       set_limit(limits.entries, key, value);
     } else if (key == "readonly" || key == "ro" || key == "rw") {
       if (value && *value != "true" && *value != "1" && *value != "false" && *value != "0")
-        refuse_spec(what_, "has " + field + "; " + key + " is true or false");
+        refuse_entry(what_, "has " + field + "; " + key + " is true or false");
       const bool is_set = !value || *value == "true" || *value == "1";
       set(mode, "mode", key, std::string((key == "rw") == is_set ? "read-write" : "read-only"));
     } else {
-      refuse_spec(what_, "has the word '" + field + "', which is unknown; " + kForm);
+      refuse_entry(what_, "has the word '" + field + "', which is unknown; " + kForm);
     }
   }
 
@@ -94,13 +94,13 @@ class Words {
     const std::string text = value.value_or("");
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), limit);
     if (error != std::errc() || end != text.data() + text.size() || limit == 0 || limit > kMostLimit)
-      refuse_spec(what_, "has " + key + "=" + text + ", which is no whole number from 1 to 2^60");
+      refuse_entry(what_, "has " + key + "=" + text + ", which is no whole number from 1 to 2^60");
   }
 
   void set(std::optional<std::string>& word, const char* meaning, const std::string& key,
            const std::optional<std::string>& value) {
-    if (!value || value->empty()) refuse_spec(what_, "has " + key + " without a value; " + kForm);
-    if (word) refuse_spec(what_, std::string("says its ") + meaning + " twice");
+    if (!value || value->empty()) refuse_entry(what_, "has " + key + " without a value; " + kForm);
+    if (word) refuse_entry(what_, std::string("says its ") + meaning + " twice");
     word = *value;
   }
 
@@ -109,9 +109,9 @@ class Words {
 
 // Of a document it is one absolute path: whoever reads it may be another process, elsewhere.
 std::string directory_of(const std::string& given, bool is_document, std::string_view what) {
-  if (given.find('\0') != std::string::npos) refuse_spec(what, "has a NUL byte");
+  if (given.find('\0') != std::string::npos) refuse_entry(what, "has a NUL byte");
   if (is_document && !given.starts_with('/'))
-    refuse_spec(what, "has the directory '" + session::quote_path(given) + "', which is not absolute");
+    refuse_entry(what, "has the directory '" + session::quote_path(given) + "', which is not absolute");
   return is_document ? given : absolute_path(given);
 }
 
@@ -120,19 +120,19 @@ void set_revision(MountEntrySpec& spec, const std::string& text, std::string_vie
   const std::size_t colon = text.find(':');
   spec.source = Source::revision;
   spec.revision = text.substr(0, colon);
-  if (spec.revision.empty()) refuse_spec(what, std::string("names no branch and no commit; ") + kForm);
+  if (spec.revision.empty()) refuse_entry(what, std::string("names no branch and no commit; ") + kForm);
   if (colon != std::string::npos) spec.prefix = session::RepoPath::parse(text.substr(colon + 1), what);
 }
 
 void set_source(MountEntrySpec& spec, const Words& words, bool is_document, std::string_view what) {
   const std::string type = words.type.value_or("");
   if (!type.empty() && type != "bind" && type != "tmpfs" && type != "scratch")
-    refuse_spec(what, "has type=" + type + "; it is bind for a host directory or scratch");
+    refuse_entry(what, "has type=" + type + "; it is bind for a host directory or scratch");
   const bool is_bind = type == "bind";
   if (!is_bind && !type.empty() && words.source && *words.source != "scratch")
-    refuse_spec(what, "has a source beside type=" + type + ", which needs none");
-  if (is_bind && !words.source) refuse_spec(what, std::string("has no source; ") + kForm);
-  if (type.empty() && !words.source) refuse_spec(what, std::string("has no source; ") + kForm);
+    refuse_entry(what, "has a source beside type=" + type + ", which needs none");
+  if (is_bind && !words.source) refuse_entry(what, std::string("has no source; ") + kForm);
+  if (type.empty() && !words.source) refuse_entry(what, std::string("has no source; ") + kForm);
   const std::string source = words.source.value_or("scratch");
   if (!is_bind && source == "scratch") {
     spec.source = MountEntrySpec::Source::scratch;
@@ -150,13 +150,13 @@ void set_source(MountEntrySpec& spec, const Words& words, bool is_document, std:
   if (!is_bind && source.starts_with(kRevision)) return set_revision(spec, source.substr(kRevision.size()), what);
   const bool is_injected = !is_bind && source.starts_with(kInject);
   if (!is_bind && !is_injected && !source.starts_with(kHost))
-    refuse_spec(what, "has the source '" + source +
+    refuse_entry(what, "has the source '" + source +
                           "', which is none of host:DIR, inject:DIR, rev:BRANCH, cache:NAME and scratch");
   if (is_injected) spec.source = MountEntrySpec::Source::snapshot;
   spec.directory = is_injected                 ? source.substr(kInject.size())
                    : source.starts_with(kHost) ? source.substr(kHost.size())
                                                : source;
-  if (spec.directory.empty()) refuse_spec(what, "names no directory in '" + source + "'; " + kForm);
+  if (spec.directory.empty()) refuse_entry(what, "names no directory in '" + source + "'; " + kForm);
   spec.directory = directory_of(spec.directory, is_document, what);
 }
 
@@ -166,51 +166,51 @@ void set_mode(MountEntrySpec& spec, const std::string& mode, std::string_view wh
     spec.read_only = false;
   } else if (mode == "overlay") {
     if (spec.source == MountEntrySpec::Source::scratch)
-      refuse_spec(what, "has mode=overlay of a scratch directory, which has nothing below");
+      refuse_entry(what, "has mode=overlay of a scratch directory, which has nothing below");
     if (!spec.is_copy()) spec.source = MountEntrySpec::Source::snapshot;
     spec.read_only = false;
   } else if (mode == "read-write") {
     if (spec.is_copy())
-      refuse_spec(what, "has mode=read-write of what is injected; mode=overlay makes it writable for this session");
+      refuse_entry(what, "has mode=read-write of what is injected; mode=overlay makes it writable for this session");
     spec.read_only = false;
   } else if (mode == "read-only") {
     spec.read_only = true;
   } else {
-    refuse_spec(what, "has mode=" + mode + "; it is read-only, read-write or overlay");
+    refuse_entry(what, "has mode=" + mode + "; it is read-only, read-write or overlay");
   }
 }
 
 MountEntrySpec spec_of(const Words& words, bool is_document, std::string_view what) {
-  if (!words.path) refuse_spec(what, std::string("has no path; ") + kForm);
+  if (!words.path) refuse_entry(what, std::string("has no path; ") + kForm);
   MountEntrySpec spec;
   spec.path = session::RepoPath::parse(*words.path, what);
-  if (spec.path.is_root()) refuse_spec(what, kNotTheRoot);
+  if (spec.path.is_root()) refuse_entry(what, kNotTheRoot);
   set_source(spec, words, is_document, what);
   spec.read_only = spec.source != Source::scratch && spec.source != Source::cache;
   if (words.mode) set_mode(spec, *words.mode, what);
   spec.limits = words.limits;
-  if (spec.limits.any() && spec.read_only) refuse_spec(what, "has a limit of what is written, and is read-only");
+  if (spec.limits.any() && spec.read_only) refuse_entry(what, "has a limit of what is written, and is read-only");
   return spec;
 }
 
 void read_files(api::RequestFields& fields, MountEntrySpec& spec, std::string_view what) {
   for (auto& [name, content] : fields.bytes_map("files")) {
     const session::RepoPath path = session::RepoPath::parse(name, what);
-    if (path.is_root()) refuse_spec(what, "has a file without a name");
+    if (path.is_root()) refuse_entry(what, "has a file without a name");
     spec.files[path.text()].content = std::move(content);
   }
   for (const std::string& name : fields.texts("executable").value_or(std::vector<std::string>())) {
     const auto found = spec.files.find(name);
     if (found == spec.files.end())
-      refuse_spec(what, "calls '" + session::quote_path(name) + "' executable, which is none of its files");
+      refuse_entry(what, "calls '" + session::quote_path(name) + "' executable, which is none of its files");
     found->second.is_executable = true;
   }
   if (!spec.files.empty() && spec.source != Source::files)
-    refuse_spec(what, "has files, and a source that is not inject");
+    refuse_entry(what, "has files, and a source that is not inject");
   for (const auto& [name, file] : spec.files) {
     for (std::size_t at = name.find('/'); at != std::string::npos; at = name.find('/', at + 1)) {
       if (spec.files.contains(name.substr(0, at)))
-        refuse_spec(what, "has '" + session::quote_path(name.substr(0, at)) + "' as a file and as a directory");
+        refuse_entry(what, "has '" + session::quote_path(name.substr(0, at)) + "' as a file and as a directory");
     }
   }
 }
@@ -250,15 +250,15 @@ MountEntrySpec parse_injection(std::string_view text, std::string_view what) {
   constexpr std::string_view kOverlay = ",mode=overlay";
   const std::size_t equals = text.find('=');
   if (equals == std::string_view::npos || equals == 0 || equals + 1 == text.size())
-    refuse_spec(what, "'" + std::string(text) + "' is not of the form PATH=DIR or PATH=FILE");
+    refuse_entry(what, "'" + std::string(text) + "' is not of the form PATH=DIR or PATH=FILE");
   MountEntrySpec spec;
   spec.path = session::RepoPath::parse(text.substr(0, equals), what);
-  if (spec.path.is_root()) refuse_spec(what, kNotTheRoot);
+  if (spec.path.is_root()) refuse_entry(what, kNotTheRoot);
   spec.source = Source::snapshot;
   std::string_view directory = text.substr(equals + 1);
   spec.read_only = !directory.ends_with(kOverlay);
   if (!spec.read_only) directory.remove_suffix(kOverlay.size());
-  if (directory.empty()) refuse_spec(what, "'" + std::string(text) + "' names no directory and no file");
+  if (directory.empty()) refuse_entry(what, "'" + std::string(text) + "' names no directory and no file");
   spec.directory = directory_of(std::string(directory), false, what);
   return spec;
 }
@@ -268,7 +268,7 @@ MountEntrySpec parse_cache(std::string_view text, std::string_view what) {
   const std::size_t equals = text.find('=');
   MountEntrySpec spec;
   spec.path = session::RepoPath::parse(text.substr(0, equals), what);
-  if (spec.path.is_root()) refuse_spec(what, kNotTheRoot);
+  if (spec.path.is_root()) refuse_entry(what, kNotTheRoot);
   spec.source = Source::cache;
   spec.cache = equals == std::string_view::npos ? spec.path.text() : text.substr(equals + 1);
   spec.read_only = false;
@@ -284,7 +284,7 @@ MountEntrySpec mount_entry_of_document(const std::string& document, const std::s
   words.mode = fields.text("mode");
   words.limits.write_bytes = fields.number("write_bytes_limit", 1, kMostLimit).value_or(0);
   words.limits.entries = fields.number("entries_limit", 1, kMostLimit).value_or(0);
-  if (!words.source) refuse_spec(what, "has no source");
+  if (!words.source) refuse_entry(what, "has no source");
   MountEntrySpec spec = spec_of(words, true, what);
   read_files(fields, spec, what);
   fields.refuse_others();
@@ -315,9 +315,9 @@ std::vector<MountEntrySpec> read_mount_table(const std::string& file, const std:
   try {
     text = storage::read_if_there(file);
   } catch (const Error& error) {
-    refuse_spec(what, "'" + session::quote_path(file) + "': " + error.what());
+    refuse_entry(what, "'" + session::quote_path(file) + "': " + error.what());
   }
-  if (!text) refuse_spec(what, "'" + session::quote_path(file) + "' is not there");
+  if (!text) refuse_entry(what, "'" + session::quote_path(file) + "' is not there");
   std::vector<MountEntrySpec> specs;
   try {
     api::RequestFields fields("{\"mounts\":" + *text + "}", what + " '" + session::quote_path(file) + "'");
@@ -336,7 +336,7 @@ void check_mount_entries(const std::vector<MountEntrySpec>& specs, std::string_v
   for (const MountEntrySpec& spec : specs) {
     paths.push_back(spec.path);
     if (spec.source != Source::cache || caches.insert(spec.cache).second) continue;
-    refuse_spec(what, "has the cache '" + session::quote_path(spec.cache) +
+    refuse_entry(what, "has the cache '" + session::quote_path(spec.cache) +
                           "' at two paths; give one of them another name with PATH=NAME");
   }
   session::MountTable::check_paths(paths);

@@ -55,6 +55,9 @@ struct MountEntries {
   std::vector<MountEntrySpec> specs;
 };
 
+// Throws Error{bad_request}: `what` is the option or the entry, `why` what is wrong with it.
+[[noreturn]] void refuse_entry(std::string_view what, const std::string& why);
+
 MountEntrySpec parse_mount_entry(std::string_view text, std::string_view what);
 MountEntrySpec parse_injection(std::string_view text, std::string_view what);  // "PATH=DIR|FILE[,mode=overlay]"
 MountEntrySpec parse_cache(std::string_view text, std::string_view what);      // "PATH[=NAME]"

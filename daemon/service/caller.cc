@@ -12,11 +12,11 @@
 
 namespace escrow::daemon {
 
-namespace {
-
 bool has_principal(const std::vector<std::string>& principals, const std::string& principal) {
   return std::find(principals.begin(), principals.end(), principal) != principals.end();
 }
+
+namespace {
 
 // Of a local peer.
 bool is_operator(const EscrowdConfig& config, const Caller& caller) {
@@ -82,11 +82,13 @@ void check_operator(const LiveConfig& config, const Caller& caller, const std::s
   throw api::Problem(api::ProblemCode::forbidden, why);
 }
 
-bool may_run_as(const LiveConfig& live, const Caller& caller, const std::string& committer) {
-  if (committer == caller.principal || caller.is_operator) return true;
-  const std::shared_ptr<const EscrowdConfig> config = live.now();
-  const auto granted = config->run_as.find(caller.principal);
-  return granted != config->run_as.end() && has_principal(granted->second, committer);
+bool is_granted(const EscrowdConfig& config, const std::string& principal, const std::string& committer) {
+  const auto granted = config.run_as.find(principal);
+  return granted != config.run_as.end() && has_principal(granted->second, committer);
+}
+
+bool may_run_as(const LiveConfig& config, const Caller& caller, const std::string& committer) {
+  return committer == caller.principal || caller.is_operator || is_granted(*config.now(), caller.principal, committer);
 }
 
 }  // namespace escrow::daemon

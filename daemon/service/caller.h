@@ -53,6 +53,10 @@ void check_operator(const LiveConfig& config, const Caller& caller, const std::s
 // Whose token it is, by the configuration's hashes alone (service_tokens.h knows the others); empty: nobody's. Takes
 // the same time whatever it has in common with a valid one.
 std::string principal_of_token(const LiveConfig& config, std::string_view token);
+// Whether a list of the configuration names the principal.
+bool has_principal(const std::vector<std::string>& principals, const std::string& principal);
+// Whether the configuration's `run_as` lets the principal be `committer`.
+bool is_granted(const EscrowdConfig& config, const std::string& principal, const std::string& committer);
 // Whether the caller may open a session that commits as `committer`.
 bool may_run_as(const LiveConfig& config, const Caller& caller, const std::string& committer);
 

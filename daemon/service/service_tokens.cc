@@ -86,11 +86,10 @@ void ServiceTokens::check_creation(const Caller& caller, const std::string& prin
   if (principal == caller.principal) return;
   if (!caller.is_operator) forbid(" is no operator; only operators make tokens for others");
   const std::shared_ptr<const EscrowdConfig> config = config_.now();
-  const auto granted = config->run_as.find(caller.principal);
-  const bool is_granted =
-      granted != config->run_as.end() &&
-      std::find(granted->second.begin(), granted->second.end(), principal) != granted->second.end();
-  if (caller.may_become_anybody() || is_granted || account_of(*config, principal).uid == kOverflowId) return;
+  if (caller.may_become_anybody() || is_granted(*config, caller.principal, principal) ||
+      account_of(*config, principal).uid == kOverflowId) {
+    return;
+  }
   forbid(" cannot work as the user of " + principal + " on this machine, and makes no token for it; root with the "
          "rights of the service does, and so may whom \"run_as\" of the configuration lets");
 }

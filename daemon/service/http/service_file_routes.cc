@@ -15,6 +15,7 @@ using api::HttpReply;
 using api::HttpResponse;
 using api::Problem;
 using api::ProblemCode;
+using api::json_answer;
 
 namespace {
 
@@ -87,24 +88,22 @@ HttpReply put_file(const ServiceParts& parts, Call& call) {
   const std::optional<bool> executable = api::read_file_mode(call.query);
   const ServiceSessions::Written written = parts.sessions.write_file(
       file_caller(parts, call), call.parameters[0], call.parameters[1], call.request.content->descriptor(), executable);
-  return HttpResponse{.status = written.is_new ? 201u : 200u, .content_type = "application/json",
-                      .body = api::to_json(written.file), .headers = {}};
+  return json_answer(api::to_json(written.file), written.is_new ? 201 : 200);
 }
 
 HttpReply delete_file(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
   const api::FileResource file =
       parts.sessions.remove_file(file_caller(parts, call), call.parameters[0], call.parameters[1]);
-  return HttpResponse{.status = 200, .content_type = "application/json", .body = api::to_json(file), .headers = {}};
+  return json_answer(api::to_json(file));
 }
 
 HttpReply list_files(const ServiceParts& parts, Call& call) {
   const api::ListFilesRequest request = api::read_listing(call.query);
   const api::ListingAnswer listing = parts.sessions.list_files(file_caller(parts, call), call.parameters[0], request);
   const bool is_last = listing.is_whole || listing.entries.empty();
-  return HttpResponse{.status = 200, .content_type = "application/json",
-                      .body = api::to_json(listing, is_last ? "" : api::encode_cursor(listing.entries.back().name)),
-                      .headers = {}};
+  return json_answer(
+      api::to_json(listing, is_last ? "" : api::encode_cursor(listing.entries.back().name)));
 }
 
 }  // namespace

@@ -25,6 +25,7 @@ using api::HttpReply;
 using api::HttpResponse;
 using api::Problem;
 using api::ProblemCode;
+using api::json_answer;
 using session::State;
 
 namespace {
@@ -38,10 +39,6 @@ Caller caller(const ServiceParts& parts, const Call& call) {
   return caller_of(parts.config, call.request);
 }
 
-HttpResponse ok(std::string body) {
-  return {.status = 200, .content_type = "application/json", .body = std::move(body), .headers = {}};
-}
-
 HttpResponse created(std::string body, const std::string& location) {
   return {.status = 201, .content_type = "application/json", .body = std::move(body),
           .headers = {{"Location", location}}};
@@ -51,7 +48,7 @@ HttpResponse created(std::string body, const std::string& location) {
 
 HttpReply health(const ServiceParts&, Call& call) {
   call.query.refuse_others();
-  return ok(api::JsonObject().text("status", "ok").text() + "\n");
+  return json_answer(api::JsonObject().text("status", "ok").text() + "\n");
 }
 
 // One repository that is missing is no reason to send nobody here any more.
@@ -70,7 +67,7 @@ HttpReply ready(const ServiceParts& parts, Call& call) {
     for (const std::string& name : failed) names += (names.empty() ? "" : ", ") + name;
     throw Problem(ProblemCode::unavailable, "no repository can be used: " + names);
   }
-  return ok(api::JsonObject().text("status", "ready").texts("unusable", failed).text() + "\n");
+  return json_answer(api::JsonObject().text("status", "ready").texts("unusable", failed).text() + "\n");
 }
 
 HttpReply metrics(const ServiceParts& parts, Call& call) {
@@ -80,7 +77,7 @@ HttpReply metrics(const ServiceParts& parts, Call& call) {
 
 HttpReply version(const ServiceParts&, Call& call) {
   call.query.refuse_others();
-  return ok(api::JsonObject().text("version", ESCROW_VERSION).number("api", kApiVersion).text() + "\n");
+  return json_answer(api::JsonObject().text("version", ESCROW_VERSION).number("api", kApiVersion).text() + "\n");
 }
 
 HttpReply follow_events(const ServiceParts& parts, Call& call) {
@@ -107,7 +104,7 @@ HttpReply reload(const ServiceParts& parts, Call& call) {
   const Caller who = caller(parts, call);
   // Who could send it a signal may ask, too.
   if (!who.has_our_rights) check_operator(parts.config, who, "reload the configuration of the service and of its");
-  return ok(api::JsonObject().texts("at_next_start", parts.reload()).text() + "\n");
+  return json_answer(api::JsonObject().texts("at_next_start", parts.reload()).text() + "\n");
 }
 
 // ---- Repositories.
@@ -126,7 +123,7 @@ HttpReply list_repositories(const ServiceParts& parts, Call& call) {
   for (const auto& entry : parts.repositories.list()) {
     if (may_see_repository(*config, who, entry.name)) resources.push_back(repository_resource(entry));
   }
-  return ok(api::to_json(resources));
+  return json_answer(api::to_json(resources));
 }
 
 // Of a repository that is to be made, and has no place yet.
@@ -153,7 +150,7 @@ HttpReply add_repository(const ServiceParts& parts, Call& call) {
   api::RepositoryResource resource = repository_resource(parts.repositories.find(registering.name));
   if (registering.create) resource.is_made = added.is_made;
   const std::string body = api::to_json(resource);
-  return added.is_new ? created(body, "/v1/repositories/" + registering.name) : ok(body);
+  return added.is_new ? created(body, "/v1/repositories/" + registering.name) : json_answer(body);
 }
 
 HttpReply remove_repository(const ServiceParts& parts, Call& call) {
@@ -162,7 +159,7 @@ HttpReply remove_repository(const ServiceParts& parts, Call& call) {
   auto removed = parts.repositories.remove(call.parameters[0]);
   removed.context.reset();
   parts.events.follow_repositories();
-  return ok(api::to_json(repository_resource(removed)));
+  return json_answer(api::to_json(repository_resource(removed)));
 }
 
 HttpReply branches(const ServiceParts& parts, Call& call) {
@@ -173,7 +170,7 @@ HttpReply branches(const ServiceParts& parts, Call& call) {
   const auto entry = parts.repositories.find(call.parameters[0]);
   auto branches = entry.context->repository().branches();
   std::erase_if(branches, [&](const auto& one) { return !may_see_branch(*config, who, entry.name, one.first); });
-  return ok(api::branches_json(branches));
+  return json_answer(api::branches_json(branches));
 }
 
 HttpReply log(const ServiceParts& parts, Call& call) {
@@ -214,7 +211,7 @@ HttpReply log(const ServiceParts& parts, Call& call) {
     return true;
   });
   if (!is_past) throw Problem(ProblemCode::invalid_value, "the cursor's commit is not here", {{"field", "cursor"}});
-  return ok(api::commits_json(commits, next));
+  return json_answer(api::commits_json(commits, next));
 }
 
 // ---- Sessions.
@@ -227,14 +224,14 @@ HttpReply open_session(const ServiceParts& parts, Call& call) {
 
 HttpReply list_sessions(const ServiceParts& parts, Call& call) {
   const ServiceSessions::Page page = parts.sessions.list(caller(parts, call), read_filter(call.query));
-  return ok(api::to_json(page.sessions, page.next.empty() ? "" : api::encode_cursor(page.next)));
+  return json_answer(api::to_json(page.sessions, page.next.empty() ? "" : api::encode_cursor(page.next)));
 }
 
 HttpReply get_session(const ServiceParts& parts, Call& call) {
   const bool with_changes = api::read_status(call.query).with_changes;
   const Caller who = caller(parts, call);
   const std::string& id = call.parameters[0];
-  return ok(api::to_json(with_changes ? parts.sessions.status(who, id) : parts.sessions.get(who, id)));
+  return json_answer(api::to_json(with_changes ? parts.sessions.status(who, id) : parts.sessions.get(who, id)));
 }
 
 // Answers when the session is in one of the states, or with the state it is in when the time is over.
@@ -251,7 +248,7 @@ HttpReply wait_for_session(const ServiceParts& parts, Call& call) {
       if (!is_last && !states.contains(now.view.record.state) && std::chrono::steady_clock::now() < deadline) {
         return std::nullopt;
       }
-      return ok(api::to_json(now));
+      return json_answer(api::to_json(now));
     } catch (...) {
       return api::problem_of_current_exception();
     }
@@ -263,7 +260,7 @@ HttpReply wait_for_session(const ServiceParts& parts, Call& call) {
 HttpReply session_changes(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
   const api::ChangesAnswer found = parts.sessions.changes(caller(parts, call), call.parameters[0]);
-  return ok(api::changes_json(found.changes, found.omitted));
+  return json_answer(api::changes_json(found.changes, found.omitted));
 }
 
 HttpReply session_diff(const ServiceParts& parts, Call& call) {
@@ -277,27 +274,27 @@ HttpReply session_diff(const ServiceParts& parts, Call& call) {
 HttpReply mount_session(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
   const ServiceSessions::Mounting mounting = read_mounting(call.request);
-  return ok(api::to_json(parts.sessions.mount(caller(parts, call), call.parameters[0], mounting)));
+  return json_answer(api::to_json(parts.sessions.mount(caller(parts, call), call.parameters[0], mounting)));
 }
 
 HttpReply unmount_session(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
   api::read_nothing(call.request);
-  return ok(api::to_json(parts.sessions.unmount(caller(parts, call), call.parameters[0])));
+  return json_answer(api::to_json(parts.sessions.unmount(caller(parts, call), call.parameters[0])));
 }
 
 HttpReply update_session(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
   api::read_nothing(call.request);
   const std::string& id = call.parameters[0];
-  return ok(api::to_json(parts.sessions.update(caller(parts, call), id), id) + "\n");
+  return json_answer(api::to_json(parts.sessions.update(caller(parts, call), id), id) + "\n");
 }
 
 HttpReply discard_in_session(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
   const std::string& id = call.parameters[0];
   const std::vector<std::string> paths = api::read_discard(call.request).paths;
-  return ok(api::to_json(parts.sessions.discard(caller(parts, call), id, paths), id) + "\n");
+  return json_answer(api::to_json(parts.sessions.discard(caller(parts, call), id, paths), id) + "\n");
 }
 
 // What a request wants of savepoints is said by the routes of a session's host.
@@ -305,14 +302,14 @@ HttpReply savepoints(const ServiceParts& parts, Call& call) {
   const api::SessionCall wanted = api::read_session_call(call.request);
   const auto& request = std::get<api::SavepointRequest>(wanted.request);
   const api::SavepointsAnswer answer = parts.sessions.savepoint(caller(parts, call), wanted.session, request);
-  return ok(api::to_json(answer, wanted.session) + "\n");
+  return json_answer(api::to_json(answer, wanted.session) + "\n");
 }
 
 HttpReply resolve_in_session(const ServiceParts& parts, Call& call) {
   const api::SessionCall wanted = api::read_session_call(call.request);
   const auto& request = std::get<api::ResolveRequest>(wanted.request);
   const api::ResolveAnswer answer = parts.sessions.resolve(caller(parts, call), wanted.session, request);
-  return ok(api::to_json(answer, wanted.session) + "\n");
+  return json_answer(api::to_json(answer, wanted.session) + "\n");
 }
 
 HttpReply resume_session(const ServiceParts& parts, Call& call) {
@@ -326,31 +323,31 @@ HttpReply mounts(const ServiceParts& parts, Call& call) {
   const api::SessionCall wanted = api::read_session_call(call.request);
   const auto& request = std::get<api::MountsRequest>(wanted.request);
   const api::MountsAnswer answer = parts.sessions.mounts(caller(parts, call), wanted.session, request);
-  return ok(api::to_json(answer, wanted.session) + "\n");
+  return json_answer(api::to_json(answer, wanted.session) + "\n");
 }
 
 HttpReply renew_lease(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
   const std::uint64_t lease_ms = read_lease(call.request);
-  return ok(api::to_json(parts.sessions.renew(caller(parts, call), call.parameters[0], lease_ms)));
+  return json_answer(api::to_json(parts.sessions.renew(caller(parts, call), call.parameters[0], lease_ms)));
 }
 
 HttpReply finish_session(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
   const ServiceSessions::FinishRequest ending = read_finish_request(call.request);
-  return ok(api::to_json(parts.sessions.finish(caller(parts, call), call.parameters[0], ending)));
+  return json_answer(api::to_json(parts.sessions.finish(caller(parts, call), call.parameters[0], ending)));
 }
 
 HttpReply commit_session(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
   const api::CommitRequest wanted = read_commit_request(call.request);
-  return ok(api::to_json(parts.sessions.commit(caller(parts, call), call.parameters[0], wanted)));
+  return json_answer(api::to_json(parts.sessions.commit(caller(parts, call), call.parameters[0], wanted)));
 }
 
 HttpReply roll_back_session(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
   const bool keep = api::read_rollback(call.request).keep_result;
-  return ok(api::to_json(parts.sessions.rollback(caller(parts, call), call.parameters[0], keep)));
+  return json_answer(api::to_json(parts.sessions.rollback(caller(parts, call), call.parameters[0], keep)));
 }
 
 HttpReply approve_session(const ServiceParts& parts, Call& call) {
@@ -359,13 +356,13 @@ HttpReply approve_session(const ServiceParts& parts, Call& call) {
   const session::Approval approval{.review = {.reviewer = {}, .comment = std::move(approving.comment)},
                                    .result = std::move(approving.result),
                                    .message = std::move(approving.message)};
-  return ok(api::to_json(parts.sessions.approve(caller(parts, call), call.parameters[0], approval)));
+  return json_answer(api::to_json(parts.sessions.approve(caller(parts, call), call.parameters[0], approval)));
 }
 
 HttpReply reject_session(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
   const std::string comment = read_rejecting(call.request);
-  return ok(api::to_json(parts.sessions.reject(caller(parts, call), call.parameters[0], comment)));
+  return json_answer(api::to_json(parts.sessions.reject(caller(parts, call), call.parameters[0], comment)));
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ using api::HttpReply;
 using api::HttpResponse;
 using api::Problem;
 using api::ProblemCode;
+using api::json_answer;
 
 namespace {
 
@@ -32,10 +33,6 @@ constexpr std::size_t kMaxOutput = std::size_t{1} << 20;   // in an answer that 
 constexpr std::size_t kPart = std::size_t{64} << 10;       // of a stream
 
 Caller run_caller(const RunParts& parts, const Call& call) { return caller_of(parts.config, call.request); }
-
-HttpResponse run_answer(unsigned status, std::string body) {
-  return {.status = status, .content_type = "application/json", .body = std::move(body), .headers = {}};
-}
 
 SteadyTime deadline_of(api::Query& query) {
   const std::uint64_t timeout = query.take_number("timeout_ms", kMaxRunWait_ms).value_or(kDefaultWait_ms);
@@ -54,7 +51,7 @@ HttpReply start_run(const RunParts& parts, Call& call) {
   call.query.refuse_others();
   const ServiceRuns::RunRequest ordering = read_run_request(call.request);
   const api::RunResource run = parts.runs.start(run_caller(parts, call), ordering);
-  HttpResponse response = run_answer(201, api::to_json(run));
+  HttpResponse response = json_answer(api::to_json(run), 201);
   response.headers.emplace_back("Location", "/v1/runs/" + run.id);
   return response;
 }
@@ -62,12 +59,12 @@ HttpReply start_run(const RunParts& parts, Call& call) {
 HttpReply list_runs(const RunParts& parts, Call& call) {
   const ServiceRuns::Filter filter = read_run_filter(call.query);
   const ServiceRuns::Page page = parts.runs.list(run_caller(parts, call), filter);
-  return run_answer(200, api::to_json(page.runs, page.next.empty() ? "" : api::encode_cursor(page.next)));
+  return json_answer(api::to_json(page.runs, page.next.empty() ? "" : api::encode_cursor(page.next)));
 }
 
 HttpReply get_run(const RunParts& parts, Call& call) {
   call.query.refuse_others();
-  return run_answer(200, api::to_json(parts.runs.get(run_caller(parts, call), call.parameters[0])));
+  return json_answer(api::to_json(parts.runs.get(run_caller(parts, call), call.parameters[0])));
 }
 
 // Answers when the run has ended, or with the run as it is when the time is over.
@@ -78,7 +75,7 @@ HttpReply wait_for_run(const RunParts& parts, Call& call) {
                    deadline](bool is_last) -> std::optional<HttpResponse> {
     try {
       if (!is_last && !runs.has_ended(who, id) && !is_past(deadline)) return std::nullopt;
-      return run_answer(200, api::to_json(runs.get(who, id)));
+      return json_answer(api::to_json(runs.get(who, id)));
     } catch (...) {
       return api::problem_of_current_exception();
     }
@@ -129,7 +126,7 @@ HttpReply wait_for_runs(const RunParts& parts, Call& call) {
         found.push_back(runs.get(who, id));
         gather(runs, who, found.back(), most);
       }
-      return run_answer(200, api::to_json(found, is_done));
+      return json_answer(api::to_json(found, is_done));
     } catch (...) {
       return api::problem_of_current_exception();
     }
@@ -141,13 +138,13 @@ HttpReply cancel_run(const RunParts& parts, Call& call) {
   api::read_nothing(call.request);
   const ServiceRuns::Cancelled cancelled = parts.runs.cancel(run_caller(parts, call), call.parameters[0]);
   // Not by the state that it has meanwhile: the mark may have ended it already.
-  return run_answer(cancelled.had_ended ? 200 : 202, api::to_json(cancelled.run));
+  return json_answer(api::to_json(cancelled.run), cancelled.had_ended ? 200 : 202);
 }
 
 HttpReply free_run(const RunParts& parts, Call& call) {
   call.query.refuse_others();
   api::read_nothing(call.request);
-  return run_answer(200, api::to_json(parts.runs.free(run_caller(parts, call), call.parameters[0])));
+  return json_answer(api::to_json(parts.runs.free(run_caller(parts, call), call.parameters[0])));
 }
 
 HttpResponse output_head(std::vector<std::pair<std::string, std::string>> headers) {

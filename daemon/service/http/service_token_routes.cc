@@ -15,6 +15,7 @@ using api::Call;
 using api::HttpReply;
 using api::HttpResponse;
 using api::JsonObject;
+using api::json_answer;
 
 namespace {
 
@@ -28,17 +29,13 @@ JsonObject json_of(const ServiceTokens::Token& token) {
   return json;
 }
 
-HttpResponse token_answer(unsigned status, const JsonObject& json) {
-  return {.status = status, .content_type = "application/json", .body = json.text() + "\n", .headers = {}};
-}
-
 HttpReply create(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
   const ServiceTokens::Wanted wanted = read_token_request(call.request);
   const ServiceTokens::Made made = parts.tokens.create(caller_of(parts.config, call.request), wanted);
   JsonObject json = json_of(made.token);
   if (!made.secret.empty()) json.text("secret", made.secret);
-  HttpResponse response = token_answer(201, json);
+  HttpResponse response = json_answer(json.text() + "\n", 201);
   response.headers = {{"Location", "/v1/tokens/" + made.token.id}};
   return response;
 }
@@ -51,17 +48,19 @@ HttpReply list_tokens(const ServiceParts& parts, Call& call) {
   for (const ServiceTokens::Token& token : tokens) objects.push_back(json_of(token));
   json.objects("tokens", std::move(objects));
   if (tokens.size() == filter.limit) json.text("next", api::encode_cursor(std::to_string(tokens.back().number)));
-  return token_answer(200, json);
+  return json_answer(json.text() + "\n");
 }
 
 HttpReply show(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
-  return token_answer(200, json_of(parts.tokens.find(caller_of(parts.config, call.request), call.parameters[0])));
+  const ServiceTokens::Token token = parts.tokens.find(caller_of(parts.config, call.request), call.parameters[0]);
+  return json_answer(json_of(token).text() + "\n");
 }
 
 HttpReply revoke(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
-  return token_answer(200, json_of(parts.tokens.revoke(caller_of(parts.config, call.request), call.parameters[0])));
+  const ServiceTokens::Token token = parts.tokens.revoke(caller_of(parts.config, call.request), call.parameters[0]);
+  return json_answer(json_of(token).text() + "\n");
 }
 
 }  // namespace

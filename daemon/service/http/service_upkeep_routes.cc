@@ -13,22 +13,18 @@ namespace escrow::daemon {
 
 using api::Call;
 using api::HttpReply;
-using api::HttpResponse;
 using api::Problem;
 using api::ProblemCode;
+using api::json_answer;
 
 namespace {
 
 constexpr ConcurrencyLimit::Number kMaxAtOnce{.all = 2, .of_one = 2};  // of each kind: they read whole repositories
 
-HttpReply ok_reply(std::string body) {
-  return HttpResponse{.status = 200, .content_type = "application/json", .body = std::move(body), .headers = {}};
-}
-
 HttpReply audit(const ServiceParts& parts, Call& call) {
   const ServiceSessions::AuditPage page =
       parts.sessions.audit(caller_of(parts.config, call.request), call.parameters[0], read_audit_wanted(call.query));
-  return ok_reply(api::to_json(page.entries, page.next.empty() ? "" : api::encode_cursor(page.next)));
+  return json_answer(api::to_json(page.entries, page.next.empty() ? "" : api::encode_cursor(page.next)));
 }
 
 // What reads or rewrites a whole repository is not for everybody. Before a turn of `handler` is taken.
@@ -42,12 +38,12 @@ api::Router::Handler for_operators(const ServiceParts& parts, const std::string&
 }
 
 HttpReply gc(const ServiceParts& parts, Call& call) {
-  return ok_reply(upkeep_apart(kGcVerb, parts.repositories.find(call.parameters[0]).path, parts.stopping,
+  return json_answer(upkeep_apart(kGcVerb, parts.repositories.find(call.parameters[0]).path, parts.stopping,
                                parts.config->retention.sessions_s));
 }
 
 HttpReply verify_repository(const ServiceParts& parts, Call& call) {
-  return ok_reply(upkeep_apart(kVerifyVerb, parts.repositories.find(call.parameters[0]).path, parts.stopping));
+  return json_answer(upkeep_apart(kVerifyVerb, parts.repositories.find(call.parameters[0]).path, parts.stopping));
 }
 
 }  // namespace

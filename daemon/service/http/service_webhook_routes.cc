@@ -15,18 +15,14 @@ namespace escrow::daemon {
 
 using api::Call;
 using api::HttpReply;
-using api::HttpResponse;
 using api::JsonObject;
 using api::Problem;
 using api::ProblemCode;
+using api::json_answer;
 
 namespace {
 
 constexpr std::uint64_t kMaxDeliveriesPage = 1000;
-
-HttpResponse webhook_answer(const JsonObject& json) {
-  return {.status = 200, .content_type = "application/json", .body = json.text() + "\n", .headers = {}};
-}
 
 void check_caller(const ServiceParts& parts, const Call& call) {
   check_operator(parts.config, caller_of(parts.config, call.request), "see the webhooks of the service and of its");
@@ -51,7 +47,7 @@ HttpReply list_webhooks(const ServiceParts& parts, Call& call) {
     one.text("error", status.error);
     objects.push_back(std::move(one));
   }
-  return webhook_answer(JsonObject().objects("webhooks", std::move(objects)));
+  return json_answer(JsonObject().objects("webhooks", std::move(objects)).text() + "\n");
 }
 
 HttpReply dead(const ServiceParts& parts, Call& call) {
@@ -75,7 +71,7 @@ HttpReply dead(const ServiceParts& parts, Call& call) {
   JsonObject json;
   json.objects("dead_letters", std::move(objects));
   if (letters.size() == limit) json.text("next", api::encode_cursor(std::to_string(letters.back().number)));
-  return webhook_answer(json);
+  return json_answer(json.text() + "\n");
 }
 
 HttpReply send_again(const ServiceParts& parts, Call& call) {
@@ -83,7 +79,7 @@ HttpReply send_again(const ServiceParts& parts, Call& call) {
   api::read_nothing(call.request);
   check_caller(parts, call);
   parts.webhooks.send_again(call.parameters[0], number_of(call.parameters[1]));
-  return webhook_answer(JsonObject().flag("taken", true));
+  return json_answer(JsonObject().flag("taken", true).text() + "\n");
 }
 
 }  // namespace

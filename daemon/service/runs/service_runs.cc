@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -35,17 +34,6 @@ namespace {
 constexpr std::chrono::seconds kHostEndPatience{10};  // for a host to notice that its service has gone
 constexpr std::chrono::milliseconds kHostEndPause{10};
 constexpr std::string_view kUserPrefix = "user:";
-
-bool has(const std::vector<std::string>& principals, const std::string& principal) {
-  return std::find(principals.begin(), principals.end(), principal) != principals.end();
-}
-
-// Granted by name: being an operator is not enough to become another user of the machine.
-bool may_commit_as(const LiveConfig& live, const std::string& principal, const std::string& committer) {
-  const std::shared_ptr<const EscrowdConfig> config = live.now();
-  const auto granted = config->run_as.find(principal);
-  return granted != config->run_as.end() && has(granted->second, committer);
-}
 
 [[noreturn]] void forbid(const std::string& field, const std::string& why) {
   throw Problem(ProblemCode::forbidden, why, {{"field", field}});
@@ -148,7 +136,8 @@ ServiceRuns::User ServiceRuns::user_of(const Caller& caller, const std::string& 
   // The caller may have left groups that its user has.
   User user{.name = caller.principal, .uid = caller.uid, .gid = caller.gid, .groups = caller.groups};
   if (committer != caller.principal && committer.starts_with(kUserPrefix)) {
-    if (!caller.may_become_anybody() && !may_commit_as(config_, caller.principal, committer)) {
+    // Being an operator is not enough to become another user of the machine.
+    if (!caller.may_become_anybody() && !is_granted(*config_.now(), caller.principal, committer)) {
       forbid("committer", caller.principal + " has no grant to run commands as " + committer);
     }
     std::array<char, 16384> buffer;
@@ -177,7 +166,7 @@ ServiceRuns::User ServiceRuns::user_of(const Caller& caller, const std::string& 
 
 void ServiceRuns::check_grants(const Caller& caller, const RunRequest& ordering) const {
   if (!ordering.confined && !caller.is_operator) forbid("confined", "only operators may run commands unconfined");
-  const bool may_use_network = caller.is_operator || has(config_->host_network, caller.principal);
+  const bool may_use_network = caller.is_operator || has_principal(config_->host_network, caller.principal);
   if (ordering.network && !may_use_network) {
     forbid("network", caller.principal + " has no grant to the machine's network (host_network)");
   }

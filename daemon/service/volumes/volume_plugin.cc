@@ -51,10 +51,6 @@ bool is_unnamed(const storage::VolumeStore::Mount& mount) {
   return mount.container.empty() && mount.ending == Reason::none;
 }
 
-api::HttpResponse answer(unsigned status, std::string body) {
-  return {.status = status, .content_type = "application/json", .body = std::move(body), .headers = {}};
-}
-
 }  // namespace
 
 VolumePlugin::VolumePlugin(const EscrowdConfig& config, const LiveConfig& live, ServiceRepositories& repositories,
@@ -65,7 +61,8 @@ VolumePlugin::VolumePlugin(const EscrowdConfig& config, const LiveConfig& live, 
       sessions_(config, repositories, sessions, facts, store_, log),
       watch_(config.volume_plugin->runtimes, store_, log),
       stopping_(false),
-      long_verbs_(live, {.all = 64, .of_one = 64}, [](api::Call&) { return answer(200, api::volume_done_json()); }) {
+      long_verbs_(live, {.all = 64, .of_one = 64},
+                  [](api::Call&) { return api::json_answer(api::volume_done_json()); }) {
   forget_unused();
   add_routes();
   watcher_ = std::thread([this] { watch_until_stopped(); });
@@ -110,10 +107,10 @@ void VolumePlugin::add_routes() {
     const auto handler = [verb, path, this](api::Call& call) -> api::HttpReply {
       // What is refused is a sentence in the protocol's own form, whatever kind of Error it is.
       try {
-        return answer(200, verb(api::read_volume_request(call.request.body)));
+        return api::json_answer(verb(api::read_volume_request(call.request.body)));
       } catch (const Error& error) {
         log_.write(LogLevel::info, path + " was refused: " + error.what());
-        return answer(500, api::volume_refusal_json(std::string("escrow: ") + error.what()));
+        return api::json_answer(api::volume_refusal_json(std::string("escrow: ") + error.what()), 500);
       }
     };
     router_.add("POST", path, path.ends_with(".Unmount") ? long_verbs_.waiting(handler) : handler);
