@@ -28,7 +28,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LES
     -Wno-stringop-overread)
 endif()
 # A unity build includes the sources, which are headers to this warning then.
-if(CMAKE_UNITY_BUILD)
+if(ESCROW_UNITY)
   target_compile_options(escrow_settings INTERFACE -Wno-subobject-linkage)
 endif()
 target_compile_definitions(escrow_settings INTERFACE _FILE_OFFSET_BITS=64 _GNU_SOURCE)

@@ -1,4 +1,4 @@
-"""The rule that lets the sources of a target be compiled as one (CMAKE_UNITY_BUILD); check_sources.py runs it.
+"""The rule that lets the sources of a target be compiled as one (ESCROW_UNITY); check_sources.py runs it.
 
 The unnamed namespaces of two sources are then one, so no two sources of a target may define the same name in theirs: a
 constant, a variable, a type, or a function with the same types of parameters. Aliases may be repeated.
