@@ -46,7 +46,9 @@ restore() {
 trap restore EXIT
 trap 'exit 130' INT TERM
 
-every_test() { ctest --test-dir build/dev --output-on-failure --no-tests=error --timeout 1200 "$@"; }
+every_test() {
+  deploy/scratch-disk.sh ctest --test-dir build/dev --output-on-failure --no-tests=error --timeout 1200 "$@"
+}
 
 random() {
   local status=0

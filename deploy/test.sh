@@ -11,6 +11,8 @@ step() { printf '\n== %s\n' "$*"; }
 step "Installing what is needed"
 deploy/setup.sh
 jobs=$(nproc)
+# Two more at a time than there are processors: many tests wait more than they compute.
+tests() { deploy/scratch-disk.sh ctest --output-on-failure --no-tests=error --parallel "$((jobs + 2))" "$@"; }
 
 step "Building (preset dev)"
 cmake --preset dev -Wno-dev -DESCROW_UNIT_TESTS=OFF >/dev/null
@@ -25,8 +27,7 @@ cmake --build --preset asan --parallel "$jobs" --target unit_tests mount_test
 sanitized() {
   local what=$1 log=build/asan/tests-${1// /-}.log
   shift
-  if ! ctest --test-dir build/asan --output-on-failure --no-tests=error --parallel "$jobs" --timeout 300 "$@" \
-      >"$log" 2>&1; then
+  if ! tests --test-dir build/asan --timeout 300 "$@" >"$log" 2>&1; then
     cat "$log"
     echo "deploy/test.sh: $what failed under the sanitizers" >&2
     exit 1
@@ -62,9 +63,7 @@ step "Tests"
 costs=build/dev/Testing/Temporary/CTestCostData.txt
 mkdir -p "${costs%/*}"
 [ -e "$costs" ] || cp tests/costs.txt "$costs"
-# Two more at a time than there are processors: many tests wait more than they compute.
-if ! ctest --test-dir build/dev --label-exclude nightly --output-on-failure --no-tests=error \
-    --parallel "$((jobs + 2))" --timeout 600; then
+if ! tests --test-dir build/dev --label-exclude nightly --timeout 600; then
   step "Why tests failed, in short; all of it is above"
   why build/dev
   exit 1

@@ -12,6 +12,7 @@
 #include "session/transaction/session_manager.h"
 #include "storage/repository/repository.h"
 #include "tests/support/escrow_process.h"
+#include "tests/support/temporary_directory.h"
 
 namespace escrow::session {
 namespace {
@@ -33,14 +34,10 @@ class KillApprovalAfter final : public CommitObserver {
 class ApprovalSteps : public testing::TestWithParam<CommitStep> {
  protected:
   ApprovalSteps() {
-    char pattern[] = "/tmp/escrow-approval-XXXXXX";
-    top_ = mkdtemp(pattern);
-    repository_ = (top_ / "data.git").string();
     storage::Repository::init(repository_, "main");
     run_session(false, nullptr);
     objects_ = objects();
   }
-  ~ApprovalSteps() override { fs::remove_all(top_); }
 
   struct Opened {
     Opened(const std::string& path, CommitObserver* observer)
@@ -118,8 +115,9 @@ class ApprovalSteps : public testing::TestWithParam<CommitStep> {
     git("fsck --strict");
   }
 
-  fs::path top_;
-  std::string repository_, objects_;
+  support::TemporaryDirectory directory_;
+  const std::string repository_ = directory_.path() + "/data.git";
+  std::string objects_;
 };
 
 class SealSteps : public ApprovalSteps {};

@@ -7,17 +7,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <filesystem>
-
 #include "session/base/error.h"
 #include "session/transaction/session_manager.h"
 #include "storage/repository/repository.h"
 #include "tests/support/escrow_process.h"
+#include "tests/support/temporary_directory.h"
 
 namespace escrow::session {
 namespace {
 
-namespace fs = std::filesystem;
 using test::shell;
 
 class KillAfter final : public CommitObserver {
@@ -34,13 +32,9 @@ class KillAfter final : public CommitObserver {
 class CommitSteps : public testing::TestWithParam<int> {
  protected:
   CommitSteps() {
-    char pattern[] = "/tmp/escrow-steps-XXXXXX";
-    top_ = mkdtemp(pattern);
-    repository_ = (top_ / "data.git").string();
     storage::Repository::init(repository_, "main");
     run_session([](Overlay& overlay) { put(overlay, "base", "base\n"); }, nullptr, false);
   }
-  ~CommitSteps() override { fs::remove_all(top_); }
 
   static void put(Overlay& overlay, const std::string& name, const std::string& text) {
     const auto found = overlay.lookup(kRootNode, name);
@@ -104,8 +98,8 @@ class CommitSteps : public testing::TestWithParam<int> {
     return -1;
   }
 
-  fs::path top_;
-  std::string repository_;
+  support::TemporaryDirectory directory_;
+  const std::string repository_ = directory_.path() + "/data.git";
 };
 
 TEST_P(CommitSteps, AKillLeavesAllOrNothingAndTheSessionRecovers) {
@@ -153,7 +147,7 @@ TEST_P(CommitSteps, AKilledRunIsRolledBackOrCommittedAndLeavesNothing) {
 TEST_P(CommitSteps, AGitPushBetweenTheKillAndTheRecoveryIsNotLost) {
   die_in_commit(GetParam(), false);
   const int before = landed();
-  const std::string work = (top_ / "work").string();
+  const std::string work = directory_.path() + "/work";
   shell("git clone -q '" + repository_ + "' '" + work + "' && cd '" + work +
         "' && echo pushed > pushed && git add pushed && git -c user.name=p -c user.email=p@p commit -qm pushed && "
         "git push -q origin HEAD:main");

@@ -6,17 +6,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <filesystem>
-
 #include "session/base/error.h"
 #include "session/transaction/session_manager.h"
 #include "storage/repository/repository.h"
 #include "tests/support/escrow_process.h"
+#include "tests/support/temporary_directory.h"
 
 namespace escrow::session {
 namespace {
 
-namespace fs = std::filesystem;
 
 class KillForkAfter final : public CommitObserver {
  public:
@@ -32,12 +30,8 @@ class KillForkAfter final : public CommitObserver {
 class ForkSteps : public testing::TestWithParam<CommitStep> {
  protected:
   ForkSteps() {
-    char pattern[] = "/tmp/escrow-forks-XXXXXX";
-    top_ = mkdtemp(pattern);
-    repository_ = (top_ / "data.git").string();
     storage::Repository::init(repository_, "main");
   }
-  ~ForkSteps() override { fs::remove_all(top_); }
 
   static void put(Session& session, const std::string& name, const std::string& text) {
     Overlay& overlay = session.overlay();
@@ -107,8 +101,8 @@ class ForkSteps : public testing::TestWithParam<CommitStep> {
     ASSERT_TRUE(WIFSIGNALED(status)) << "the step was never reached";
   }
 
-  fs::path top_;
-  std::string repository_;
+  support::TemporaryDirectory directory_;
+  const std::string repository_ = directory_.path() + "/data.git";
 };
 
 TEST_P(ForkSteps, AKillLeavesTheSessionWithAllOfTheForkOrWithNone) {

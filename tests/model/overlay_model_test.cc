@@ -17,6 +17,7 @@
 #include "storage/staging/tiered_staging_area.h"
 #include "tests/support/fake_object_store.h"
 #include "tests/support/seed.h"
+#include "tests/support/temporary_directory.h"
 
 namespace escrow::session {
 namespace {
@@ -34,8 +35,6 @@ using Picture = std::map<std::string, std::string>;
 class Model : public testing::Test {
  protected:
   Model() {
-    char pattern[] = "/tmp/escrow-model-XXXXXX";
-    top_ = mkdtemp(pattern);
     directory_ = top_ / "real";
     fs::create_directories(directory_ / "d0/d1");
     std::map<std::string, std::string> files{{"f0", "base"}, {"f1", std::string(300000, 'b')}, {"d0/f0", "inner"},
@@ -46,10 +45,6 @@ class Model : public testing::Test {
     options_.gid = getgid();
     umask(022);
     open();
-  }
-  ~Model() override {
-    overlay_.reset();
-    fs::remove_all(top_);
   }
 
   void open() {
@@ -353,7 +348,9 @@ class Model : public testing::Test {
   std::size_t largest_offset_ = 500000;
   std::vector<std::string> saved_;
   int named_ = 0;
-  fs::path top_, directory_;
+  support::TemporaryDirectory scratch_;
+  const fs::path top_ = scratch_.path();
+  fs::path directory_;
   support::FakeObjectStore objects_;
   SystemClock clock_;
   NullLog log_;

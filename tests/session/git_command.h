@@ -10,27 +10,9 @@
 #include <stdexcept>
 #include <string>
 
+#include "tests/support/temporary_directory.h"
+
 namespace escrow::support {
-
-// A directory that goes with the object.
-class TemporaryDirectory {
- public:
-  TemporaryDirectory() {
-    const char* base = std::getenv("TMPDIR");
-    path_ = std::string(base && *base ? base : "/tmp") + "/escrow-test-XXXXXX";
-    if (!mkdtemp(path_.data())) throw std::runtime_error("mkdtemp failed for " + path_);
-  }
-  ~TemporaryDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // Standard output of `git ARGUMENTS` in `directory`, with `input` on its standard input. No user configuration.
 inline std::string run_git(const TemporaryDirectory& directory, const std::string& arguments,

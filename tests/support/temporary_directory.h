@@ -14,7 +14,7 @@ class TemporaryDirectory {
  public:
   TemporaryDirectory() {
     const char* parent = std::getenv("TMPDIR");
-    path_ = std::string(parent != nullptr ? parent : "/tmp") + "/escrow-test-XXXXXX";
+    path_ = std::string(parent != nullptr && *parent != '\0' ? parent : "/tmp") + "/escrow-test-XXXXXX";
     if (::mkdtemp(path_.data()) == nullptr) throw std::runtime_error("mkdtemp failed for " + path_);
   }
   TemporaryDirectory(const TemporaryDirectory&) = delete;

@@ -3,24 +3,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
 
 namespace escrow::tests {
-
-ScratchDirectory::ScratchDirectory() {
-  const char* base = std::getenv("TMPDIR");
-  path_ = std::string(base ? base : "/tmp") + "/escrow-process-XXXXXX";
-  if (!::mkdtemp(path_.data())) throw std::runtime_error("mkdtemp " + path_);
-}
-
-ScratchDirectory::~ScratchDirectory() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
 
 bool eventually(const std::function<bool()>& condition, std::chrono::seconds patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;

@@ -8,20 +8,14 @@
 #include <string>
 
 #include "daemon/process/command_spec.h"
+#include "tests/support/temporary_directory.h"
 
 namespace escrow::tests {
 
 // A directory of its own, removed with all it holds.
-class ScratchDirectory {
+class ScratchDirectory : public support::TemporaryDirectory {
  public:
-  ScratchDirectory();
-  ~ScratchDirectory();
-  ScratchDirectory(const ScratchDirectory&) = delete;
-  const std::string& path() const { return path_; }
-  std::string file(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
+  std::string file(const std::string& name) const { return path() + "/" + name; }
 };
 
 // Polls until `condition` holds; false after `patience`, which is for a machine under load: it takes moments.
