@@ -75,6 +75,7 @@ class Description:
         here = os.path.dirname(os.path.abspath(__file__))
         with open(f'{here}/../../api/openapi.yaml', encoding='utf-8') as file:
             self.document = yaml.load(file, EachNameOnce)
+        self.targets = {}
         self.paths = self.resolved(self.document['paths'])
         self.problem = self.resolved(self.document['components']['responses']['Problem'])
         self.events = closed(self.resolved(self.document['x-events']))
@@ -86,16 +87,22 @@ class Description:
         if not isinstance(node, dict):
             return node
         if '$ref' in node:
-            target = self.document
-            for name in node['$ref'].split('/')[1:]:
-                target = target[name]
-            return self.resolved(target)
+            return self.resolved_reference(node['$ref'])
         result = {name: self.resolved(value) for name, value in node.items()}
         if result.pop('nullable', False) is True:
             if 'allOf' in result:
                 return {'anyOf': [*result['allOf'], {'type': 'null'}]}
             result['type'] = [result['type'], 'null']
         return result
+
+    def resolved_reference(self, reference):
+        """What it stands for: one object, however many places refer to it."""
+        if reference not in self.targets:
+            target = self.document
+            for name in reference.split('/')[1:]:
+                target = target[name]
+            self.targets[reference] = self.resolved(target)
+        return self.targets[reference]
 
     def operations(self):
         """(method, path, operation) of all that are described."""
