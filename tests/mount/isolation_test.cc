@@ -72,8 +72,9 @@ TEST_P(Isolation, ARetryReadsTheNewHead) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, Isolation,
-                         testing::Values(Options{}, Options{"--io-uring", "off"}, Options{"--opens", "daemon"},
-                                         Options{"--io", "writeback"}, Options{"--io", "passthrough"}));
+                         testing::Values(Options{}, Options{"--opens", "daemon"}, Options{"--io", "writeback"},
+                                         Options{"--io", "passthrough"}));
+INSTANTIATE_TEST_SUITE_P(WithoutIoUring, Isolation, testing::Values(Options{"--io-uring", "off"}));
 
 class SnapshotIsolation : public EscrowRun {};
 

@@ -110,8 +110,9 @@ TEST_P(EveryLiveMounts, EntriesComeAreReplacedWholeAndGo) {
 INSTANTIATE_TEST_SUITE_P(Every, EveryLiveMounts,
                          testing::Values(std::vector<std::string>{}, std::vector<std::string>{"--opens", "daemon"},
                                          std::vector<std::string>{"--io", "passthrough"},
-                                         std::vector<std::string>{"--io", "writeback"},
-                                         std::vector<std::string>{"--io-uring", "off"}));
+                                         std::vector<std::string>{"--io", "writeback"}));
+INSTANTIATE_TEST_SUITE_P(WithoutIoUring, EveryLiveMounts,
+                         testing::Values(std::vector<std::string>{"--io-uring", "off"}));
 
 // Readers by path and readers from within, for as long as the table changes.
 TEST_F(LiveMounts, NoReaderEverMeetsHalfOfAReplacement) {
