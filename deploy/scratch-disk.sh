@@ -9,7 +9,8 @@
 set -uo pipefail
 [ $# -gt 0 ] || { echo "usage: deploy/scratch-disk.sh COMMAND [ARGUMENT...]" >&2; exit 2; }
 
-disk=$(mktemp -d "${TMPDIR:-/tmp}/escrow.XXXXXX") || exit 1
+# Short: the path of a socket in it has at most 107 bytes.
+disk=$(mktemp -d "${TMPDIR:-/tmp}/esc.XXXX") || exit 1
 # Lazily, with what is mounted below: a test that was killed may have left something.
 remove() {
   while umount --lazy --recursive --quiet "$disk" 2>/dev/null; do :; done

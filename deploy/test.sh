@@ -11,8 +11,14 @@ step() { printf '\n== %s\n' "$*"; }
 step "Installing what is needed"
 deploy/setup.sh
 jobs=$(nproc)
-# Two more at a time than there are processors: many tests wait more than they compute.
-tests() { deploy/scratch-disk.sh ctest --output-on-failure --no-tests=error --parallel "$((jobs + 2))" "$@"; }
+# tests BUILD-DIRECTORY CTEST-OPTION...: two more at a time than there are processors, as many tests wait more than they
+# compute. The longest begin first, so that no processor is idle at the end; a fresh build knows no costs of its own.
+tests() {
+  local costs=$1/Testing/Temporary/CTestCostData.txt
+  mkdir -p "${costs%/*}"
+  [ -e "$costs" ] || cp tests/costs.txt "$costs"
+  deploy/scratch-disk.sh ctest --test-dir "$1" --output-on-failure --no-tests=error --parallel "$((jobs + 2))" "${@:2}"
+}
 
 step "Building (preset dev)"
 cmake --preset dev -Wno-dev -DESCROW_UNIT_TESTS=OFF >/dev/null
@@ -27,7 +33,7 @@ cmake --build --preset asan --parallel "$jobs" --target unit_tests mount_test
 sanitized() {
   local what=$1 log=build/asan/tests-${1// /-}.log
   shift
-  if ! tests --test-dir build/asan --timeout 300 "$@" >"$log" 2>&1; then
+  if ! tests build/asan --timeout 300 "$@" >"$log" 2>&1; then
     cat "$log"
     echo "deploy/test.sh: $what failed under the sanitizers" >&2
     exit 1
@@ -59,11 +65,7 @@ step "What this machine allows, and so what the tests use"
 build/dev/daemon/escrow doctor || true
 
 step "Tests"
-# The longest tests begin first, so that no processor is idle at the end. A fresh build knows no costs of its own.
-costs=build/dev/Testing/Temporary/CTestCostData.txt
-mkdir -p "${costs%/*}"
-[ -e "$costs" ] || cp tests/costs.txt "$costs"
-if ! tests --test-dir build/dev --label-exclude nightly --timeout 600; then
+if ! tests build/dev --label-exclude nightly --timeout 600; then
   step "Why tests failed, in short; all of it is above"
   why build/dev
   exit 1

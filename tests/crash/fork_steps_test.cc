@@ -15,7 +15,6 @@
 namespace escrow::session {
 namespace {
 
-
 class KillForkAfter final : public CommitObserver {
  public:
   explicit KillForkAfter(CommitStep step) : step_(step) {}
