@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <random>
 #include <set>
 #include <sstream>
@@ -73,9 +74,7 @@ struct Place {
 };
 
 // In the first hierarchy that shows it.
-std::optional<Place> place_of(const std::string& process, std::string_view controller) {
-  const std::optional<std::string> own = cgroup_of(process, controller);
-  if (!own) return std::nullopt;
+std::optional<Place> place_of_cgroup(const std::string& cgroup, std::string_view controller) {
   std::istringstream lines(read_text("/proc/self/mountinfo"));
   for (std::string line; std::getline(lines, line);) {
     const std::size_t dash = line.find(" - cgroup");
@@ -89,11 +88,16 @@ std::optional<Place> place_of(const std::string& process, std::string_view contr
     fields >> id >> parent >> device >> root >> mountpoint;
     root = unescaped(root);
     if (root == "/") root.clear();
-    if (!own->starts_with(root)) continue;
-    const std::string below = own->substr(root.size());
+    if (!cgroup.starts_with(root)) continue;
+    const std::string below = cgroup.substr(root.size());
     return Place{unescaped(mountpoint), unescaped(mountpoint) + (below == "/" ? "" : below)};
   }
   return std::nullopt;
+}
+
+std::optional<Place> place_of(const std::string& process, std::string_view controller) {
+  const std::optional<std::string> own = cgroup_of(process, controller);
+  return own ? place_of_cgroup(*own, controller) : std::nullopt;
 }
 
 std::optional<Place> own_place(std::string_view controller) { return place_of("self", controller); }
@@ -182,6 +186,15 @@ std::uint64_t count_in(const std::string& path, std::string_view wanted) {
     if (key == wanted) return value;
   }
   return 0;
+}
+
+// Of versions 2 and 1, where there is such a cgroup.
+std::string counters_where(const std::function<std::optional<Place>(std::string_view)>& place_in) {
+  for (const auto& [controller, name] : {std::pair("", "/memory.events"), std::pair("memory", "/memory.oom_control")}) {
+    const std::optional<Place> place = place_in(controller);
+    if (place && ::access((place->directory + name).c_str(), R_OK) == 0) return place->directory + name;
+  }
+  return {};
 }
 
 // A command may have made cgroups of its own inside.
@@ -292,9 +305,15 @@ std::uint64_t Cgroup::refused_processes() const { return count_in(path_ + "/pids
 bool Cgroup::end_all(milliseconds patience) { return end_all_in(path_, patience); }
 
 std::string memory_counters_of(pid_t process) {
-  for (const auto& [controller, name] : {std::pair("", "/memory.events"), std::pair("memory", "/memory.oom_control")}) {
-    const std::optional<Place> place = place_of(std::to_string(process), controller);
-    if (place && ::access((place->directory + name).c_str(), R_OK) == 0) return place->directory + name;
+  return counters_where([&](std::string_view controller) { return place_of(std::to_string(process), controller); });
+}
+
+// With its driver "cgroupfs", and with "systemd".
+std::string memory_counters_of_docker(const std::string& container) {
+  for (const std::string& cgroup : {"/docker/" + container, "/system.slice/docker-" + container + ".scope"}) {
+    const std::string counters =
+        counters_where([&](std::string_view controller) { return place_of_cgroup(cgroup, controller); });
+    if (!counters.empty()) return counters;
   }
   return {};
 }

@@ -64,6 +64,9 @@ class Cgroup {
 
 // The file in which the kernel counts what it killed for want of memory in the cgroup of a process; empty: not known.
 std::string memory_counters_of(pid_t process);
+// In the cgroup of docker's container with this id, from the moment when it is made; empty: it is not where docker
+// makes them unless it is told otherwise (dockerd(8), --cgroup-parent).
+std::string memory_counters_of_docker(const std::string& container);
 
 // Ends and removes the cgroup at `path`, which an owner left behind: for the parent of an owner that was killed.
 void remove_cgroup(const std::string& path, std::chrono::milliseconds patience);

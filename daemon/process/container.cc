@@ -47,7 +47,7 @@ struct Unusable {
   const char* name;
   char letter;  // 0: it has none
   const char* why;
-  bool with_podman_alone = false;
+  const char* with = nullptr;  // which runtime; null: both
 };
 constexpr Unusable kUnusable[] = {
     {"--name", 0, "Escrow finds the container by the name that it gives it"},
@@ -58,8 +58,9 @@ constexpr Unusable kUnusable[] = {
     {"--sig-proxy", 0, "the signals that end a run reach the container through it"},
     {"--user", 'u', "whom the command runs as is said with --uid and --gid"},
     {"--rootfs", 0, "the image is said with --image"},
-    {"--stop-signal", 0, "podman tells nobody of a stop, so it has to be one that cannot be trapped", true},
-    {"--pidfile", 0, "Escrow watches the container's memory by it", true},
+    {"--stop-signal", 0, "podman tells nobody of a stop, so it has to be one that cannot be trapped", "podman"},
+    {"--pidfile", 0, "Escrow watches the container's memory by it", "podman"},
+    {"--cidfile", 0, "Escrow watches the container's memory by it", "docker"},
 };
 
 // "--name=x", "--name", "-d" and "-itd".
@@ -74,7 +75,7 @@ bool names_option(const std::string& argument, const Unusable& option) {
 void check_runtime_arguments(const std::vector<std::string>& arguments, const std::string& program) {
   for (const std::string& argument : arguments) {
     for (const Unusable& option : kUnusable) {
-      if (option.with_podman_alone && program != "podman") continue;
+      if (option.with != nullptr && program != option.with) continue;
       if (!names_option(argument, option)) continue;
       throw Error(Errc::bad_request, "--runtime-arg=" + session::quote_path(argument) + " cannot be used: " +
                                          option.why + "; leave it out");
@@ -168,11 +169,11 @@ void Container::wrap(CommandSpec& spec, const View& view) {
   for (const std::string& variable : view.environment) add({"--env", variable});
   if (options_.uid || options_.gid) add({"--user", std::to_string(uid_) + ":" + std::to_string(gid_)});
   if (!runtime_.records_stops()) add({"--stop-signal", "SIGKILL"});
-  if (!runtime_.notices_lack_of_memory()) {
-    const std::string pid_file = view.directory + "/container.pid";
-    add({"--pidfile", pid_file});
-    memory_ = std::make_unique<MemoryWatch>(pid_file);
-  }
+  const std::string file = view.directory + "/container";
+  const bool has_process = runtime_.writes_process();
+  add({has_process ? "--pidfile" : "--cidfile", file});
+  memory_ = std::make_unique<MemoryWatch>(file, has_process ? MemoryWatch::FileSays::process
+                                                            : MemoryWatch::FileSays::id);
   add_limits(run, view.limits);
   spec.limits = {};  // the runtime's program is not the container
   if (!options_.network.empty()) add({"--network", options_.network});
@@ -193,7 +194,7 @@ void Container::check_image(const ContainerRuntime::State& state) const {
 // It ended by itself: nothing but the runtime knows how.
 void Container::take_end(const ContainerRuntime::State& state, CommandEnd& end) const {
   ContainerEnd ended{.exit_code = state.exit_code,
-                     .ran_out_of_memory = state.ran_out_of_memory || (memory_ && memory_->finish()),
+                     .ran_out_of_memory = state.ran_out_of_memory || memory_->finish(),
                      .stop_signal = runtime_.stopped_by(name_, started_, state.stop_signal)};
   end.cause = EndCause::exited;
   end.status = state.exit_code;

@@ -70,7 +70,7 @@ class Container {
   gid_t gid_ = 0;
   std::string name_;
   session::Timestamp started_;
-  std::unique_ptr<MemoryWatch> memory_;  // null: the runtime says it itself
+  std::unique_ptr<MemoryWatch> memory_;  // null until wrap()
 };
 
 }  // namespace escrow::daemon

@@ -23,8 +23,8 @@ class ContainerRuntime {
   // stop signal that cannot be trapped tells them apart.
   bool records_stops() const noexcept { return program_ == "docker"; }
 
-  // Podman 4.3 with conmon 2.1.6 notes it in a file that it does not read.
-  bool notices_lack_of_memory() const noexcept { return program_ == "docker"; }
+  // Podman tells the number of a container's process in a file (--pidfile), docker the container's id (--cidfile).
+  bool writes_process() const noexcept { return program_ != "docker"; }
 
   struct Image {
     std::string id;      // immutable: what is run

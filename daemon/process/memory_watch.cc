@@ -6,8 +6,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cassert>
+#include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <system_error>
@@ -18,18 +21,30 @@
 namespace escrow::daemon {
 namespace {
 
-constexpr int kLookForFile_ms = 5;  // a container takes longer from having a process to starting it
+// How long until the next look, at first: a container takes longer from having a cgroup to starting its process.
+constexpr std::int64_t kLook_ms = 5;
+// In the end: of a docker that makes its cgroups elsewhere nothing is ever seen.
+constexpr std::int64_t kLastLook_ms = 1000;
 
-// From its beginning: the descriptor stays at its counter when the cgroup's name is gone.
-bool has_killed(int counters) {
+enum class Counted { nothing, kill, gone };  // gone: with the cgroup
+
+// From its beginning.
+Counted count(int counters) {
   char text[4096];
   const ssize_t length = ::pread(counters, text, sizeof text, 0);
-  std::istringstream lines(std::string(text, length > 0 ? static_cast<std::size_t>(length) : 0));
+  if (length < 0) return Counted::gone;
+  std::istringstream lines(std::string(text, static_cast<std::size_t>(length)));
   std::string key;
   for (std::uint64_t value; lines >> key >> value;) {
-    if (key == "oom_kill") return value > 0;
+    if (key == "oom_kill") return value > 0 ? Counted::kill : Counted::nothing;
   }
-  return false;
+  return Counted::nothing;
+}
+
+std::string first_word_of(const std::string& file) {
+  std::string word;
+  std::ifstream(file) >> word;
+  return word;
 }
 
 // Of version 1 the kernel tells by a descriptor of its own, of version 2 by the file.
@@ -49,8 +64,12 @@ MemoryWatch::MemoryWatch(pid_t process) : stopping_(::eventfd(0, EFD_CLOEXEC)) {
   start([this, process] { watch(process); });
 }
 
-MemoryWatch::MemoryWatch(const std::string& pid_file) : stopping_(::eventfd(0, EFD_CLOEXEC)) {
-  start([this, pid_file] { watch(await_process(pid_file)); });
+MemoryWatch::MemoryWatch(const std::string& file, FileSays says) : stopping_(::eventfd(0, EFD_CLOEXEC)) {
+  start([this, file, says] {
+    const std::string word = await([&] { return first_word_of(file); });
+    if (says == FileSays::process) watch(static_cast<pid_t>(std::strtol(word.c_str(), nullptr, 10)));
+    else watch(await([&] { return memory_counters_of_docker(word); }), -1);
+  });
 }
 
 void MemoryWatch::start(std::function<void()> action) noexcept {
@@ -73,31 +92,40 @@ bool MemoryWatch::finish() {
   return ran_out_;
 }
 
-// 0: it was stopped before.
-pid_t MemoryWatch::await_process(const std::string& pid_file) const {
+// Empty: it was stopped before.
+std::string MemoryWatch::await(const std::function<std::string()>& look) const {
+  const auto begun = std::chrono::steady_clock::now();
   while (true) {
-    pid_t process = 0;
-    if (std::ifstream(pid_file) >> process) return process;
+    if (std::string found = look(); !found.empty()) return found;
+    const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begun);
+    const std::int64_t next_ms = std::clamp<std::int64_t>(waited.count() / 100, kLook_ms, kLastLook_ms);
     pollfd stopping{stopping_.get(), POLLIN, 0};
-    if (::poll(&stopping, 1, kLookForFile_ms) > 0) return 0;
+    if (::poll(&stopping, 1, static_cast<int>(next_ms)) > 0) return {};
   }
 }
 
 void MemoryWatch::watch(pid_t process) {
   const FileDescriptor life(process > 0 ? static_cast<int>(::syscall(SYS_pidfd_open, process, 0)) : -1);
-  const std::string path = life ? memory_counters_of(process) : std::string();
+  if (life) watch(memory_counters_of(process), life.get());
+}
+
+// `life` -1: until it is stopped, or the cgroup is gone.
+void MemoryWatch::watch(const std::string& path, int life) {
   const FileDescriptor counters(path.empty() ? -1 : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!counters) return;
   FileDescriptor events;
-  pollfd all[3] = {{stopping_.get(), POLLIN, 0}, {life.get(), POLLIN, 0}, changes_of(path, counters.get(), events)};
+  pollfd all[3] = {{stopping_.get(), POLLIN, 0}, {life, POLLIN, 0}, changes_of(path, counters.get(), events)};
+  int patience_ms = -1;
   while (true) {
-    if (has_killed(counters.get())) ran_out_ = true;
-    if (ran_out_ || (all[0].revents | all[1].revents) != 0) return;
-    if (all[2].revents != 0 && events) {
-      std::uint64_t count = 0;
-      if (::read(events.get(), &count, sizeof count) < 0) all[2].fd = -1;
-    }
-    ::poll(all, 3, -1);
+    const Counted counted = count(counters.get());
+    if (counted == Counted::kill) ran_out_ = true;
+    if (counted != Counted::nothing || (all[0].revents | all[1].revents) != 0) return;
+    ::poll(all, 3, patience_ms);
+    if (all[2].revents == 0 || !events) continue;
+    // Of version 1 the kernel tells before it kills and counts.
+    std::uint64_t told = 0;
+    if (::read(events.get(), &told, sizeof told) < 0) all[2].fd = -1;
+    else patience_ms = static_cast<int>(kLook_ms);
   }
 }
 

@@ -1,5 +1,7 @@
-// Whether the kernel kills in a container because its memory is used up, for runtimes that do not tell. The container's
-// cgroup goes with it, so it is watched while it is there; what happened before, its counter still says.
+// Whether the kernel kills in a container because its memory is used up. Podman 4.3 with conmon 2.1.6 notes it in a
+// file that it does not read, and docker knows it only when containerd's message of it overtakes that of the
+// container's end. The container's cgroup goes with it, so it is watched while it is there; what happened before, its
+// counter still says.
 //
 // Has a thread of its own. Thread-safe. Throws nothing: what cannot be watched has not run out of memory as far as
 // anybody knows. Sources: the kernel's admin-guide/cgroup-v2 (memory.events) and admin-guide/cgroup-v1/memory
@@ -21,8 +23,10 @@ class MemoryWatch {
  public:
   // Of the cgroup of this process, until that has ended.
   explicit MemoryWatch(pid_t process);
-  // Of the process whose number will be in this file, by the time it is started.
-  explicit MemoryWatch(const std::string& pid_file);
+  // Of a container that is still to be started, by what this file says once it has been made: the number of its process
+  // or, of docker, its id.
+  enum class FileSays { process, id };
+  MemoryWatch(const std::string& file, FileSays says);
   ~MemoryWatch();
   MemoryWatch(const MemoryWatch&) = delete;
   MemoryWatch& operator=(const MemoryWatch&) = delete;
@@ -34,8 +38,9 @@ class MemoryWatch {
 
  private:
   void start(std::function<void()> action) noexcept;
-  pid_t await_process(const std::string& pid_file) const;
+  std::string await(const std::function<std::string()>& look) const;
   void watch(pid_t process);
+  void watch(const std::string& counters, int life);
 
   const FileDescriptor stopping_;  // an eventfd
   std::atomic<bool> ran_out_ = false;

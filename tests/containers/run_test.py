@@ -2,6 +2,7 @@
 """`escrow run --image`: a container of real docker and podman over a session, and its exit status decides."""
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -188,6 +189,8 @@ def OptionsThatBreakARunAreRefusedByName(machine):
                  '--user=1', '-u1', '--user', '--rmi']
     if machine.runtime.name == 'podman':
         arguments += ['--stop-signal=TERM', '--pidfile=x', '--rootfs']
+    else:
+        arguments += ['--cidfile=x']
     for argument in arguments:
         status, _, err = machine.container([f'--runtime-arg={argument}'], 'echo x > new')
         expect_equal(f'status of {argument} ({err})', status, 125)
@@ -255,6 +258,29 @@ def OutOfMemoryOfAChildRollsBackWhateverItsParentMakesOfIt(machine):
         status, _, err = machine.container(['--runtime-arg=--memory=32m', '--runtime-arg=--memory-swap=32m'], script)
         expect_equal(f'status ({err})', status, 125)
         expect_equal('the reason', machine.last_session()['reason'], 'oom')
+    expect_equal('the branch', machine.git('rev-parse', 'main'), before)
+    machine.expect_clean()
+
+
+# containerd tells of the container's end and of the kill in it one beside the other: docker says false where it hears
+# of the end first.
+UNAWARE = r"""#!/bin/sh
+[ "$1 $2" = 'container inspect' ] || exec "$DOCKER" "$@"
+exec sh -c '"$DOCKER" "$@" | sed -E "s/^([a-z]+ [a-z]+) true /\1 false /"' sh "$@"
+"""
+
+
+def OutOfMemoryOfAChildIsSeenThoughDockerDoesNotKnow(machine):
+    before = machine.git('rev-parse', 'main')
+    os.mkdir(f'{machine.directory}/unaware')
+    with open(f'{machine.directory}/unaware/docker', 'w', encoding='ascii') as file:
+        file.write(UNAWARE)
+    os.chmod(file.name, 0o755)
+    environment = {'DOCKER': shutil.which('docker'), 'PATH': f'{machine.directory}/unaware:{os.environ["PATH"]}'}
+    status, _, err = machine.container(['--runtime-arg=--memory=32m', '--runtime-arg=--memory-swap=32m'],
+                                       'echo x > new; tail /dev/zero; exit 0', environment=environment)
+    expect_equal(f'status ({err})', status, 125)
+    expect_equal('the reason', machine.last_session()['reason'], 'oom')
     expect_equal('the branch', machine.git('rev-parse', 'main'), before)
     machine.expect_clean()
 
