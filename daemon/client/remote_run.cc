@@ -218,13 +218,15 @@ RemoteRunEnd run_remotely(ServiceClient& client, const api::JsonObject& order, c
   RunClient there(client, run.id);
   std::vector<Follower> streams = followers(there, settings.trace);
   int sent_signal = 0;
-  while (!run.has_ended) {
+  while (true) {
+    // Of a run that had ended before, which a short one may have done when it is answered at all, this is the rest.
+    for (Follower& stream : streams) stream.take();
+    if (run.has_ended) break;
     if (asked_to_end != 0 && sent_signal == 0) {
       sent_signal = asked_to_end;
       there.cancel();
     }
     run = api::run_from_json(there.get("/wait?timeout_ms=" + std::to_string(kPaceMs)));
-    for (Follower& stream : streams) stream.take();
   }
   if (!run.session) {
     throw session::Error(session::Errc::unavailable, "run " + run.id + " has ended there, and how cannot be read: its "

@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 """escrow --host: the same commands against an escrowd as against a repository, with the same output and exit status."""
 import glob
+import http.server
 import json
 import os
 import re
 import signal
+import socketserver
 import subprocess
+import threading
 
 from authorization_test import asked, refused
 from remote_test import AGENT, Remote
 from runs_test import until_woken, wake
-from service import eventually, expect, expect_equal, main, open_files, read, write
+from service import eventually, expect, expect_equal, main, open_files, read, request, write
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith('ESCROW_')}
 
@@ -252,6 +255,48 @@ def ARunThereEndsAsARunHere(start):
         with open(result, encoding='ascii') as file:
             ended = json.load(file)
         expect_equal('the result', (ended['run_exit_code'], ended['state']), (7, 'rolled_back'))
+
+
+class SlowAnswers(http.server.BaseHTTPRequestHandler):
+    """Passes requests on to the service. The answer to one that starts a run comes when the run has ended, and says so,
+    as that of a machine with a load may."""
+
+    def do_GET(self):
+        self.pass_on()
+
+    def do_POST(self):
+        self.pass_on()
+
+    def pass_on(self):
+        body = self.rfile.read(int(self.headers.get('Content-Length', 0)))
+        own = ('host', 'content-length')
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in own}
+        answer = request(self.server.service.socket, self.command, self.path, body or None, headers)
+        if (self.command, self.path) == ('POST', '/v1/runs'):
+            answer.body = self.server.service.get(f'/v1/runs/{answer.json["run"]}/wait?timeout_ms=100000').body
+        self.send_response(answer.status)
+        self.send_header('Content-Type', answer.headers['content-type'])
+        self.send_header('Content-Length', str(len(answer.body)))
+        self.end_headers()
+        if answer.body:  # else the client has gone
+            self.wfile.write(answer.body)
+
+    def log_message(self, format, *arguments):  # pylint: disable=redefined-builtin
+        pass
+
+
+def ARunThatHasEndedWhenItIsAnsweredHasItsOutput(start):
+    with start() as service:
+        relay = socketserver.ThreadingUnixStreamServer(f'{service.directory}/relay', SlowAnswers)
+        relay.service = service
+        threading.Thread(target=relay.serve_forever, daemon=True).start()
+        result = run(service, '--host', f'unix://{service.directory}/relay', 'run', '--', 'sh', '-c',
+                     'seq 100000; echo err >&2; exit 3')
+        relay.shutdown()
+        relay.server_close()
+        expect_equal(f'the exit status ({result.stderr})', result.returncode, 3)
+        expect_equal('the output', result.stdout.split(), [str(number) for number in range(1, 100001)])
+        expect('err\n' in result.stderr, result.stderr)
 
 
 def CtrlCCancelsARunThere(start):
