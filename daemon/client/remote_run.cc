@@ -219,7 +219,7 @@ RemoteRunEnd run_remotely(ServiceClient& client, const api::JsonObject& order, c
   std::vector<Follower> streams = followers(there, settings.trace);
   int sent_signal = 0;
   while (true) {
-    // Of a run that had ended before, which a short one may have done when it is answered at all, this is the rest.
+    // Also of a run that has ended: a short command may have, before the answer to its start was made.
     for (Follower& stream : streams) stream.take();
     if (run.has_ended) break;
     if (asked_to_end != 0 && sent_signal == 0) {

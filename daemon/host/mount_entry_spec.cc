@@ -151,7 +151,7 @@ void set_source(MountEntrySpec& spec, const Words& words, bool is_document, std:
   const bool is_injected = !is_bind && source.starts_with(kInject);
   if (!is_bind && !is_injected && !source.starts_with(kHost))
     refuse_entry(what, "has the source '" + source +
-                          "', which is none of host:DIR, inject:DIR, rev:BRANCH, cache:NAME and scratch");
+                           "', which is none of host:DIR, inject:DIR, rev:BRANCH, cache:NAME and scratch");
   if (is_injected) spec.source = MountEntrySpec::Source::snapshot;
   spec.directory = is_injected                 ? source.substr(kInject.size())
                    : source.starts_with(kHost) ? source.substr(kHost.size())
@@ -337,7 +337,7 @@ void check_mount_entries(const std::vector<MountEntrySpec>& specs, std::string_v
     paths.push_back(spec.path);
     if (spec.source != Source::cache || caches.insert(spec.cache).second) continue;
     refuse_entry(what, "has the cache '" + session::quote_path(spec.cache) +
-                          "' at two paths; give one of them another name with PATH=NAME");
+                           "' at two paths; give one of them another name with PATH=NAME");
   }
   session::MountTable::check_paths(paths);
 }

@@ -102,8 +102,7 @@ HttpReply list_files(const ServiceParts& parts, Call& call) {
   const api::ListFilesRequest request = api::read_listing(call.query);
   const api::ListingAnswer listing = parts.sessions.list_files(file_caller(parts, call), call.parameters[0], request);
   const bool is_last = listing.is_whole || listing.entries.empty();
-  return json_answer(
-      api::to_json(listing, is_last ? "" : api::encode_cursor(listing.entries.back().name)));
+  return json_answer(api::to_json(listing, is_last ? "" : api::encode_cursor(listing.entries.back().name)));
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ api::Router::Handler for_operators(const ServiceParts& parts, const std::string&
 
 HttpReply gc(const ServiceParts& parts, Call& call) {
   return json_answer(upkeep_apart(kGcVerb, parts.repositories.find(call.parameters[0]).path, parts.stopping,
-                               parts.config->retention.sessions_s));
+                                  parts.config->retention.sessions_s));
 }
 
 HttpReply verify_repository(const ServiceParts& parts, Call& call) {
