@@ -429,7 +429,7 @@ def byte_in_session(path):
 
 def ACommitHasAllOfAWriteOrNothingOfIt(start):
     """And so has a savepoint. Of a mounted session: of others the second request is refused."""
-    size = 96 << 20
+    size = 32 << 20
     with start() as service:
         for verb in ('commit', 'savepoints', 'finish'):
             session, point = service.open_mounted(f'for-{verb}')

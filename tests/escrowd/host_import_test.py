@@ -89,7 +89,7 @@ def AConflictThereIsAConflictHere(start):
     with start() as service:
         source = f'{service.directory}/in'
         with open(f'{source}/a.txt', 'wb') as file:
-            file.truncate(300 << 20)  # a second or two
+            file.truncate(1 << 20)
         ended = []
         for where in (('--host', f'unix://{service.socket}'), ('--repo', service.repository)):
             def of_imports(**wanted):

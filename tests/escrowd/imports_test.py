@@ -305,13 +305,13 @@ def large_archive(megabytes):
     return archive(entry('large', os.urandom(1 << 20) * megabytes))
 
 
-def slow_archive(service):
-    """Little to send, and some seconds to import: a.txt is a hole."""
-    path = f'{service.directory}/slow'
+def sparse_archive(service):
+    """As tar makes it of a file with a hole, a.txt."""
+    path = f'{service.directory}/sparse'
     os.mkdir(path)
     write(f'{path}/first', 'x')
     with open(f'{path}/a.txt', 'wb') as file:
-        file.truncate(1000 << 20)
+        file.truncate(1 << 20)
     return subprocess.run(['tar', '-S', '-c', '-C', path, 'first', 'a.txt'], check=True, capture_output=True,
                           timeout=300).stdout
 
@@ -357,7 +357,7 @@ def ABranchThatOthersMoveMeanwhileIsAConflict(start):
     with start() as service:
         head = commit_of_others(service, 'a.txt', b'theirs')
         with held(service):
-            sending = Sending(service, slow_archive(service), '?message=mine')
+            sending = Sending(service, sparse_archive(service), '?message=mine')
             session = until_it_is_imported(service)
             service.post(f'/v1/sessions/{session}/rollback').expect(409, 'busy')
             service.git('update-ref', 'refs/heads/main', head)
@@ -382,9 +382,9 @@ def AnImportWithAKeyIsCarriedOutOnce(start):
         expect_equal('commits', service.git('rev-list', '--count', 'main'), '1')
         send(service, archive(entry('a', b'b')), headers=key).expect(422, 'idempotency_key_reused')
         with held(service):
-            sending = Sending(service, slow := slow_archive(service), headers={'Idempotency-Key': 'k2'})
+            sending = Sending(service, sparse := sparse_archive(service), headers={'Idempotency-Key': 'k2'})
             until_it_is_imported(service)
-            send(service, slow, headers={'Idempotency-Key': 'k2'}).expect(409, 'idempotency_in_flight')
+            send(service, sparse, headers={'Idempotency-Key': 'k2'}).expect(409, 'idempotency_in_flight')
         sending.join()
         expect_equal('the first', sending.answer.expect(201)['state'], 'committed')
         # The same key of an opening is another one.
@@ -472,7 +472,7 @@ def AnImportThatBreaksOffLeavesNothing(start):
 
 def AServiceKilledDuringAnImportLeavesNothing(start):
     with start() as service:
-        head, data = service.git('rev-parse', 'main'), slow_archive(service)
+        head, data = service.git('rev-parse', 'main'), sparse_archive(service)
         key = {'Idempotency-Key': 'again'}
         with held(service):
             sending = Sending(service, data, headers=key)

@@ -2,6 +2,7 @@
 """What takes long and is not a session's: gc, verify and imports, which hold nobody else up; and what verify says when
 there is more wrong than it can say, or nobody to say it.
 """
+import contextlib
 import fcntl
 import glob
 import http.client
@@ -65,7 +66,8 @@ def verifiers(service, verb=b'verify'):
 
 def signal_all(pids, number):
     for pid in pids:
-        os.kill(pid, number)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def begun(service):
@@ -180,7 +182,7 @@ def CommitsDoNotWaitForGc(start):
 def LongRequestsLeaveTheOthersTheirThreads(start):
     with started(start) as service:
         by_nobody, importing_too = [], []
-        bodies = [make_hole(service, f'large-{number}', 400) for number in range(8)]
+        bodies = [make_hole(service, f'large-{number}', 1) for number in range(8)]
         def under_way():
             return len(imports_under_way(service))
         with held(service):  # none of them has ended before all of them have begun
@@ -218,7 +220,13 @@ def LongRequestsLeaveTheOthersTheirThreads(start):
         line = f'escrow_http_requests_total{{method="POST",route="{ROUTE}",status="201"}} 8\n'
         expect(line in service.get('/metrics').body.decode(), 'the imports are not counted')
         send(service, archive(entry('a', b'a'))).expect(201)
+        with_hole(service, 100)
         checks = [Asking(service, VERIFY) for _ in range(12)]
+        def have_begun_or_been_answered():
+            signal_all(verifiers(service), signal.SIGSTOP)
+            return len(verifiers(service)) + sum(not one.is_alive() for one in checks) == len(checks)
+        eventually('each has begun or been answered', have_begun_or_been_answered)
+        signal_all(verifiers(service), signal.SIGCONT)
         for one in checks:
             one.join()
         statuses = sorted(one.answer.status for one in checks)
@@ -228,7 +236,7 @@ def LongRequestsLeaveTheOthersTheirThreads(start):
 
 def WhatIsUnderWayIsDoneBeforeTheServiceStops(start):
     with started(start, stop_grace_ms=100_000) as service:
-        left_body = make_hole(service, 'left', 300)
+        left_body = make_hole(service, 'left', 1)
         headers = {'Idempotency-Key': 'k', 'Prefer': 'wait=3600'}
         def is_stopping():
             try:
@@ -237,14 +245,14 @@ def WhatIsUnderWayIsDoneBeforeTheServiceStops(start):
             except OSError:
                 return True
         with held(service):  # neither has ended when the service is told to stop
-            waited_for = Asking(service, IMPORTS, make_hole(service, 'waited-for', 300))
+            waited_for = Asking(service, IMPORTS, make_hole(service, 'waited-for', 1))
             left = Asking(service, IMPORTS, left_body, headers=headers)
             eventually('both are under way', lambda: len(imports_under_way(service)) == 2)
             service.process.send_signal(signal.SIGTERM)
             eventually('it has heard', is_stopping)
+            left.join()
         expect_equal('the exit status', service.process.wait(300), 0)
         waited_for.join()
-        left.join()
         expect_equal('who waited', waited_for.answer.expect(201)['state'], 'committed')
         expect_equal('who need not wait', left.answer.expect(202), {'idempotency_key': 'k'})
         service.start()
