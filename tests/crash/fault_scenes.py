@@ -1,6 +1,7 @@
 """The situations in which faults.py lets a system call fail: what there is before, the command, what follows it.
 
 A scene is prepared once; each fault then meets a copy of it. `expected` are the files that the branch has in the end.
+What several scenes begin with is made once for all that are played in the same directory (once()).
 """
 import contextlib
 import hashlib
@@ -19,15 +20,24 @@ class Broken(Exception):
 
 
 class Bench:
-    """A repository in a directory of its own, and the commands that are used on it."""
+    """A repository in a directory of its own, and the commands that are used on it. `made`: the copies that once()
+    keeps. A repository knows its path, so they are of use only to a bench in the same directory."""
 
-    def __init__(self, escrow, top):
-        self.escrow, self.top = escrow, top
+    def __init__(self, escrow, top, made=None):
+        self.escrow, self.top, self.made = escrow, top, made
         self.repo, self.mount = os.path.join(top, 'data.git'), os.path.join(top, 'mount')
         self.out = os.path.join(top, 'out')  # what a command writes beside the repository
         self.parent = ''  # of a fork: the session
         for directory in (self.mount, self.out):
             os.makedirs(directory, exist_ok=True)
+
+    def copy_to(self, where):
+        shutil.copytree(self.top, where, symlinks=True)
+
+    def become(self, where):
+        """A copy of what was kept there."""
+        shutil.rmtree(self.top)
+        shutil.copytree(where, self.top, symlinks=True)
 
     def command(self, *args):
         return [self.escrow, '--repo', self.repo, *args]
@@ -71,9 +81,31 @@ def random_bytes(seed, size):
     return random.Random(seed).randbytes(size)
 
 
+def once(key, prepare):
+    """As `prepare`, which is done the first time in each directory; later a copy of what it made is there."""
+    def prepared(bench):
+        if bench.made is None:
+            return prepare(bench)
+        if key in bench.made:
+            where, session, files = bench.made[key]
+            bench.become(where)
+        else:
+            session, files = prepare(bench)
+            where = f'{bench.top}-made{len(bench.made)}'
+            bench.copy_to(where)
+            bench.made[key] = where, session, files
+        return session, dict(files)
+    return prepared
+
+
+def big_file():
+    """Above the size from which a block map says what was written. It repeats: zlib takes longer for random bytes."""
+    return random_bytes(1, 1 << 10) * 1280
+
+
 def base_files():
     files = {f'd/f{n}': b'base %d\n' % n * 100 for n in range(12)}
-    files['big'] = random_bytes(1, MiB // 8) * 10  # above the size from which a block map says what was written
+    files['big'] = big_file()
     files['deep/er/and/deeper'] = b'deep\n'
     files['goes'] = b'goes\n'
     return files
@@ -85,13 +117,12 @@ def init(bench):
 
 def import_base(bench):
     """The files of the branch."""
+    return once('base', made_with_base)(bench)[1]
+
+
+def made_with_base(bench):
     init(bench)
-    source = os.path.join(bench.top, 'base')
-    files = base_files()
-    for name, data in files.items():
-        put(source, name, data)
-    bench.run('import', source, '--message', 'base')
-    return files
+    return '', others_commit(bench, {}, base_files(), 'base')
 
 
 def edit(bench, files, many):
@@ -116,14 +147,14 @@ def edit(bench, files, many):
     return after
 
 
-def others_commit(bench, files, changed):
+def others_commit(bench, files, changed, message='theirs'):
     """A commit of somebody else; the branch's files then."""
-    source = os.path.join(bench.top, 'theirs')
-    shutil.rmtree(source, ignore_errors=True)
+    source = os.path.join(bench.top, 'source')
     files = {**files, **changed}
     for name, data in files.items():
         put(source, name, data)
-    bench.run('import', source, '--message', 'theirs')
+    bench.run('import', source, '--message', message)
+    shutil.rmtree(source)
     return files
 
 
@@ -147,7 +178,7 @@ def edited(many, *options):
         with bench.mounted(*options) as session:
             after = edit(bench, files, many)
         return session, after
-    return prepare
+    return once((many, options), prepare)
 
 
 def pointer_to(data):
@@ -261,10 +292,9 @@ def empty(bench):
 
 
 def imported(bench):
-    files = import_base(bench)
-    for n in range(150):
-        files[f'more/{n}'] = b'more %d\n' % n
-        put(bench.top, f'base/more/{n}', files[f'more/{n}'])
+    files = import_base(bench) | {f'more/{n}': b'more %d\n' % n for n in range(150)}
+    for name, data in files.items():
+        put(bench.top, f'base/{name}', data)
     return '', files
 
 
@@ -275,7 +305,6 @@ def littered(bench):
     for n in range(3):
         files = others_commit(bench, files, {f'theirs/{n}': b'theirs %d\n' % n})
     bench.run('run', '--keep-on-failure', '--', 'sh', '-c', 'echo kept > kept; exit 1', statuses=(1,))
-    bench.git('hash-object', '-w', '-t', 'blob', os.path.join(bench.top, 'theirs', 'big'))
     lost = subprocess.run(['git', '-C', bench.repo, 'hash-object', '-w', '--stdin'], input=b'lost', check=True,
                           capture_output=True)
     assert lost.stdout

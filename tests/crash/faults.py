@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Lets each system call of Escrow's commands fail once, or kills the process before it, and checks what was promised.
 
-  faults.py --escrow PATH --tool PATH [--scene NAME...] [--kind KIND...] [--sample N] [--third] [--seed N] [--keep]
+  faults.py --escrow PATH --tool PATH [--scene NAME...] [--kind KIND...] [--sample N] [--share N] [--seed N] [--keep]
 
 For each scene (fault_scenes.py) and each kind of fault (README.md has them) the calls that it applies to are counted;
 then each is struck once, in a fresh copy of the scene:
@@ -10,12 +10,14 @@ then each is struck once, in a fresh copy of the scene:
   3. the same command, in a new process, ends as it does when nothing had happened;
   4. the branch holds exactly the bytes that were written, nothing is left over, and it is one commit.
 With --sample N not every call of a kind is struck but N chosen at random, each kind of call at each kind of file
-first. With --third each scene meets a third of the kinds, and others with another seed. The seed is printed; the same
-seed strikes the same calls. Exit status 1 names each promise that was not kept.
+first. With --share N the kinds are dealt into N shares and each scene meets one of these; the seed says which. A scene
+meets other kinds when its share applies to none of its calls. The seed is printed; the same seed strikes the same
+calls. Exit status 1 names each promise that was not kept.
 """
 import argparse
 import collections
 import concurrent.futures
+import itertools
 import json
 import os
 import random
@@ -24,11 +26,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'support'))
 # pylint: disable=wrong-import-position
 from fault_scenes import SCENES, Bench, Broken, blob_id
-from injector import FAULTS, a_third, reason_to_skip, run_injected
+from injector import FAULTS, a_share, detach, reason_to_skip, run_injected
 from seed import seed_of_this_run
 
 KINDS = tuple(FAULTS)
@@ -88,16 +91,14 @@ def lost_objects_of_lfs(bench):
 
 
 class Play:
-    """A scene in a directory of its own, again and again."""
+    """A scene, again and again. Those that are played one after the other in the same directory may share `made`."""
 
-    def __init__(self, options, name, top):
+    def __init__(self, options, name, top, made=None):
         self.options, self.name, self.scene, self.top = options, name, SCENES[name], top
-        self.bench = Bench(os.path.abspath(options.escrow), os.path.join(top, 'stage'))
-        self.kept = os.path.join(top, 'kept')
+        self.bench = Bench(os.path.abspath(options.escrow), os.path.join(top, 'stage'), made)
+        self.kept = os.path.join(top, f'kept-{name}')
         self.session, self.files = self.scene.prepare(self.bench)
-        shutil.copytree(self.bench.top, self.kept, symlinks=True)
-        self.before = state_of(self.bench)
-        self.learn()
+        self.is_learnt = False
 
     def words(self, words):
         return [word.replace('{top}', self.bench.top).replace('{mount}', self.bench.mount)
@@ -105,15 +106,12 @@ class Play:
                     .replace('{parent}', self.bench.parent) for word in words]
 
     def set_up(self):
-        subprocess.run(['umount', '-l', self.bench.mount], check=False, capture_output=True)
-        shutil.rmtree(self.bench.top)
-        subprocess.run(['cp', '-a', self.kept, self.bench.top], check=True)
+        detach(self.bench.mount)
+        self.bench.become(self.kept)
 
-    # How everything goes when nothing fails, and what the command says when it has been done already.
+    # How everything went when nothing failed, and what the command says when it has been done already.
     def learn(self):
-        done = self.bench.run(*self.words(self.scene.words), statuses=None)
-        if done.returncode != self.scene.status:
-            raise Broken(f'without a fault it ends with {done.returncode}: {done.stderr}')
+        self.is_learnt = True
         self.after = state_of(self.bench)
         self.again = self.bench.run(*self.words(self.scene.words), statuses=None).returncode
         self.finish()
@@ -132,11 +130,23 @@ class Play:
 
     # The calls that a kind applies to, in their order.
     def count(self, kind):
-        self.set_up()
-        listed = self.strike(kind, 0).report['listed']
+        if self.is_learnt:
+            self.set_up()
+            return self.list_calls(kind)
+        self.bench.copy_to(self.kept)
+        self.before = state_of(self.bench)
+        calls = self.list_calls(kind)
+        self.learn()
+        return calls
+
+    def list_calls(self, kind):
+        """In the scene as it was prepared."""
+        ended = self.strike(kind, 0)
+        if ended.status != self.scene.status:
+            raise Broken(f'without a fault it ends with {ended.status}: {ended.err}')
         if kind == 'SYNC':
-            self.syncs = listed
-        return listed
+            self.syncs = ended.report['listed']
+        return ended.report['listed']
 
     def check(self, kind, place):
         self.set_up()
@@ -261,13 +271,32 @@ def chosen(calls, sample, rng):
     return sorted((first + rest)[:sample])
 
 
-def play_scene(options, name, kinds, seed):
+class Stages:
+    """A directory for each thread, in which it plays scenes, and what once() has made there."""
+
+    def __init__(self):
+        self.top, self.of_thread = tempfile.mkdtemp(prefix='escrow-faults-'), threading.local()
+        self.number = itertools.count()
+
+    def mine(self):
+        mine = self.of_thread
+        if not hasattr(mine, 'top'):
+            mine.top, mine.made = os.path.join(self.top, str(next(self.number))), {}
+            os.mkdir(mine.top)
+        return mine.top, mine.made
+
+
+def play_scene(options, name, kinds, seed, stages):
     """(faults, messages) of one scene."""
-    top = tempfile.mkdtemp(prefix=f'escrow-faults-{name}-')
-    broken, counts = [], collections.Counter()
+    top, made = stages.mine()
+    broken, counts, kinds_met = [], collections.Counter(), []
+    share, others = a_share(kinds, options.share, seed, list(SCENES).index(name))
     try:
-        play = Play(options, name, top)
-        for kind in a_third(kinds, seed, list(SCENES).index(name)) if options.third else kinds:
+        play = Play(options, name, top, made)
+        for number, kind in enumerate(share + others):
+            if number >= len(share) and counts.total() > counts['not reached']:
+                break
+            kinds_met.append(kind)
             rng = random.Random(f'{seed} {name} {kind}')
             calls = play.count(kind)
             places = chosen(calls, options.sample, rng)
@@ -283,17 +312,17 @@ def play_scene(options, name, kinds, seed):
                     broken.append(f'{name} {kind} {place} ({call.replace(play.bench.top, "")}): {error}')
                     print('BROKEN:', broken[-1], flush=True)
                     if options.keep:
-                        kept = os.path.join(top, f'{kind}-{place}')
-                        shutil.copytree(play.bench.top, kept, symlinks=True)
+                        kept = os.path.join(stages.top, f'{name}-{kind}-{place}')
+                        play.bench.copy_to(kept)
                         print(f'    kept: {kept}')
     except Broken as error:
         broken.append(f'{name}: {error}')
         print('BROKEN:', broken[-1], flush=True)
     finally:
-        subprocess.run(['umount', '-l', os.path.join(top, 'stage', 'mount')], check=False, capture_output=True)
-        if not options.keep:
-            shutil.rmtree(top, ignore_errors=True)
-    print(f'{name}: {dict(counts)}', flush=True)
+        detach(os.path.join(top, 'stage', 'mount'))
+        for directory in ('stage', f'kept-{name}'):
+            shutil.rmtree(os.path.join(top, directory), ignore_errors=True)
+    print(f'{name} by {" ".join(kinds_met)}: {dict(counts)}', flush=True)
     return counts, broken
 
 
@@ -304,25 +333,34 @@ def main():
     parser.add_argument('--scene', nargs='+', choices=sorted(SCENES), default=list(SCENES), metavar='NAME')
     parser.add_argument('--kind', nargs='+', choices=KINDS, default=list(KINDS), metavar='KIND')
     parser.add_argument('--sample', type=int, help='strike that many calls of each scene and kind (default: all)')
-    parser.add_argument('--third', action='store_true', help='strike each scene by a third of the kinds')
+    parser.add_argument('--share', type=int, default=1, metavar='N',
+                        help='strike each scene by one of N shares of the kinds (default: all kinds)')
     parser.add_argument('--place', type=int, nargs='+', help='strike these calls, and no others')
     parser.add_argument('--seed', type=int, help='default: that of tests/support/seed.py')
     parser.add_argument('--jobs', type=int, default=2)
     parser.add_argument('--patience', type=float, default=180, help='seconds after which a command hangs')
     parser.add_argument('--keep', action='store_true', help='keep what is broken')
     options = parser.parse_args()
+    if options.share > len(KINDS) or len(SCENES) // options.share < 3:
+        parser.error(f'--share {options.share}: each kind of fault is to be met by three commands at least')
     if options.seed is None:
         options.seed = seed_of_this_run()
     options.tool = os.path.abspath(options.tool)
     if (skipped := reason_to_skip()) is not None:
         return skipped
     total, broken = collections.Counter(), []
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        work = [pool.submit(play_scene, options, name, options.kind, options.seed) for name in options.scene]
-        for one in work:
-            counts, messages = one.result()
-            total += counts
-            broken += messages
+    stages = Stages()
+    try:
+        with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+            work = [pool.submit(play_scene, options, name, options.kind, options.seed, stages)
+                    for name in options.scene]
+            for one in work:
+                counts, messages = one.result()
+                total += counts
+                broken += messages
+    finally:
+        if not (options.keep and broken):
+            shutil.rmtree(stages.top, ignore_errors=True)
     print(f'{sum(total.values())} faults: {dict(total)}; {len(broken)} promises broken')
     return 1 if broken else 0
 

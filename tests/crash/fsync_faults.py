@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Lets each sync fail that an fsync in a mount leads to: no fsync returns 0 whose sync failed.
 
-  fsync_faults.py --escrow PATH --tool PATH [--kind KIND...] [--keep]
+  fsync_faults.py --escrow PATH --tool PATH [--kind KIND...] [--share N] [--seed N] [--keep]
 
 Programs write (small files, large ones, a block of a file of the repository, names), each in a session of its own, once
 as its first fsync and once after another, and call fsync or fdatasync; for each of these the syncs below it are
 counted, and each one fails once:
   1. a call of the program says so;
   2. what is written again and synced again is there when the host is killed right after, byte for byte.
-Root only, as the mount of a process under a filter of seccomp takes rights. Exit status 1 names each broken promise.
+With --share N every N-th of the syncs fails; the seed, which is printed, says which. Root only, as the mount of a
+process under a filter of seccomp takes rights. Exit status 1 names each broken promise.
 """
 import argparse
 import itertools
@@ -19,8 +20,11 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'support'))
+# pylint: disable=wrong-import-position
 from fault_scenes import Bench, Broken, import_base, random_bytes
-from injector import SYNCS, Injected, reason_to_skip
+from injector import SYNCS, Injected, detach, reason_to_skip
+from seed import seed_of_this_run
 
 BLOCK, AT = b'block' * 1000, (1 << 20) + 100
 
@@ -45,7 +49,7 @@ class Host:
 
     def kill(self):
         self.injected.kill()
-        subprocess.run(['umount', '-l', self.bench.mount], check=False, capture_output=True)
+        detach(self.bench.mount)
 
 
 def sync_by(call, path, flags, work=lambda file: None):
@@ -162,6 +166,12 @@ class Campaign:
         self.die_and_look(*work.held)
         return bool(struck)
 
+    # Each way to sync begins with another one, so that a share has the first and the last ones of some.
+    def places(self, kind, is_first):
+        options, ways = self.options, list(itertools.product(KINDS, (True, False)))
+        begin = (options.seed + ways.index((kind, is_first))) % options.share
+        return range(1, self.count(kind, is_first) + 1)[begin::options.share]
+
     def die_and_look(self, path, data):
         session = self.host.session
         self.host.kill()
@@ -181,8 +191,12 @@ def main():
     parser.add_argument('--escrow', required=True, help='the built binary')
     parser.add_argument('--tool', required=True, help='the built syscall_faults')
     parser.add_argument('--kind', nargs='+', choices=KINDS, default=KINDS)
+    parser.add_argument('--share', type=int, default=1, metavar='N', help='every N-th of the syncs (default: each)')
+    parser.add_argument('--seed', type=int, help='default: that of tests/support/seed.py')
     parser.add_argument('--keep', action='store_true', help='keep the repository afterwards')
     options = parser.parse_args()
+    if options.seed is None:
+        options.seed = seed_of_this_run()
     if (skipped := reason_to_skip()) is not None:
         return skipped
     options.tool = os.path.abspath(options.tool)
@@ -191,8 +205,7 @@ def main():
     campaign = Campaign(options, top)
     try:
         for kind, is_first in itertools.product(options.kind, (True, False)):
-            syncs = campaign.count(kind, is_first)
-            for place in range(1, syncs + 1):
+            for place in campaign.places(kind, is_first):
                 try:
                     struck += campaign.strike(kind, is_first, place)
                 except Broken as error:

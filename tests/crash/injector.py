@@ -1,10 +1,12 @@
 """Runs a program under syscall_faults, which lets one of its system calls fail: see syscall_faults.cc."""
+import ctypes
 import json
 import os
 import signal
 import socket
 import subprocess
 
+LIBC, MNT_DETACH = ctypes.CDLL(None), 2
 ERRORS = ('ENOSPC', 'EIO', 'EMFILE', 'ENOMEM', 'EDQUOT')
 SYNCS = 'fsync,fdatasync,sync_file_range,syncfs'
 # What a full disk refuses on every file system; deleting goes on working on most.
@@ -15,9 +17,16 @@ FAULTS = {kind: (kind, 1, '*') for kind in (*ERRORS, 'SHORT', 'KILL')} | {
     'FULL': ('ENOSPC', 1 << 30, GROWTH), 'SYNC': ('EIO', 1, SYNCS)}
 
 
-def a_third(kinds, seed, at):
-    """Of the kinds of fault those that the scene number `at` is struck by: three scenes in a row meet them all."""
-    return kinds[(seed + at) % 3::3]
+def a_share(kinds, parts, seed, at):
+    """One of `parts` shares of the kinds of fault, and the others: scene number `at` is struck by the share, or by the
+    first of the others that strikes a call of it. As many scenes in a row as there are parts meet all kinds."""
+    first = (seed + at) % parts
+    return kinds[first::parts], [kind for n, kind in enumerate(kinds) if n % parts != first]
+
+
+def detach(where):
+    """Unmounts as umount -l does; it is no error when nothing is mounted there."""
+    LIBC.umount2(os.fsencode(where), MNT_DETACH)
 
 
 def reason_to_skip():

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Lets each system call of escrowd's verbs fail once, and asks for the verb again in the same process.
 
-  service_faults.py --escrow PATH --escrowd PATH --tool PATH [--verb NAME...] [--kind KIND...] [--sample N] [--third]
+  service_faults.py --escrow PATH --escrowd PATH --tool PATH [--verb NAME...] [--kind KIND...] [--sample N] [--share N]
                     [--seed N]
 
-As faults.py, but nothing is started anew: one service goes on through all the faults of a verb (service_verbs.py). Each
-time a session is opened and written to, the verb is struck, and asked for again:
+As faults.py, but nothing is started anew: one service goes on through all the faults of a verb (service_verbs.py) and
+through those of the next, until it has done many. Each time a session is opened and written to, the verb is struck, and
+asked for again:
   1. whatever fails is answered as the API says, and the service goes on;
   2. the verb, asked for again, does what it does when nothing fails;
   3. the branch holds exactly the bytes that were written; `git fsck` and `escrow verify` find nothing wrong;
@@ -32,12 +33,13 @@ sys.path += [os.path.join(os.path.dirname(HERE), 'escrowd'), os.path.join(os.pat
 from expectations import eventually
 from fault_scenes import Broken, blob_id
 from faults import KINDS, chosen, files_of, leftovers
-from injector import FAULTS, Injected, a_third, reason_to_skip
+from injector import FAULTS, Injected, a_share, reason_to_skip
 from seed import seed_of_this_run
 from service import Service
 from service_verbs import BIG, SESSIONS, VERBS, StillFails
 
 MOST_ASKED = 3
+MOST_TURNS = 20  # then the next verb has another service: a fsck takes the longer, the more commits there are
 
 
 class FaultyService(Service):
@@ -142,7 +144,7 @@ class Laboratory:
         if not turn.is_done(answer):
             raise Broken(f'without a fault {verb} is answered {answer.status} {answer.body[:500]}')
         turn.finish()
-        self.expect_done(turn)
+        self.expect_done(turn)  # the repository is looked at after the first fault
         return listed
 
     def strike(self, verb, kind, place):
@@ -185,6 +187,7 @@ class Laboratory:
                 raise Broken(f'asked again and again it is answered {answer.status} {answer.body[:700]}')
         turn.finish()
         self.expect_done(turn)
+        self.expect_sound()
 
     def expect_done(self, turn):
         service = self.service
@@ -197,11 +200,6 @@ class Laboratory:
         if found['big'] != blob_id(big):
             raise Broken('the bytes of the large file are wrong')
         service.big = big
-        service.git('fsck', '--full', '--strict')
-        verified = subprocess.run([service.escrow_binary, '--repo', service.repository, 'verify'], capture_output=True,
-                                  text=True, check=False, timeout=180)
-        if verified.returncode != 0:
-            raise Broken(f'verify ended with {verified.returncode}: {verified.stdout} {verified.stderr}')
         # A host answers before it lets go of its session; what it could not remove is the next command's.
         eventually('each host has let go of its session', lambda: not any(
             is_held(lock) for lock in glob.glob(f'{service.repository}/escrow/sessions/*/lock')))
@@ -215,21 +213,37 @@ class Laboratory:
         if service.is_mounted(turn.point):
             raise Broken('it is still mounted')
 
+    def expect_sound(self):
+        service = self.service
+        service.git('fsck', '--full', '--strict')
+        verified = subprocess.run([service.escrow_binary, '--repo', service.repository, 'verify'], capture_output=True,
+                                  text=True, check=False, timeout=180)
+        if verified.returncode != 0:
+            raise Broken(f'verify ended with {verified.returncode}: {verified.stdout} {verified.stderr}')
+
 
 class Play:
-    """All faults of one verb. A service in which a promise was broken is replaced by another."""
+    """The faults of one verb after the other. A service in which a promise was broken is replaced by another."""
 
-    def __init__(self, options, verb):
-        self.options, self.verb = options, verb
-        self.counts, self.broken = collections.Counter(), []
+    def __init__(self, options):
+        self.options, self.verb = options, None
+        self.total, self.broken = collections.Counter(), []
         self.service = self.laboratory = None
 
     def begin(self):
         self.service = FaultyService(self.options)
         self.service.__enter__()
         self.laboratory = Laboratory(self.options, self.service)
-        self.laboratory.count(self.verb, 'EIO')  # what is opened once is open
-        self.descriptors = self.service.descriptors()
+
+    def count(self, kind):
+        """The calls of the verb that a kind applies to. `descriptors`: what its first use opens stays open."""
+        if self.service is None:
+            self.begin()
+            self.descriptors = None
+        calls = self.laboratory.count(self.verb, kind)
+        if self.descriptors is None:
+            self.descriptors = self.service.descriptors()
+        return calls
 
     def end(self, failed=False):
         service, self.service = self.service, None
@@ -247,7 +261,7 @@ class Play:
 
     def strike(self, kind, calls, place):
         if self.service is None:
-            self.begin()
+            self.count(kind)
         try:
             struck, said = self.laboratory.strike(self.verb, kind, place)
             self.counts['not reached' if struck is None else f'answered {said}'] += 1
@@ -258,21 +272,24 @@ class Play:
             self.blame(f'{self.verb} {kind} {place} ({call}): {error!r}')
             self.end(failed=True)
 
-    def run(self):
-        kinds, seed = self.options.kind, self.options.seed
-        try:
-            for kind in a_third(kinds, seed, list(VERBS).index(self.verb)) if self.options.third else kinds:
-                if self.service is None:
-                    self.begin()
-                calls = self.laboratory.count(self.verb, kind)
-                rng = random.Random(f'{seed} {self.verb} {kind}')
-                for place in self.options.place or chosen(calls, self.options.sample, rng):
-                    self.strike(kind, calls, place)
-            if self.service is not None:
-                self.expect_no_leak()
-        finally:
+    def run(self, verb):
+        if self.laboratory and self.laboratory.number > MOST_TURNS:
             self.end()
-        print(f'{self.verb}: {dict(self.counts)}', flush=True)
+        self.verb, self.descriptors, self.counts = verb, None, collections.Counter()
+        seed, kinds_met = self.options.seed, []
+        share, others = a_share(self.options.kind, self.options.share, seed, list(VERBS).index(verb))
+        for number, kind in enumerate(share + others):
+            if number >= len(share) and self.counts.total() > self.counts['not reached']:
+                break
+            kinds_met.append(kind)
+            calls = self.count(kind)
+            rng = random.Random(f'{seed} {verb} {kind}')
+            for place in self.options.place or chosen(calls, self.options.sample, rng):
+                self.strike(kind, calls, place)
+        if self.service is not None:
+            self.expect_no_leak()
+        print(f'{verb} by {" ".join(kinds_met)}: {dict(self.counts)}', flush=True)
+        self.total += self.counts
 
     def expect_no_leak(self):
         try:
@@ -291,7 +308,8 @@ def main():
     parser.add_argument('--verb', nargs='+', choices=sorted(VERBS), default=list(VERBS), metavar='NAME')
     parser.add_argument('--kind', nargs='+', choices=KINDS, default=list(KINDS), metavar='KIND')
     parser.add_argument('--sample', type=int, help='strike that many calls of each verb and kind (default: all)')
-    parser.add_argument('--third', action='store_true', help='strike each verb by a third of the kinds')
+    parser.add_argument('--share', type=int, default=1, metavar='N',
+                        help='strike each verb by one of N shares of the kinds (default: all kinds)')
     parser.add_argument('--place', type=int, nargs='+', help='strike these calls, and no others')
     parser.add_argument('--seed', type=int, help='default: that of tests/support/seed.py')
     parser.add_argument('--keep', action='store_true', help='keep what is broken')
@@ -302,14 +320,14 @@ def main():
         setattr(options, name, os.path.abspath(getattr(options, name)))
     if (skipped := reason_to_skip()) is not None:
         return skipped
-    total, broken = collections.Counter(), []
-    for verb in options.verb:
-        play = Play(options, verb)
-        play.run()
-        total += play.counts
-        broken += play.broken
-    print(f'{sum(total.values())} faults: {dict(total)}; {len(broken)} promises broken')
-    return 1 if broken else 0
+    play = Play(options)
+    try:
+        for verb in options.verb:
+            play.run(verb)
+    finally:
+        play.end()
+    print(f'{sum(play.total.values())} faults: {dict(play.total)}; {len(play.broken)} promises broken')
+    return 1 if play.broken else 0
 
 
 if __name__ == '__main__':

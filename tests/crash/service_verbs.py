@@ -5,10 +5,10 @@ import subprocess
 import tarfile
 import time
 
-from fault_scenes import MiB, Broken, random_bytes
+from fault_scenes import MiB, Broken, big_file, random_bytes
 
 SESSIONS = '/v1/sessions'
-BIG = random_bytes(1, MiB // 8) * 10
+BIG = big_file()
 
 
 class Turn:

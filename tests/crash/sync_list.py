@@ -23,16 +23,13 @@ LIST = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'sync_list.txt')
 LEFT_OUT = ('gc', 'run', 'run-fails', 'run-serializable')
 
 
-def syncs_of(options, name):
-    top = tempfile.mkdtemp(prefix=f'escrow-syncs-{name}-')
-    try:
-        play = Play(options, name, top)
-        lines = [line.replace(play.bench.repo, 'REPOSITORY').replace(play.bench.out, 'OUT')
-                 for line in play.count('SYNC')]
-        found = collections.Counter(map(kind_of_call, lines))
-        return [f'{name}: {count} {line}' for line, count in sorted(found.items())]
-    finally:
-        shutil.rmtree(top, ignore_errors=True)
+def syncs_of(options, name, top, made):
+    play = Play(options, name, top, made)
+    lines = [line.replace(play.bench.repo, 'REPOSITORY').replace(play.bench.out, 'OUT')
+             for line in play.list_calls('SYNC')]
+    shutil.rmtree(play.bench.top)
+    found = collections.Counter(map(kind_of_call, lines))
+    return [f'{name}: {count} {line}' for line, count in sorted(found.items())]
 
 
 def main():
@@ -46,11 +43,14 @@ def main():
     options.tool, options.patience = os.path.abspath(options.tool), 180
     if (skipped := reason_to_skip()) is not None:
         return skipped
+    top, made = tempfile.mkdtemp(prefix='escrow-syncs-'), {}
     try:
-        found = [line for name in options.scene for line in syncs_of(options, name)]
+        found = [line for name in options.scene for line in syncs_of(options, name, top, made)]
     except Broken as error:
         print(f'BROKEN: {error}')
         return 1
+    finally:
+        shutil.rmtree(top, ignore_errors=True)
     if options.write:
         with open(LIST, 'w', encoding='utf-8') as out:
             out.write('\n'.join(found) + '\n')
