@@ -1,4 +1,5 @@
-"""Real docker and podman for the tests beside it: started here, with everything of theirs in a directory of its own.
+"""Real docker and podman for the tests beside it: started here, with everything of theirs in a directory of its own,
+and with mounts of their own.
 
 The image has one program, busybox. Both runtimes have no network: nothing is pulled from anywhere.
 """
@@ -15,6 +16,7 @@ import tempfile
 SOURCE = os.path.realpath(f'{os.path.dirname(os.path.abspath(__file__))}/../..')
 sys.path.insert(0, f'{SOURCE}/tests/support')
 from expectations import UnixConnection, eventually, expect, expect_equal, fail  # pylint: disable=wrong-import-position
+from private_mounts import enter_private_mounts  # pylint: disable=wrong-import-position
 
 SKIPPED = 77
 IMAGE = 'escrow-test'
@@ -38,8 +40,7 @@ class Docker:
     name = 'docker'
 
     def __init__(self, directory):
-        # docker asks the plugins of all tests on the machine, for half a minute each where one has just been killed.
-        self.environment = {'DOCKER_HOST': f'unix://{directory}/docker.sock', 'COMPOSE_HTTP_TIMEOUT': '300'}
+        self.environment = {'DOCKER_HOST': f'unix://{directory}/docker.sock'}
         self.containerd = f'{directory}/exec/containerd/containerd.pid'
         self.log = open(f'{directory}/dockerd.log', 'wb')  # pylint: disable=consider-using-with
         self.api = f'{directory}/docker.sock'
@@ -246,6 +247,7 @@ def main(cases, machine_class=Machine):
     if why:
         print(why, file=sys.stderr)
         sys.exit(1 if os.environ.get('REQUIRE_FUSE') else SKIPPED)
+    enter_private_mounts([SOURCE, *(os.path.realpath(path) for path in (arguments.escrow, arguments.escrowd) if path)])
     machine = machine_class(arguments, Docker if arguments.runtime == 'docker' else Podman)
     try:
         cases[arguments.case](machine)

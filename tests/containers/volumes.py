@@ -89,9 +89,11 @@ class VolumeMachine(Machine):
         return name
 
     def volumes(self):
-        """The names of those of this plugin: docker asks every plugin of the machine, those of other tests, too."""
+        """The names of all volumes that the runtime has; fails if one is of another plugin."""
         listed = self.run(self.runtime.name, 'volume', 'ls', '--format', '{{.Driver}} {{.Name}}')
-        return [line.split()[1] for line in listed.splitlines() if line.split()[0] == self.driver]
+        drivers = {line.split()[0] for line in listed.splitlines()}
+        expect(drivers <= {self.driver}, f'volumes of other drivers: {listed}')
+        return [line.split()[1] for line in listed.splitlines()]
 
     def command(self, script, *options, volume='work:/data', image=IMAGE):
         # Podman tells nobody of a stop: only one that cannot be trapped can be told from success.
