@@ -120,14 +120,10 @@ def ATimeoutIs124WhateverItExitsWithThen(machine):
 def started(machine, options, script):
     """A run whose container has begun to write; its name."""
     run = machine.start_container(options, script)
-    names = []
-    def is_up():
-        names[:] = machine.containers()
-        return bool(names)
-    eventually('a container is there', is_up)
     line = run.stdout.readline()
     expect_equal('its first line', line, 'up\n')
-    return run, names[0]
+    name, = machine.containers()
+    return run, name
 
 
 TRAPS = 'trap "exit 0" TERM INT; echo x > new; echo up; while true; do sleep 0.1; done'

@@ -5,6 +5,8 @@ The image has one program, busybox. Both runtimes have no network: nothing is pu
 """
 import argparse
 import contextlib
+import glob
+import http.client
 import json
 import os
 import shutil
@@ -59,12 +61,22 @@ class Docker:
             os.unlink(self.containerd)
         self.server = subprocess.Popen(  # pylint: disable=consider-using-with
             self.command, stdout=self.log, stderr=self.log)
-        eventually('dockerd answers', lambda: subprocess.run(
-            ['docker', 'version'], env={**os.environ, **self.environment}, check=False,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0)
+        eventually('dockerd answers', self.answers)
+
+    def answers(self):
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            with contextlib.closing(UnixConnection(self.api, timeout=20)) as connection:
+                connection.request('GET', '/_ping')
+                return connection.getresponse().status == 200
+        return False
 
     def stop(self):
         self.server.terminate()
+        self.server.wait(timeout=100)
+
+    def kill(self):
+        """For clean-up, where its state no longer matters: in order, dockerd needs a second to stop."""
+        self.server.kill()
         self.server.wait(timeout=100)
 
 
@@ -101,6 +113,11 @@ class Podman:
     def stop(self):
         if self.server is not None:
             self.server.terminate()
+            self.server.wait(timeout=100)
+
+    def kill(self):
+        if self.server is not None:
+            self.server.kill()
             self.server.wait(timeout=100)
 
 
@@ -144,20 +161,24 @@ class Machine:
             file.write(text)
 
     def close(self):
-        with contextlib.suppress(Exception, SystemExit):
-            for name in self.containers():
-                subprocess.run([self.runtime.name, 'rm', '-f', name], env=self.environment, check=False,
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.runtime.stop()
-        # What a killed dockerd leaves: its containerd, and the shims of containers with what runs in them.
-        for pid in list(started_below(self.directory)):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        if self.runtime is not None:
+            self.runtime.kill()
+        # A killed dockerd leaves its containerd, and the shims of containers with what runs in them.
+        with contextlib.suppress(SystemExit):
+            eventually('all of the runtime has ended', self.has_killed_all)
         with open('/proc/mounts', encoding='utf-8', errors='surrogateescape') as mounts:
             for line in reversed(mounts.readlines()):
                 if line.split()[1].startswith(self.directory):
                     subprocess.run(['umount', '-l', line.split()[1]], check=False)
         shutil.rmtree(self.directory, ignore_errors=True)
+
+    def has_killed_all(self):
+        pids = list(started_below(self.directory))
+        remove_cgroups(containers_below(self.directory))
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return not pids
 
     def run(self, *command):
         result = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False, timeout=200)
@@ -216,13 +237,26 @@ class Machine:
 
 
 def started_below(directory):
-    """Processes, other than this one, whose command lines name the directory, or whose container is docker's there."""
-    containers = f'{directory}/runtime/data/containers'
-    names = [directory] + (os.listdir(containers) if os.path.isdir(containers) else [])
+    """Processes, other than this one, whose command lines name the directory, or that are in a container of it."""
+    names = [directory, *containers_below(directory)]
     for pid in (int(name) for name in os.listdir('/proc') if name.isdigit() and int(name) != os.getpid()):
         with contextlib.suppress(OSError):
             with open(f'/proc/{pid}/cmdline', 'rb') as command, open(f'/proc/{pid}/cgroup', 'rb') as cgroup:
                 said = command.read() + cgroup.read()
+def containers_below(directory):
+    """The ids of the containers that the runtime there has on its disk."""
+    return [name for place in ('containers', 'overlay-containers')
+            for name in glob.glob('[0-9a-f]' * 64, root_dir=f'{directory}/runtime/data/{place}')]
+
+
+def remove_cgroups(containers):
+    """The runtime would have removed them, had it not been killed."""
+    for place, _, _ in os.walk('/sys/fs/cgroup', topdown=False):
+        if any(container in place for container in containers):
+            with contextlib.suppress(OSError):
+                os.rmdir(place)
+
+
             if any(name.encode() in said for name in names):
                 yield pid
 

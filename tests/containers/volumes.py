@@ -1,10 +1,12 @@
 """A machine with a real escrowd that serves volumes to one real runtime, for volume_plugin_test.py."""
+import contextlib
+import http.client
 import json
 import os
 import signal
 import subprocess
 
-from runtimes import IMAGE, Machine, eventually, expect, expect_equal, fail
+from runtimes import IMAGE, Machine, UnixConnection, eventually, expect, expect_equal, fail
 
 TRAPS = 'trap "exit 0" TERM; echo x > /data/new; echo up; while true; do sleep 0.1; done'
 
@@ -45,7 +47,7 @@ class VolumeMachine(Machine):
             self.service = subprocess.Popen(  # pylint: disable=consider-using-with
                 [self.escrowd_program, '--config', f'{self.directory}/escrowd.json'], stderr=log,
                 stdin=subprocess.DEVNULL)
-        eventually('escrowd answers', lambda: self.curl('GET', 'health').returncode == 0)
+        eventually('escrowd answers', self.answers)
 
     def stop_service(self, how=signal.SIGTERM):
         self.service.send_signal(how)
@@ -63,18 +65,27 @@ class VolumeMachine(Machine):
         with open(f'{self.directory}/escrowd.log', encoding='utf-8', errors='replace') as file:
             return file.read()
 
-    def curl(self, method, target, body=None):
-        command = ['curl', '--silent', '--fail-with-body', '--max-time', '20', '--unix-socket', self.config['socket'],
-                   '-X', method, f'http://escrowd/v1/{target}']
-        if body is not None:
-            command += ['-H', 'Content-Type: application/json', '-d', json.dumps(body)]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
+    def request(self, method, target, body=None):
+        """(status, body) of an answer of the service's API."""
+        with contextlib.closing(UnixConnection(self.config['socket'], timeout=20)) as connection:
+            connection.request(method, f'/v1/{target}', None if body is None else json.dumps(body),
+                               {'Content-Type': 'application/json'} if body is not None else {})
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+
+    def answers(self):
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            return self.request('GET', 'health')[0] == 200
+        return False
 
     def ask(self, method, target, body=None):
-        result = self.curl(method, target, body)
-        if result.returncode != 0:
-            fail(f'{method} {target}: {result.stdout} {result.stderr}')
-        return json.loads(result.stdout)
+        try:
+            status, text = self.request(method, target, body)
+        except (OSError, http.client.HTTPException) as error:
+            fail(f'{method} {target}: {error!r}')
+        if status >= 400:
+            fail(f'{method} {target}: {status} {text}')
+        return json.loads(text)
 
     def runtime_command(self, *words):
         """(status, standard output, standard error) of docker or podman."""
