@@ -64,6 +64,9 @@ class Docker:
         eventually('dockerd answers', self.answers)
 
     def answers(self):
+        if self.server.poll() is not None:
+            with open(self.log.name, encoding='utf-8', errors='replace') as log:
+                fail(f'dockerd exited with {self.server.returncode}: {log.read()[-2000:]}')
         with contextlib.suppress(OSError, http.client.HTTPException):
             with contextlib.closing(UnixConnection(self.api, timeout=20)) as connection:
                 connection.request('GET', '/_ping')
@@ -129,6 +132,14 @@ class Machine:
         # Short: the paths of docker's sockets have a bound.
         self.directory = tempfile.mkdtemp(prefix='esc.', dir='/var/tmp')
         self.repository = f'{self.directory}/data.git'
+        self.runtime = None
+        try:
+            self.prepare(arguments, runtime_class)
+        except BaseException:
+            self.close()
+            raise
+
+    def prepare(self, _, runtime_class):
         os.mkdir(f'{self.directory}/runtime')
         self.runtime = runtime_class(f'{self.directory}/runtime')
         self.environment = {**os.environ, **self.runtime.environment}
@@ -166,6 +177,7 @@ class Machine:
         # A killed dockerd leaves its containerd, and the shims of containers with what runs in them.
         with contextlib.suppress(SystemExit):
             eventually('all of the runtime has ended', self.has_killed_all)
+        remove_cgroups(containers_below(self.directory))
         with open('/proc/mounts', encoding='utf-8', errors='surrogateescape') as mounts:
             for line in reversed(mounts.readlines()):
                 if line.split()[1].startswith(self.directory):
@@ -174,7 +186,6 @@ class Machine:
 
     def has_killed_all(self):
         pids = list(started_below(self.directory))
-        remove_cgroups(containers_below(self.directory))
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -236,13 +247,6 @@ class Machine:
         self.git('fsck', '--strict')
 
 
-def started_below(directory):
-    """Processes, other than this one, whose command lines name the directory, or that are in a container of it."""
-    names = [directory, *containers_below(directory)]
-    for pid in (int(name) for name in os.listdir('/proc') if name.isdigit() and int(name) != os.getpid()):
-        with contextlib.suppress(OSError):
-            with open(f'/proc/{pid}/cmdline', 'rb') as command, open(f'/proc/{pid}/cgroup', 'rb') as cgroup:
-                said = command.read() + cgroup.read()
 def containers_below(directory):
     """The ids of the containers that the runtime there has on its disk."""
     return [name for place in ('containers', 'overlay-containers')
@@ -257,6 +261,13 @@ def remove_cgroups(containers):
                 os.rmdir(place)
 
 
+def started_below(directory):
+    """Processes, other than this one, whose command lines name the directory, or that are in a container of it."""
+    names = [directory, *containers_below(directory)]
+    for pid in (int(name) for name in os.listdir('/proc') if name.isdigit() and int(name) != os.getpid()):
+        with contextlib.suppress(OSError):
+            with open(f'/proc/{pid}/cmdline', 'rb') as command, open(f'/proc/{pid}/cgroup', 'rb') as cgroup:
+                said = command.read() + cgroup.read()
             if any(name.encode() in said for name in names):
                 yield pid
 

@@ -14,8 +14,10 @@ TRAPS = 'trap "exit 0" TERM; echo x > /data/new; echo up; while true; do sleep 0
 class VolumeMachine(Machine):
     """`self.driver` is the plugin's name in the runtime."""
 
-    def __init__(self, arguments, runtime_class):
-        super().__init__(arguments, runtime_class)
+    service, config = None, None
+
+    def prepare(self, arguments, runtime_class):
+        super().prepare(arguments, runtime_class)
         self.escrowd_program = arguments.escrowd
         self.is_docker = self.runtime.name == 'docker'
         # Docker finds plugins by their name in a directory of the machine's.
@@ -29,7 +31,6 @@ class VolumeMachine(Machine):
             with open(self.runtime.conf, 'a', encoding='utf-8') as file:
                 file.write(f'[engine.volume_plugins]\n{self.driver} = "{socket}"\n')
             self.runtime.start()
-        self.service = None
         self.start_service()
         self.ask('POST', 'repositories', {'name': 'data', 'path': self.repository})
         self.first = self.git('rev-parse', 'main')
@@ -58,7 +59,7 @@ class VolumeMachine(Machine):
             self.service.kill()
             self.service.wait()
         super().close()
-        if os.path.exists(self.config['volume_plugin']['socket']):
+        if self.config is not None and os.path.exists(self.config['volume_plugin']['socket']):
             os.unlink(self.config['volume_plugin']['socket'])
 
     def log(self):
