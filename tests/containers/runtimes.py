@@ -231,6 +231,23 @@ class Machine:
         return subprocess.Popen(self.container_command(options, script), env=self.environment, text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
+    def ask_runtime(self, route):
+        """The body of the runtime API's answer to a GET. For polls: a start of the runtime's program costs more."""
+        with contextlib.closing(UnixConnection(self.runtime.api, timeout=200)) as connection:
+            connection.request('GET', route)
+            answer = connection.getresponse()
+            body = answer.read()
+        if answer.status != 200:
+            fail(f'{route}: {answer.status} {body.decode(errors="replace")}')
+        return body
+
+    def output(self, container):
+        """What it has written so far, between the headers of the API's frames."""
+        return self.ask_runtime(f'/containers/{container}/logs?stdout=1&stderr=1')
+
+    def state(self, container):
+        return json.loads(self.ask_runtime(f'/containers/{container}/json'))['State']
+
     def containers(self):
         return self.run(self.runtime.name, 'ps', '--all', '--format', '{{.Names}}').split()
 

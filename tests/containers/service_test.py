@@ -75,15 +75,25 @@ class Service:
             answer = connection.getresponse()
             return answer.status, json.loads(answer.read())
 
+    def ask_all_from(self, options, requests):
+        """(status, answer) for each request of one process, of a container with these options of `docker run`."""
+        words = []
+        for method, route, body in requests:
+            words += ['--next', '--silent', '--unix-socket', '/run/escrowd/escrowd.sock', '--write-out',
+                      '\n%{http_code}\n=====\n', '-X', method, '--header', 'Content-Type: application/json',
+                      f'http://escrowd/v1/{route}']
+            if body is not None:
+                words += ['--data', json.dumps(body)]
+        said = self.machine.run('docker', 'run', '--rm', *options, '--entrypoint', 'curl', IMAGE, *words[1:])
+        answers = []
+        for one in said.split('=====')[:-1]:
+            document, _, status = one.strip().rpartition('\n')
+            answers.append((int(status), json.loads(document or '{}')))
+        expect_equal('answers', len(answers), len(requests))
+        return answers
+
     def ask_from(self, options, method, route, body=None):
-        """(status, answer) for a process of a container with these options of `docker run`."""
-        command = ['curl', '--silent', '--unix-socket', '/run/escrowd/escrowd.sock', '--write-out', '\n%{http_code}',
-                   '-X', method, '--header', 'Content-Type: application/json', f'http://escrowd/v1/{route}']
-        if body is not None:
-            command += ['--data', json.dumps(body)]
-        said = self.machine.run('docker', 'run', '--rm', *options, '--entrypoint', command[0], IMAGE, *command[1:])
-        document, _, status = said.rpartition('\n')
-        return int(status), json.loads(document or '{}')
+        return self.ask_all_from(options, [(method, route, body)])[0]
 
     def is_up(self):
         with contextlib.suppress(OSError, http.client.HTTPException):
@@ -105,7 +115,7 @@ class Service:
     def start_job(self, script, *options, user=None):
         """(container, session) of a job that has begun; its script says so."""
         name = self.machine.run(*self.job_command('sh', '-c', script, options=['--detach', *options], user=user))
-        eventually('the job speaks', lambda: self.machine.run('docker', 'logs', name) != '')
+        eventually('the job speaks', lambda: self.machine.output(name) != b'')
         open_now = [one for one in self.ask_sessions(user or compose()['job']['user']) if one['state'] == 'open']
         return name, open_now[0]['session']
 
@@ -121,10 +131,17 @@ class Service:
     def let_go(self, name):
         self.machine.run('docker', 'exec', name, 'touch', '/tmp/go')
 
+    @staticmethod
+    def is_mounted(session):
+        with open('/proc/mounts', encoding='utf-8', errors='surrogateescape') as mounts:
+            return any(line.startswith(f'escrow:{session} ') for line in mounts)
+
     def end_of(self, session):
         """(state, reason), once it has ended."""
         ended = []
         def has_ended():
+            if self.is_mounted(session):
+                return False
             ended[:] = [(one['state'], one['reason']) for one in json.loads(self.machine.escrow('audit', '--json'))
                         if one['session'] == session and one['state'] not in ('open', 'committing')]
             return ended
@@ -135,7 +152,7 @@ class Service:
         """Empty, or what does not work."""
         deadline = time.monotonic() + 60
         while not self.is_up():
-            state = self.machine.run('docker', 'inspect', '--format', '{{.State.Status}}', 'service')
+            state = self.machine.state('service')['Status']
             if state == 'exited' or time.monotonic() > deadline:
                 return f'the service is {state}: {self.said()}'
             time.sleep(0.05)
@@ -149,7 +166,8 @@ class Service:
 
 def copy_with_libraries(root, program, target):
     os.makedirs(os.path.dirname(f'{root}{target}'), exist_ok=True)
-    shutil.copy(program, f'{root}{target}')
+    # As in the package. Most of a program of the `dev` build is debug information.
+    subprocess.run(['strip', '--strip-debug', '-o', f'{root}{target}', program], check=True)
     listing = subprocess.run(['ldd', program], capture_output=True, text=True, check=True).stdout
     for library in re.findall(r'(/\S+) \(0x', listing):
         os.makedirs(os.path.dirname(f'{root}{library}'), exist_ok=True)
@@ -235,8 +253,8 @@ def NobodyInAContainerIsMoreThanAUserOfSessions(machine):
     for who, options in (('the user of jobs', service.options(job)),
                          ('root without capabilities', service.options(root)),
                          ('root', service.options({**root, 'cap_drop': []}))):
-        for route, body in demands:
-            status, answer = service.ask_from(options, 'POST', route, body)
+        answers = service.ask_all_from(options, [('POST', route, body) for route, body in demands])
+        for (route, body), (status, answer) in zip(demands, answers, strict=True):
             expect(status == 403, f'{who} is answered {status} for {route} of {body}: {answer}')
     # Users of the socket's group have sessions of their own.
     name, session = service.start_job('echo secret > mine; echo ready; sleep 1000')
@@ -268,7 +286,7 @@ def AJobThatIsStoppedOrKilledIsRolledBack(machine):
     # Longer than its lease as long as it lives.
     name, session = service.start_job('echo x > lost; echo ready; sleep 15; echo later; sleep 1000', '--env',
                                       'ESCROW_JOB_LEASE_S=12')
-    eventually('it has outlived its lease', lambda: 'later' in machine.run('docker', 'logs', name))
+    eventually('it has outlived its lease', lambda: b'later' in machine.output(name))
     expect_equal('the state meanwhile', [one['state'] for one in service.ask_sessions(compose()['job']['user'])
                                          if one['session'] == session], ['open'])
     machine.run('docker', 'kill', name)
@@ -282,7 +300,7 @@ def AJobWaitsForTheServiceAndSaysHowItsSessionEnded(machine):
     service = Service(machine)
     late = subprocess.Popen(service.job_command(), env=machine.environment, text=True, stdout=subprocess.PIPE,
                             stderr=subprocess.STDOUT)
-    eventually('the job is there', lambda: machine.run('docker', 'ps', '--quiet') != '')
+    eventually('the job is there', lambda: json.loads(machine.ask_runtime('/containers/json')) != [])
     service.start()
     said, _ = late.communicate(timeout=200)
     expect_equal(f'a job that came before the service ({said})', late.returncode, 0)

@@ -144,15 +144,14 @@ def WhatEndsWhileARuntimeThatKeepsItsContainersIsAwayIsDecidedByItsExitStatus(ma
             if os.path.exists(f'{machine.directory}/runtime/pid'):
                 os.unlink(f'{machine.directory}/runtime/pid')
             machine.runtime.start()
-            state = []
+            state = {}
             def has_ended(name=name, state=state):
                 # In one look: it says 0 of one that it still takes to be running.
-                state[:] = machine.run('docker', 'container', 'inspect', '--format',
-                                       '{{.State.Running}} {{.State.ExitCode}}', name).split()
-                return state[0] == 'false'
+                state.update(machine.state(name))
+                return not state['Running']
             eventually('the runtime knows that it has ended', has_ended)
             # On a busy machine the runtime itself may have missed how it ended: it says 255 then.
-            known = int(state[1])
+            known = state['ExitCode']
             expect(known in (code, 255), f'the runtime says {known} of a container that ended with {code}')
             remembered += known == code
             expect_equal('exit code', machine.expect_end(*ends.get(known, ends[3]))['exit_code'], known)
@@ -341,7 +340,7 @@ def ComposeFilesHaveVolumesToo(machine):
     status, said = compose('run', '--detach', 'job', 'sh', '-c', TRAPS)
     expect_equal(f'status ({said})', status, 0)
     name = machine.run('docker', 'ps', '--quiet')
-    eventually('the container speaks', lambda: machine.run('docker', 'logs', name) != '')
+    eventually('the container speaks', lambda: machine.output(name) != b'')
     status, said = compose('down', '--volumes')
     expect_equal(f'status ({said})', status, 0)
     machine.expect_end('rolled_back', 'cancelled')
@@ -415,8 +414,7 @@ def WhatEndsWhileNoServiceIsThereIsDecidedByTheNext(machine):
         machine.run('docker', 'kill', '--signal', 'TERM', trapped)
     # Docker asks the absent plugin again for 15 s, and says nothing about the container meanwhile.
     for name in names + ([trapped] if trapped else []):
-        eventually('it has ended', lambda name=name: 'true' not in machine.run(
-            machine.runtime.name, 'container', 'inspect', '--format', '{{.State.Running}}', name))
+        eventually('it has ended', lambda name=name: not machine.state(name)['Running'])
     machine.start_service()
     expect_decided(machine)
     ends = [(one['state'], one['reason']) for one in machine.sessions()]

@@ -119,7 +119,7 @@ class VolumeMachine(Machine):
     def start_container(self, script, *options, **keywords):
         """Its id, once it has said a line."""
         name = self.run(self.runtime.name, *self.command(script, '--detach', *options, **keywords))
-        eventually('the container speaks', lambda: self.run(self.runtime.name, 'logs', name) != '')
+        eventually('the container speaks', lambda: self.output(name) != b'')
         return name
 
     def wait(self, name):
