@@ -9,6 +9,7 @@ import glob
 import http.client
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -128,7 +129,7 @@ class Machine:
     """One runtime, one image, one repository; `escrow` talks to them."""
 
     def __init__(self, arguments, runtime_class):
-        self.escrow_program = arguments.escrow
+        self.escrow_program = os.path.abspath(arguments.escrow)
         # Short: the paths of docker's sockets have a bound.
         self.directory = tempfile.mkdtemp(prefix='esc.', dir='/var/tmp')
         self.repository = f'{self.directory}/data.git'
@@ -140,6 +141,8 @@ class Machine:
             raise
 
     def prepare(self, _, runtime_class):
+        # Conmon writes a file `oom` in the directory that podman was started in.
+        os.chdir(self.directory)
         os.mkdir(f'{self.directory}/runtime')
         self.runtime = runtime_class(f'{self.directory}/runtime')
         self.environment = {**os.environ, **self.runtime.environment}
@@ -177,7 +180,7 @@ class Machine:
         # A killed dockerd leaves its containerd, and the shims of containers with what runs in them.
         with contextlib.suppress(SystemExit):
             eventually('all of the runtime has ended', self.has_killed_all)
-        remove_cgroups(containers_below(self.directory))
+        remove_cgroups(containers_below(self.directory) + named_by_podman(self.directory))
         with open('/proc/mounts', encoding='utf-8', errors='surrogateescape') as mounts:
             for line in reversed(mounts.readlines()):
                 if line.split()[1].startswith(self.directory):
@@ -270,12 +273,23 @@ def containers_below(directory):
             for name in glob.glob('[0-9a-f]' * 64, root_dir=f'{directory}/runtime/data/{place}')]
 
 
+def named_by_podman(directory):
+    """The ids of its containers, and of images. Podman may leave the cgroups of a container that it has removed."""
+    with contextlib.suppress(FileNotFoundError):
+        with open(f'{directory}/runtime/tmp/events/events.log', encoding='utf-8') as events:
+            return re.findall('[0-9a-f]{64}', events.read())
+    return []
+
+
 def remove_cgroups(containers):
     """The runtime would have removed them, had it not been killed."""
-    for place, _, _ in os.walk('/sys/fs/cgroup', topdown=False):
-        if any(container in place for container in containers):
-            with contextlib.suppress(OSError):
-                os.rmdir(place)
+    # Of each hierarchy, or of the only one.
+    for pattern in ('docker/*', 'libpod_parent/*', '*/docker/*', '*/libpod_parent/*'):
+        for place in glob.glob(pattern, root_dir='/sys/fs/cgroup'):
+            if any(container in place for container in containers):
+                for directory, _, _ in os.walk(f'/sys/fs/cgroup/{place}', topdown=False):
+                    with contextlib.suppress(OSError):
+                        os.rmdir(directory)
 
 
 def started_below(directory):

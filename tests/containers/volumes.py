@@ -17,8 +17,8 @@ class VolumeMachine(Machine):
     service, config = None, None
 
     def prepare(self, arguments, runtime_class):
+        self.escrowd_program = os.path.abspath(arguments.escrowd)
         super().prepare(arguments, runtime_class)
-        self.escrowd_program = arguments.escrowd
         self.is_docker = self.runtime.name == 'docker'
         # Docker finds plugins by their name in a directory of the machine's.
         self.driver = 'escrow-' + os.path.basename(self.directory).replace('.', '-')
