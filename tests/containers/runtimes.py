@@ -323,7 +323,8 @@ def main(cases, machine_class=Machine):
     if why:
         print(why, file=sys.stderr)
         sys.exit(1 if os.environ.get('REQUIRE_FUSE') else SKIPPED)
-    enter_private_mounts([SOURCE, *(os.path.realpath(path) for path in (arguments.escrow, arguments.escrowd) if path)])
+    programs = (os.path.realpath(path) for path in (arguments.escrow, arguments.escrowd) if path)
+    enter_private_mounts([SOURCE, os.path.realpath(tempfile.gettempdir()), *programs])
     machine = machine_class(arguments, Docker if arguments.runtime == 'docker' else Podman)
     try:
         cases[arguments.case](machine)
