@@ -109,7 +109,7 @@ TEST(AccessPolicy, RandomPoliciesDecideAsTheSlowEvaluatorDoes) {
   const std::uint64_t seed = support::seed_of_this_run();
   std::mt19937_64 random(seed);
   const std::vector<std::string> paths = all_paths();
-  for (int round = 0; round < 150; ++round) {
+  for (std::uint64_t round = 0; round < support::gate_or_campaign(40, 300); ++round) {
     const auto documents = support::random_policies(random);
     const AccessPolicy policy(documents);
     const support::SlowPolicy slow(documents);
@@ -147,13 +147,14 @@ void for_each_text(const std::string& characters, std::size_t most,
   }
 }
 
-// Random patterns rarely are `***/a` or `[]-a]`; this test has them. The seed chooses a sixteenth of the patterns of
-// six and seven characters.
+// Random patterns rarely are `***/a` or `[]-a]`; this test has them. The seed chooses a part of the patterns of six and
+// seven characters.
 TEST(AccessPolicy, EveryShortPatternDecidesAsTheSlowEvaluatorDoes) {
   const std::uint64_t seed = support::seed_of_this_run();
+  const std::uint64_t parts = support::gate_or_campaign(100, 16);
   std::size_t decided = 0, long_ones = 0;
   const auto compare = [&](const std::string& pattern, std::initializer_list<const char*> paths) {
-    if (pattern.size() >= 6 && ++long_ones % 16 != seed % 16) return;
+    if (pattern.size() >= 6 && ++long_ones % parts != seed % parts) return;
     try {
       check_policy_pattern(pattern);
     } catch (const Error&) {
@@ -197,10 +198,12 @@ TEST(AccessPolicy, WhatIsSaidOfAllBelowADirectoryIsNeverTooLittle) {
       if (below == path || !(path.empty() || below.starts_with(path + "/"))) continue;
       for (const bool is_directory : {false, true}) {
         const Actions there = slow.allowed(below, is_directory);
-        const std::string where = "seed " + std::to_string(seed) + ", '" + below + "' below '" + path + "' under\n" +
-                                  support::describe(documents);
-        if (!may_differ) { ASSERT_EQ(there, here) << where; }
-        ASSERT_TRUE((there - may_be).empty()) << where;
+        const auto where = [&] {
+          return "seed " + std::to_string(seed) + ", '" + below + "' below '" + path + "' under\n" +
+                 support::describe(documents);
+        };
+        if (!may_differ) { ASSERT_EQ(there, here) << where(); }
+        ASSERT_TRUE((there - may_be).empty()) << where();
       }
     }
   }
@@ -235,9 +238,9 @@ TEST(AccessPolicy, WhatIsNotDeniedOnAnythingSeenIsDeniedNowhereThatCanBeSeen) {
         continue;
       }
       for (const Action action : kAllActions) {
-        const std::string where = "'" + path + "' under\n" + support::describe(documents);
-        if (!slow.allows(path, false, action)) { ASSERT_TRUE(policy.can_deny_on_seen_file(action)) << where; }
-        if (!slow.allows(path, true, action)) { ASSERT_TRUE(policy.can_deny_on_seen_directory(action)) << where; }
+        const auto where = [&] { return "'" + path + "' under\n" + support::describe(documents); };
+        if (!slow.allows(path, false, action)) { ASSERT_TRUE(policy.can_deny_on_seen_file(action)) << where(); }
+        if (!slow.allows(path, true, action)) { ASSERT_TRUE(policy.can_deny_on_seen_directory(action)) << where(); }
       }
     }
     const bool asks = policy.can_deny_on_seen_file(Action::read) || policy.can_deny_on_seen_file(Action::write);
@@ -305,7 +308,7 @@ TEST(PathPatterns, NoPatternMakesAPathSlow) {
       {"**/*" + repeated("[", 4000) + "b", wide},    {"**/*" + repeated("[a\\]", 4000) + "b", wide}};
   const auto begin = std::chrono::steady_clock::now();
   for (const auto& [pattern, path] : worst) {
-    const PathPatterns patterns(std::vector<std::string>(100, pattern));
+    const PathPatterns patterns(std::vector<std::string>(20, pattern));
     EXPECT_FALSE(patterns.match(path, false)) << pattern.substr(0, 20);
   }
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::minutes(1));

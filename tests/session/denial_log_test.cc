@@ -69,7 +69,7 @@ TEST_F(Denials, TheEndOfTheLogWritesWhatIsLeft) {
 }
 
 TEST_F(Denials, AStormIsBoundedAndLosesNoCount) {
-  constexpr int kStorm = 200'000;
+  constexpr int kStorm = 50'000;
   const auto begin = std::chrono::steady_clock::now();
   {
     const auto log = open();

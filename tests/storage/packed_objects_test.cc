@@ -9,6 +9,7 @@
 
 #include "tests/storage/crafted_pack.h"
 #include "tests/storage/git_test_repository.h"
+#include "tests/support/seed.h"
 
 namespace escrow::storage {
 namespace {
@@ -324,6 +325,7 @@ TEST(PackedObjects, AByteThatIsFlippedGivesTheRightBytesOrAnError) {
   const std::string objects = scratch.path() + "/objects", copy = objects + "/pack/pack-x";
   fs::create_directories(objects + "/pack");
   int errors = 0, absent = 0;
+  const std::uint64_t parts = support::gate_or_campaign(5, 1), first = support::seed_of_this_run() % parts;
   for (const std::string extension : {".pack", ".idx"}) {
     for (const char* part : {".pack", ".idx"}) {
       fs::copy_file(stem + part, copy + part, fs::copy_options::overwrite_existing);
@@ -331,7 +333,7 @@ TEST(PackedObjects, AByteThatIsFlippedGivesTheRightBytesOrAnError) {
     }
     const std::uint64_t size = fs::file_size(copy + extension);
     std::fstream file(copy + extension, std::ios::in | std::ios::out | std::ios::binary);
-    for (std::uint64_t at = 0; at < size; ++at) {
+    for (std::uint64_t at = first; at < size; at += parts) {
       file.seekg(static_cast<std::streamoff>(at));
       const auto was = static_cast<char>(file.get());
       const auto put = [&](char byte) {
@@ -359,8 +361,8 @@ TEST(PackedObjects, AByteThatIsFlippedGivesTheRightBytesOrAnError) {
     const ObjectDirectory directory(objects);
     expect_same(PackedObjects(directory), expected);
   }
-  EXPECT_GT(errors, 500);
-  EXPECT_GT(absent, 500);
+  EXPECT_GT(errors, 100);
+  EXPECT_GT(absent, 100);
 }
 
 // A mapping would end the process here.

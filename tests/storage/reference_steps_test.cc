@@ -8,6 +8,7 @@
 
 #include "storage/git/reference_lock.h"
 #include "tests/storage/git_test_repository.h"
+#include "tests/support/seed.h"
 #include "tests/support/system_calls.h"
 
 namespace escrow::storage {
@@ -321,9 +322,12 @@ TEST(Init, IsOnDiskWithEveryPartBeforeItSaysSo) {
 // Wherever it is cut short, by a kill or by a call that fails: what is there is no repository, or one that works.
 TEST(Init, IsDoneByTheNextAfterAKillOrAFailureAtAnyCall) {
   const support::TemporaryDirectory directory;
+  const auto parts = static_cast<int>(support::gate_or_campaign(4, 1));
+  const int first = 1 + static_cast<int>(support::seed_of_this_run() % static_cast<std::uint64_t>(parts));
+  int tried = 0;
   for (const int error : {0, ENOSPC}) {
     bool is_over = false;
-    for (int step = 1; !is_over; step += error == 0 ? 1 : 3) {
+    for (int step = first; !is_over; step += parts * (error == 0 ? 1 : 3)) {
       const std::string path = directory.path() + "/" + std::to_string(error) + "-" + std::to_string(step) + "/r.git";
       const pid_t child = ::fork();
       if (child == 0) {
@@ -349,7 +353,7 @@ TEST(Init, IsDoneByTheNextAfterAKillOrAFailureAtAnyCall) {
       EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(9)) << where;
       session::NullLog silent;
       EXPECT_EQ(Repository::open(path, silent)->references().default_branch(), "main") << where;
-      if (step % 16 != 0) continue;
+      if (++tried % 8 != 0) continue;
       EXPECT_EQ(run("git -C " + path + " config --get-all receive.hideRefs"), "refs/sessions") << where;
       run("git -C " + path + " fsck && git -C " + path + " config a.b c && git -C " + path + " pack-refs --all");
     }

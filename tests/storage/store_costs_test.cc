@@ -20,7 +20,7 @@ namespace {
 
 using session::SessionId;
 
-constexpr int kFew = 1'000, kMany = 100'000;
+constexpr int kFew = 1'000, kMany = 30'000;
 constexpr std::int64_t kDay_s = 24 * 60 * 60, kNow_s = 2'000'000'000;
 // More than the rows of one batch take; a look at every row of the larger tables takes more.
 constexpr std::int64_t kMostSteps = 40'000;
