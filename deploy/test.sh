@@ -11,13 +11,17 @@ step() { printf '\n== %s\n' "$*"; }
 step "Installing what is needed"
 deploy/setup.sh
 jobs=$(nproc)
-# tests BUILD-DIRECTORY CTEST-OPTION...: two more at a time than there are processors, as many tests wait more than they
-# compute. The longest begin first, so that no processor is idle at the end; a fresh build knows no costs of its own.
+# What Python compiles of the tests, it keeps.
+unset PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX=$PWD/build/pycache
+# tests BUILD-DIRECTORY CTEST-OPTION...: three more at a time than there are processors, as many tests wait more than
+# they compute. The longest begin first, so that no processor is idle at the end; a fresh build knows no costs of its
+# own.
 tests() {
   local costs=$1/Testing/Temporary/CTestCostData.txt
   mkdir -p "${costs%/*}"
   [ -e "$costs" ] || cp tests/costs.txt "$costs"
-  deploy/scratch-disk.sh ctest --test-dir "$1" --output-on-failure --no-tests=error --parallel "$((jobs + 2))" "${@:2}"
+  deploy/scratch-disk.sh ctest --test-dir "$1" --output-on-failure --no-tests=error --parallel "$((jobs + 3))" "${@:2}"
 }
 
 step "Building (preset dev)"
@@ -27,7 +31,7 @@ cmake --build --preset dev --parallel "$jobs"
 step "Building and testing under AddressSanitizer and UndefinedBehaviorSanitizer (preset asan)"
 export ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1
 export LSAN_OPTIONS=suppressions=$PWD/tests/lsan.supp:print_suppressions=0
-cmake --preset asan -Wno-dev >/dev/null
+cmake --preset asan -Wno-dev -DESCROW_UNIT_PROCESSES=4 >/dev/null
 cmake --build --preset asan --parallel "$jobs" --target unit_tests mount_test
 # sanitized WHAT CTEST-OPTION...
 sanitized() {
@@ -38,7 +42,10 @@ sanitized() {
     echo "deploy/test.sh: $what failed under the sanitizers" >&2
     exit 1
   fi
-  echo "$what under the sanitizers: $(grep --count -E '^ *[0-9]+/[0-9]+ Test .* Passed ' "$log") passed"
+  # One test of ctest has many cases of GoogleTest.
+  local cases
+  cases=$(awk '/^\[  PASSED  \]/ { cases += $4 } END { print cases }' build/asan/Testing/Temporary/LastTest.log)
+  echo "$what under the sanitizers: ${cases:-all} passed"
 }
 sanitized "canaries" --tests-regex '^Canary\.'
 sanitized "unit tests" --label-regex '^unit$'
