@@ -7,6 +7,7 @@
 #
 #   random      every test, also those labelled `nightly`, with drawn seeds, and over io_uring where the kernel has it
 #   crashes     2,000 kills, faults and power cuts at places that are drawn
+#   sanitizers  unit tests under AddressSanitizer and UndefinedBehaviorSanitizer, also those labelled `nightly`
 #   days        days of work over 20,000 files
 #   fuzz        a million inputs for each fuzz target
 #   tsan        deploy/tsan.sh
@@ -21,7 +22,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export REQUIRE_FUSE=1
-all=(random crashes days fuzz tsan mutants ceph typescript package containers flakes)
+all=(random crashes sanitizers days fuzz tsan mutants ceph typescript package containers flakes)
 stages=("$@")
 [ $# -gt 0 ] || stages=("${all[@]}")
 for stage in "${stages[@]}"; do
@@ -46,15 +47,16 @@ restore() {
 trap restore EXIT
 trap 'exit 130' INT TERM
 
+# every_test BUILD-DIRECTORY CTEST-OPTION...
 every_test() {
-  deploy/scratch-disk.sh ctest --test-dir build/dev --output-on-failure --no-tests=error --timeout 1200 "$@"
+  deploy/scratch-disk.sh ctest --test-dir "$1" --output-on-failure --no-tests=error --timeout 1200 "${@:2}"
 }
 
 random() {
   local status=0
   [ ! -w "$uring" ] || echo Y >"$uring"
   build/dev/daemon/escrow doctor
-  ESCROW_TEST_SEED=random every_test --parallel "$(($(nproc) + 2))" || status=1
+  ESCROW_TEST_SEED=random every_test build/dev --parallel "$(($(nproc) + 2))" || status=1
   restore
   return $status
 }
@@ -64,8 +66,15 @@ crashes() {
   tests/crash/campaign.py "${tools[@]:0:2}" --kills 2000 || status=1
   tests/crash/faults.py "${tools[@]}" --sample 12 || status=1
   tests/crash/service_faults.py "${tools[@]}" --escrowd build/dev/daemon/escrowd --sample 4 || status=1
+  tests/crash/fsync_faults.py "${tools[@]}" || status=1
   tests/crash/power_cuts.py "${tools[@]:0:2}" --recorder build/dev/tests/crash/disk_recorder --cuts 200 || status=1
   return $status
+}
+sanitizers() {
+  local -x ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 ESCROW_TEST_SEED=random
+  local -x LSAN_OPTIONS=suppressions=$PWD/tests/lsan.supp:print_suppressions=0
+  cmake --preset asan -Wno-dev >/dev/null && cmake --build --preset asan --parallel "$(nproc)" --target unit_tests &&
+    every_test build/asan --label-regex '^unit$' --parallel "$(($(nproc) + 2))"
 }
 days() { tests/work/days_test.py --escrow build/dev/daemon/escrow; }
 fuzz() {
@@ -88,12 +97,12 @@ package() { deploy/try-package.sh; }
 containers() { deploy/try-containers.sh; }
 flakes() {
   local status=0
-  every_test --label-exclude nightly --parallel 2 --repeat until-fail:30 || status=1
+  every_test build/dev --label-exclude nightly --parallel 2 --repeat until-fail:30 || status=1
   for _ in 1 2; do
     (while :; do :; done) &
     loops+=($!)
   done
-  every_test --label-exclude nightly --parallel 2 --repeat until-fail:30 || status=1
+  every_test build/dev --label-exclude nightly --parallel 2 --repeat until-fail:30 || status=1
   restore
   return $status
 }
