@@ -1,7 +1,8 @@
 """The situations in which faults.py lets a system call fail: what there is before, the command, what follows it.
 
 A scene is prepared once; each fault then meets a copy of it. `expected` are the files that the branch has in the end.
-What several scenes begin with is made once for all that are played in the same directory (once()).
+Scenes that are played in the same directory share how they begin: once() makes it for the first and copies it for the
+others.
 """
 import contextlib
 import hashlib
