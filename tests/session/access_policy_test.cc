@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <ctime>
 #include <functional>
 #include <set>
 
@@ -306,12 +307,13 @@ TEST(PathPatterns, NoPatternMakesAPathSlow) {
       {"**/" + repeated("a/", 4000) + "b", narrow},  {"**/" + repeated("?/", 2000) + "b", narrow},
       {"**/*" + repeated("[!b]", 2000) + "b", wide}, {"**/" + repeated("**/*[*", 4000) + "b", wide},
       {"**/*" + repeated("[", 4000) + "b", wide},    {"**/*" + repeated("[a\\]", 4000) + "b", wide}};
-  const auto begin = std::chrono::steady_clock::now();
+  // Processor time, which no load of the machine adds to.
+  const std::clock_t begin = std::clock();
   for (const auto& [pattern, path] : worst) {
     const PathPatterns patterns(std::vector<std::string>(20, pattern));
     EXPECT_FALSE(patterns.match(path, false)) << pattern.substr(0, 20);
   }
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::minutes(1));
+  EXPECT_LT(std::clock() - begin, 12 * CLOCKS_PER_SEC);
   EXPECT_TRUE(PathPatterns({"**/" + repeated("a/", 3000) + "a"}).match(narrow, false));
 }
 
