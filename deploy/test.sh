@@ -11,7 +11,7 @@ step() { printf '\n== %s\n' "$*"; }
 step "Installing what is needed"
 deploy/setup.sh
 jobs=$(nproc)
-# What Python compiles of the tests, it keeps.
+# Python keeps the bytecode of the tests there.
 unset PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX=$PWD/build/pycache
 # tests BUILD-DIRECTORY CTEST-OPTION...: three more at a time than there are processors, as many tests wait more than
