@@ -5,7 +5,7 @@ import sqlite3
 import subprocess
 
 from service import eventually, expect, expect_equal, main, write
-from table_test import Held, ask, ask_apart, bring
+from table_test import Held, ask, ask_apart, bring, is_sealed
 
 
 def WhatCannotBeRegisteredIsRefusedByItsReason(start):
@@ -88,7 +88,7 @@ def WhileAnotherIsAtItItIsBusy(start):
         ask(service, session, 'PUT').expect(200)  # the first notes who writes, and would wait for the commit
         with Held(service, 'gc.lock'):
             thread, answers = ask_apart(service, session)
-            eventually('it is sealed', lambda: ask(service, session, 'PUT').status == 409)
+            eventually('it is sealed', lambda: is_sealed(service, session))
             service.get(f'/v1/sessions/{session}?with_changes=true').expect(409, 'busy')
             # Two have their turn; which of the three has none, and whether it hears so at once, is open.
             def clean_up(number):
