@@ -12,8 +12,10 @@ import re
 import sys
 
 sys.dont_write_bytecode = True
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from anonymous_names import anonymous_names  # noqa: E402
 from clock_waits import clock_waits  # noqa: E402
+from python_cases import cases_of, has_cases  # noqa: E402
 
 PRODUCT_FOLDERS = ("session", "storage", "fuse", "api", "daemon")
 FOLDERS = PRODUCT_FOLDERS + ("deploy", "tests")
@@ -106,12 +108,16 @@ class Sources:
                 yield path, text
 
     def tests(self):
-        """Full names of all tests: GoogleTest's as Suite.Name, and the first argument of add_test and its wrappers."""
+        """Full names of all tests: GoogleTest's as Suite.Name, those that are functions in Python, and the first
+        argument of add_test and its wrappers."""
         names = set()
         for path, text in self.having(".cc", ".h", folders=("tests",)):
             names.update(f"{suite}.{name}" for suite, name in GTEST_CASE.findall(text))
         for path, text in self.having("CMakeLists.txt", folders=("tests",)):
             names.update(CTEST_CASE.findall(text))
+        for path, text in self.having("_test.py", folders=("tests",)):
+            folder, file = path.split("/")[-2:]
+            names.update(name for name, _ in cases_of(folder, file, text))
         return names
 
 
@@ -210,8 +216,8 @@ def unfinished_work(sources):
 
 
 def explicit_sources(sources):
-    """Every source is named in a CMakeLists.txt; none is found by a pattern."""
-    pattern = re.compile(r"file\s*\(\s*GLOB", re.IGNORECASE)
+    """Every source is named in a CMakeLists.txt; none is found by a pattern, but for the files of Python's tests."""
+    pattern = re.compile(r"file\s*\(\s*GLOB(?!.*/\*_test\.py\))", re.IGNORECASE)
     for path, text in sources.having("CMakeLists.txt", ".cmake"):
         for number, _ in lines_matching(pattern, re.sub(r"#[^\n]*", "", text)):
             yield path, number, "file(GLOB): name the sources one by one"
@@ -220,6 +226,10 @@ def explicit_sources(sources):
     for path, _ in sources.having(".cc"):
         if not any(is_listed(path, folder, text) for folder, text in listings):
             yield path, 1, "named in no CMakeLists.txt: it is never built"
+    for path, text in sources.having("_test.py", folders=("tests",)):
+        folder, file = path.split("/")[-2:]
+        if has_cases(text) and not list(cases_of(folder, file, text)):
+            yield path, 1, "its folder has no suite in tests/support/python_cases.py: its cases are never run"
 
 
 def is_listed(path, folder, listing):

@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 
 from run_test import TRAPS, started
-from runtimes import IMAGE, eventually, expect, expect_equal, main
+from runtimes import IMAGE, eventually, expect, expect_equal, main, nightly, only
 
 NOBODY = 65534
 WHAT_TO_DO = 'install and start docker or podman, or get the right to use it'
@@ -28,6 +28,7 @@ def refused(machine, words, *options, image=IMAGE, prefix=(), **keywords):
     expect_equal('open sessions', still_open, [])
 
 
+@nightly()
 def WithoutARuntimeItSaysWhatToInstall(machine):
     name = machine.runtime.name
     nowhere = {**machine.environment, 'PATH': '/nowhere'}
@@ -35,12 +36,15 @@ def WithoutARuntimeItSaysWhatToInstall(machine):
     refused(machine, ['docker is not installed', 'podman is not installed', WHAT_TO_DO], env=nowhere)
 
 
+@only('Docker')
+@nightly()
 def AServerThatDoesNotRunIsNamed(machine):
     socket = f'{machine.directory}/nobody-listens.sock'
     refused(machine, [socket, WHAT_TO_DO], '--runtime', 'docker',
             env={**machine.environment, 'DOCKER_HOST': f'unix://{socket}'})
 
 
+@only('Docker')
 def WithoutARightToTheSocketItIsNamed(machine):
     socket = machine.runtime.environment['DOCKER_HOST'].removeprefix('unix://')
     for directory in (machine.directory, os.path.dirname(socket)):
@@ -56,6 +60,7 @@ def WithoutARightToTheSocketItIsNamed(machine):
     refused(machine, [socket, 'permission denied', WHAT_TO_DO], '--runtime', 'docker', prefix=as_nobody)
 
 
+@nightly()
 def AnImageThatCannotBeHadIsNamed(machine):
     name = machine.runtime.name
     refused(machine, [f'{name} has no image no-such-image', 'pull it'], '--runtime', name, '--pull', 'never',
@@ -66,6 +71,7 @@ def AnImageThatCannotBeHadIsNamed(machine):
     refused(machine, ['a b'], '--runtime', name, '--pull', 'never', image='a b')
 
 
+@nightly()
 def AnOptionThatTheRuntimeRefusesRollsBack(machine):
     before = machine.git('rev-parse', 'main')
     status, _, err = machine.container(['--runtime-arg=--no-such-option'], 'echo x > new')
@@ -108,6 +114,7 @@ def WhenWhatWatchesTheContainerDiesItIsRolledBack(machine):
     machine.expect_clean()
 
 
+@nightly()
 def ARepositoryThatIsNotThereIsSaidFirst(machine):
     with tempfile.TemporaryDirectory(prefix='esc.', dir='/var/tmp') as directory:
         result = subprocess.run([machine.escrow_program, '--repo', f'{directory}/no.git', 'run', '--image', IMAGE,

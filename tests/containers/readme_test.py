@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 
-from runtimes import expect, expect_equal, main, source
+from runtimes import expect, expect_equal, main, nightly, source
 
 
 def commands():
@@ -15,6 +15,7 @@ def commands():
     return re.search(r'^```sh\n(.*?)^```', section, re.MULTILINE | re.DOTALL).group(1).splitlines()
 
 
+@nightly()
 def TheQuickStartWorksAsWritten(machine):
     first, *lines = commands()
     expect(first.startswith('sudo apt-get install '), f'not what a fresh machine begins with: {first}')

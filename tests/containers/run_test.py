@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from runtimes import IMAGE, eventually, expect, expect_equal, main
+from runtimes import IMAGE, eventually, expect, expect_equal, main, nightly, only
 
 
 def ExitZeroCommitsWhatTheContainerWrote(machine):
@@ -35,6 +35,7 @@ def AnyOtherEndRollsBackWithItsStatus(machine):
     machine.expect_clean()
 
 
+@nightly('Podman')
 def ACommandThatCannotBeRunIs126Or127(machine):
     for command, expected in ((['/no/such/program'], 127), (['/tmp'], 126)):
         result = subprocess.run(machine.container_command([], None) + ['--'] + command, env=machine.environment,
@@ -43,6 +44,7 @@ def ACommandThatCannotBeRunIs126Or127(machine):
     machine.expect_clean()
 
 
+@nightly('Podman')
 def OnlyThePrefixIsSeenAtTheMountpoint(machine):
     status, out, err = machine.container(['--path-prefix', 'sub', '--mountpoint', '/data/in'], 'ls; echo c > c; ls /')
     expect_equal(f'status ({err})', status, 0)
@@ -50,6 +52,7 @@ def OnlyThePrefixIsSeenAtTheMountpoint(machine):
     expect_equal('content', machine.git('show', 'main:sub/c'), 'c')
 
 
+@nightly('Podman')
 def TheImageSaysWhoAndWhat(machine):
     machine.make_image('as-user', 'USER 1000:1000', 'CMD ["sh", "-c", "id -u > who; echo x >> a.txt"]')
     status, _, err = machine.container([], None, image='as-user')
@@ -75,6 +78,7 @@ def TheImageSaysWhoAndWhat(machine):
     machine.expect_clean()
 
 
+@nightly('Podman')
 def ALinkThatLeadsOutOfTheMountCannotBeFollowed(machine):
     status, _, err = machine.container([], 'ln() { busybox ln "$@"; }; ln -s /etc/shadow out; ln -s /sandbox/a.txt in')
     expect_equal(f'status ({err})', status, 0)
@@ -82,6 +86,7 @@ def ALinkThatLeadsOutOfTheMountCannotBeFollowed(machine):
     expect_equal('what is read through links', (status, out), (1, 'a\n'))
 
 
+@nightly('Podman')
 def ReadOnlyRootsAndDroppedRightsAreNoObstacle(machine):
     status, _, err = machine.container(['--runtime-arg=--read-only', '--runtime-arg=--cap-drop=ALL',
                                         '--runtime-arg=--security-opt=no-new-privileges'],
@@ -92,6 +97,7 @@ def ReadOnlyRootsAndDroppedRightsAreNoObstacle(machine):
     expect_equal('status of a read-only session', status, 0)
 
 
+@nightly('Podman')
 def GitInsideBorrowsTheObjectsReadOnly(machine):
     base = machine.git('rev-parse', 'main')
     status, out, err = machine.container(['--git'], 'cat .git/objects/info/alternates .git/packed-refs; '
@@ -105,6 +111,7 @@ def GitInsideBorrowsTheObjectsReadOnly(machine):
     machine.expect_clean()
 
 
+@nightly('Podman')
 def ATimeoutIs124WhateverItExitsWithThen(machine):
     before = machine.git('rev-parse', 'main')
     status, _, err = machine.container(['--timeout', '1s', '--grace', '1s'],
@@ -150,6 +157,7 @@ def CancelWinsOverAContainerThatExitsWithZero(machine):
     machine.expect_clean()
 
 
+@only('Docker')
 def OnlyASignalThatAsksForAnEndCancels(machine):
     hears = 'trap "echo heard > new" HUP USR1; echo up; until [ -e new ]; do sleep 0.1; done; exit 0'
     for number in ('HUP', 'USR1'):
@@ -164,6 +172,7 @@ def OnlyASignalThatAsksForAnEndCancels(machine):
     machine.expect_clean()
 
 
+@nightly()
 def TheTimeOfGraceIsCountedOnce(machine):
     """By what a deaf container wrote last, and kept: its clock knows nothing of how long the runtime takes to end."""
     script = 'trap "" TERM; date +%s > first; while true; do date +%s > new; mv new last; sleep 0.1; done'
@@ -227,6 +236,7 @@ def WhenTheRuntimesProgramIsKilledItIsRolledBack(machine):
     machine.expect_clean()
 
 
+@only('Docker')
 def WhenTheRuntimeDiesInTheMiddleItIsRolledBack(machine):
     before = machine.git('rev-parse', 'main')
     run, _ = started(machine, [], TRAPS)
@@ -248,6 +258,7 @@ def OutOfMemoryRollsBack(machine):
     machine.expect_clean()
 
 
+@nightly()
 def OutOfMemoryOfAChildRollsBackWhateverItsParentMakesOfIt(machine):
     before = machine.git('rev-parse', 'main')
     for script in ('echo x > new; tail /dev/zero; exit 0', 'tail /dev/zero; echo x > new; sleep 1; exit 0') * 2:
@@ -266,6 +277,7 @@ exec sh -c '"$DOCKER" "$@" | sed -E "s/^([a-z]+ [a-z]+) true /\1 false /"' sh "$
 """
 
 
+@only('Docker')
 def OutOfMemoryOfAChildIsSeenThoughDockerDoesNotKnow(machine):
     before = machine.git('rev-parse', 'main')
     os.mkdir(f'{machine.directory}/unaware')
@@ -281,6 +293,7 @@ def OutOfMemoryOfAChildIsSeenThoughDockerDoesNotKnow(machine):
     machine.expect_clean()
 
 
+@nightly('Podman')
 def ResultsWaitForApprovalAndPoliciesHold(machine):
     policy = f'{machine.directory}/policy.json'
     with open(policy, 'w', encoding='ascii') as file:
@@ -292,6 +305,7 @@ def ResultsWaitForApprovalAndPoliciesHold(machine):
     expect_equal('changes', machine.git('diff', '--name-status', 'main^', 'main'), 'A\tnew')
 
 
+@nightly('Podman')
 def BadInputIsRefusedBeforeAnythingIsOpened(machine):
     nowhere = {'DOCKER_HOST': 'unix:///nowhere/docker.sock', 'PATH': '/nowhere'}
     for options, environment, image, words in (
@@ -315,6 +329,7 @@ def BadInputIsRefusedBeforeAnythingIsOpened(machine):
     machine.expect_clean()
 
 
+@nightly()
 def TwentyContainersAtOnceEachHaveTheirOwnSession(machine):
     start = time.monotonic()
     runs = [machine.start_container([], f'echo {number} > file-{number}; ls | head -n 30 > /dev/null')

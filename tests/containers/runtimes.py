@@ -18,7 +18,8 @@ import tempfile
 
 SOURCE = os.path.realpath(f'{os.path.dirname(os.path.abspath(__file__))}/../..')
 sys.path.insert(0, f'{SOURCE}/tests/support')
-from expectations import UnixConnection, eventually, expect, expect_equal, fail  # pylint: disable=wrong-import-position
+from expectations import (  # pylint: disable=wrong-import-position,unused-import
+    UnixConnection, eventually, expect, expect_equal, fail, nightly, only)
 from private_mounts import enter_private_mounts  # pylint: disable=wrong-import-position
 
 SKIPPED = 77

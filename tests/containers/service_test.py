@@ -13,7 +13,7 @@ import time
 
 import yaml
 
-from runtimes import UnixConnection, eventually, expect, expect_equal, main, source, SOURCE
+from runtimes import SOURCE, UnixConnection, eventually, expect, expect_equal, main, nightly, source
 
 IMAGE = 'escrowd'
 STATE = '/srv/escrow'  # in the compose file; the test has a directory of its own
@@ -295,6 +295,7 @@ def AJobThatIsStoppedOrKilledIsRolledBack(machine):
     eventually('no mount and no mountpoint is left', lambda: os.listdir(service.sessions) == [])
 
 
+@nightly()
 def AJobWaitsForTheServiceAndSaysHowItsSessionEnded(machine):
     make_image(machine)
     service = Service(machine)
@@ -326,6 +327,7 @@ def AJobWaitsForTheServiceAndSaysHowItsSessionEnded(machine):
     expect_equal('a job whose result waits for approval', service.job()[0], 123)
 
 
+@nightly()
 def ComposeRunsItsServiceAndItsJob(machine):
     make_image(machine)
     service = Service(machine)
@@ -354,6 +356,7 @@ def ComposeRunsItsServiceAndItsJob(machine):
     expect_equal(f'down ({said})', status, 0)
 
 
+@nightly()
 def ItsServiceNeedsEveryRightThatIsListed(machine):
     make_image(machine)
     service = Service(machine)

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from runtimes import IMAGE, eventually, expect, expect_equal, main
+from runtimes import IMAGE, eventually, expect, expect_equal, main, nightly, only
 from volumes import TRAPS, VolumeMachine
 
 
@@ -64,6 +64,7 @@ def run_and_remove(machine, script):
     return run.returncode, err
 
 
+@nightly('PodmanVolumes')
 def AnyOtherEndRollsBack(machine):
     machine.volume()
     for script, expected in (('echo x > /data/new; exit 3', 3), ('echo x > /data/new; exit 137', 137),
@@ -88,6 +89,7 @@ def AStopOrKillFromOutsideIsACancellation(machine):
     machine.expect_clean()
 
 
+@only('DockerVolumes')
 def ATerminalsNewSizeIsNoCancellation(machine):
     machine.volume()
     name = machine.start_container(f'echo x > /data/new; echo up; {WAITS}')
@@ -96,6 +98,8 @@ def ATerminalsNewSizeIsNoCancellation(machine):
     machine.expect_end('committed', 'success')
 
 
+@only('DockerVolumes')
+@nightly()
 def OnlyASignalThatAsksForAnEndCancels(machine):
     machine.volume()
     for number in ('HUP', 'USR1'):
@@ -106,6 +110,8 @@ def OnlyASignalThatAsksForAnEndCancels(machine):
     machine.expect_clean()
 
 
+@only('DockerVolumes')
+@nightly()
 def TheFirstMountAfterARestartOfTheRuntimeWorks(machine):
     machine.volume()
     for turn in range(2):
@@ -120,6 +126,8 @@ def TheFirstMountAfterARestartOfTheRuntimeWorks(machine):
     machine.expect_clean()
 
 
+@only('DockerVolumes')
+@nightly()
 def WhatEndsWhileARuntimeThatKeepsItsContainersIsAwayIsDecidedByItsExitStatus(machine):
     machine.runtime.stop()
     machine.runtime.command.append('--live-restore')
@@ -159,6 +167,7 @@ def WhatEndsWhileARuntimeThatKeepsItsContainersIsAwayIsDecidedByItsExitStatus(ma
     machine.expect_clean()
 
 
+@only('DockerVolumes')
 def WhatAContainerAsksToBeStoppedWithIsAStop(machine):
     machine.volume()
     name = machine.start_container(TRAPS.replace('TERM', 'WINCH'), '--stop-signal', 'SIGWINCH')
@@ -192,6 +201,7 @@ def OutOfMemoryRollsBack(machine):
     machine.expect_clean()
 
 
+@only('DockerVolumes')
 def TwoContainersAtOnceHaveTwoSessions(machine):
     machine.volume()
     names = [machine.start_container(f'echo {n} > /data/file-{n}; echo up; ls /data; {WAITS}') for n in range(2)]
@@ -216,6 +226,8 @@ def TwoContainersAtOnceHaveTwoSessions(machine):
     machine.expect_clean()
 
 
+@only('DockerVolumes')
+@nightly()
 def TwentyContainersAtOnceEachHaveTheirOwnSession(machine):
     machine.volume()
     start = time.monotonic()
@@ -234,6 +246,7 @@ def TwentyContainersAtOnceEachHaveTheirOwnSession(machine):
     machine.expect_clean()
 
 
+@only('PodmanVolumes')
 def ASecondContainerOverAPodmanVolumeTaintsTheSession(machine):
     machine.volume()
     first = machine.start_container(f'echo x > /data/new; echo up; {WAITS}')
@@ -248,6 +261,7 @@ def ASecondContainerOverAPodmanVolumeTaintsTheSession(machine):
     machine.expect_clean()
 
 
+@only('PodmanVolumes')
 def AStopThatCouldHaveBeenTrappedCommitsNothing(machine):
     machine.volume()
     status, _, err = machine.runtime_command('run', '--network=none', '-v', 'work:/data', IMAGE, 'sh', '-c',
@@ -259,6 +273,8 @@ def AStopThatCouldHaveBeenTrappedCommitsNothing(machine):
     machine.expect_unchanged()
 
 
+@only('DockerVolumes')
+@nightly()
 def TheMountSyntaxMakesAVolume(machine):
     mount = (f'type=volume,source=made,target=/data,volume-driver={machine.driver},volume-opt=repository=data,'
              'volume-opt=path_prefix=sub')
@@ -268,6 +284,7 @@ def TheMountSyntaxMakesAVolume(machine):
     expect_equal('changes', machine.git('diff', '--name-status', 'main^', 'main'), 'A\tsub/new')
 
 
+@nightly()
 def ReadOnlyRootsOtherUsersAndDroppedRightsAreNoObstacle(machine):
     machine.volume(uid=1000, gid=1000)
     status, out, err = machine.container('id -u; echo x >> /data/a.txt; touch /data/new', '--read-only',
@@ -281,6 +298,7 @@ def ReadOnlyRootsOtherUsersAndDroppedRightsAreNoObstacle(machine):
     machine.expect_clean()
 
 
+@only('DockerVolumes')
 def WhatDockerCopiesUpIsNotCommitted(machine):
     os.makedirs(f'{machine.directory}/image/data')
     with open(f'{machine.directory}/image/data/from-image', 'w', encoding='ascii') as file:
@@ -297,6 +315,7 @@ def WhatDockerCopiesUpIsNotCommitted(machine):
     machine.expect_clean()
 
 
+@nightly('PodmanVolumes')
 def AMountThatNoContainerGetsLeavesNothingWhateverIsKilled(machine):
     machine.volume()
     def plugin(verb):
@@ -315,6 +334,8 @@ def AMountThatNoContainerGetsLeavesNothingWhateverIsKilled(machine):
     machine.expect_clean()
 
 
+@only('DockerVolumes')
+@nightly()
 def ComposeFilesHaveVolumesToo(machine):
     names = {'driver: escrow': f'driver: {machine.driver}', 'debian:12-slim': IMAGE}
     def compose(*words):
@@ -349,6 +370,8 @@ def ComposeFilesHaveVolumesToo(machine):
     machine.expect_clean()
 
 
+@only('DockerVolumes')
+@nightly()
 def CopyingOutOfARunningContainerSeesItsSession(machine):
     machine.volume()
     name = machine.start_container(f'echo x > /data/new; echo up; {WAITS}')
@@ -363,6 +386,7 @@ def CopyingOutOfARunningContainerSeesItsSession(machine):
     machine.expect_clean()
 
 
+@nightly('PodmanVolumes')
 def ResultsWaitForApproval(machine):
     machine.volume(require_approval='true')
     status, _, err = machine.container('echo x > /data/new')
@@ -374,6 +398,7 @@ def ResultsWaitForApproval(machine):
     machine.expect_clean()
 
 
+@nightly('PodmanVolumes')
 def ContainersDoNotNoticeARestartOfTheService(machine):
     machine.volume()
     # /tmp/written has a byte for each line that was written.
@@ -424,6 +449,7 @@ def WhatEndsWhileNoServiceIsThereIsDecidedByTheNext(machine):
     machine.expect_clean()
 
 
+@only('DockerVolumes')
 def WhenTheRuntimeDiesNothingIsCommittedAndNothingLost(machine):
     machine.give_up_soon()
     machine.volume()
@@ -446,6 +472,8 @@ def WhenTheRuntimeDiesNothingIsCommittedAndNothingLost(machine):
     machine.expect_clean()
 
 
+@only('DockerVolumes')
+@nightly()
 def AContainerThatVanishedIsRolledBackAndItsResultKept(machine):
     machine.give_up_soon()
     machine.volume()
@@ -460,6 +488,7 @@ def AContainerThatVanishedIsRolledBackAndItsResultKept(machine):
     machine.expect_clean()
 
 
+@nightly('PodmanVolumes')
 def WhenTheHostOfASessionIsKilledNothingIsCommitted(machine):
     machine.give_up_soon()
     machine.volume()
@@ -497,6 +526,7 @@ def AContainerThatCannotStartLeavesNothing(machine):
     machine.expect_clean()
 
 
+@nightly('PodmanVolumes')
 def BadOptionsAreRefusedByASentence(machine):
     for options, words in (({'repository': 'nowhere'}, 'nowhere'),
                            ({'repository': 'data', 'branhc': 'x'}, 'branhc'),
@@ -517,6 +547,7 @@ def BadOptionsAreRefusedByASentence(machine):
     expect_equal('sessions', machine.sessions(), [])
 
 
+@nightly('PodmanVolumes')
 def AVolumeInUseIsNotRemoved(machine):
     machine.volume()
     name = machine.start_container(TRAPS)
@@ -532,6 +563,7 @@ def AVolumeInUseIsNotRemoved(machine):
     expect_equal('volumes', machine.volumes(), [])
 
 
+@nightly('PodmanVolumes')
 def WithoutARuntimeThatTellsNobodyGetsAVolume(machine):
     machine.volume()
     machine.stop_service()

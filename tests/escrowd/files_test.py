@@ -12,7 +12,7 @@ import time
 from urllib.parse import quote_from_bytes
 
 from authorization_test import asked, refused
-from service import UnixConnection, eventually, expect, expect_equal, main, read, write
+from service import UnixConnection, eventually, expect, expect_equal, main, nightly, read, write
 
 STRANGE = b'bad\xff\n\x1bname'
 
@@ -218,6 +218,7 @@ def FilesAreThereForTheStateTheSessionIsIn(start):
         service.get(target(session, 'a.txt')).expect(409, 'session_finished')
 
 
+@nightly()
 def LargeContentsNeedLittleMemory(start):
     with start() as service:
         def resident():

@@ -13,7 +13,7 @@ import time
 
 from full_disk_test import small_disk
 from authorization_test import asked
-from service import NOBODY_NAME, eventually, expect, expect_equal, fail, main, read, write
+from service import NOBODY_NAME, eventually, expect, expect_equal, fail, main, nightly, read, write
 from table_test import Held
 
 TAR = {'Content-Type': 'application/x-tar'}
@@ -407,6 +407,7 @@ def AnImportOnAGuardedBranchWaitsForItsReviewer(start):
         expect_equal('asked for', asked_for['state'], 'awaiting_approval')
 
 
+@nightly()
 def AnArchiveOfAGibibyteNeedsLittleMemory(start):
     with start(max_content_bytes=1 << 30) as service:
         source = f'{service.directory}/large'
@@ -436,6 +437,7 @@ def AnArchiveOfAGibibyteNeedsLittleMemory(start):
         expect(resident(service) - before < 30_000, f'the memory grew by {resident(service) - before} KiB')
 
 
+@nightly()
 def ManyEntriesNeedTheMemoryOfTheirNames(start):
     count = int(os.environ.get('ESCROW_IMPORT_ENTRIES', '100000'))
     with start() as service:

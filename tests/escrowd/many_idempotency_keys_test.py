@@ -4,7 +4,7 @@ import sqlite3
 import threading
 import time
 
-from service import eventually, expect, expect_equal, main
+from service import eventually, expect, expect_equal, main, nightly
 
 MANY = 100_000
 OWNER = 'user:root'
@@ -33,6 +33,7 @@ def count(service, query):
         return database.execute(query).fetchone()[0]
 
 
+@nightly()
 def AHundredThousandOldKeysHoldNobodyUp(start):
     with start() as service:
         ended = service.open()['session']

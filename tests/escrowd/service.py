@@ -16,7 +16,8 @@ import tempfile
 import time
 
 from description import DESCRIPTION
-from expectations import UnixConnection, eventually, expect, expect_equal, fail
+from expectations import (  # pylint: disable=unused-import
+    UnixConnection, eventually, expect, expect_equal, fail, nightly)
 
 NOBODY = 65534
 NOBODY_NAME = 'user:' + pwd.getpwuid(NOBODY).pw_name

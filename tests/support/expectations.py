@@ -7,6 +7,17 @@ import sys
 import time
 
 
+# Marks of a case, which python_cases.py reads from the source. They change nothing of it.
+def nightly(*_suites):
+    """Only deploy/campaigns.sh runs the case, in these suites; in each, when none is named."""
+    return lambda case: case
+
+
+def only(*_suites):
+    """The case is one of these suites only, of those of its file."""
+    return lambda case: case
+
+
 def fail(message):
     sys.exit(message)
 
