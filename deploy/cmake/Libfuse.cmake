@@ -1,7 +1,9 @@
-# PkgConfig::FUSE3: the libfuse that deploy/libfuse.sh built in this checkout, where there is one; else the installed.
+# PkgConfig::FUSE3: the libfuse that deploy/libfuse.sh built, where build/libfuse names one; else the installed.
 set(ESCROW_LIBFUSE auto CACHE STRING "auto: the libfuse of deploy/libfuse.sh where there is one; system: the installed")
 set_property(CACHE ESCROW_LIBFUSE PROPERTY STRINGS auto system)
-set(private_libfuse ${PROJECT_SOURCE_DIR}/build/libfuse/lib/pkgconfig)
+# By its own name: what pkg-config said of another version is then asked for anew.
+file(REAL_PATH ${PROJECT_SOURCE_DIR}/build/libfuse private_libfuse)
+string(APPEND private_libfuse /lib/pkgconfig)
 if(ESCROW_LIBFUSE STREQUAL "auto" AND EXISTS ${private_libfuse}/fuse3.pc)
   set(libfuse_origin "built by deploy/libfuse.sh")
   set(libfuse_search_path "${private_libfuse}:$ENV{PKG_CONFIG_PATH}")
@@ -22,4 +24,10 @@ set(saved_search_path "$ENV{PKG_CONFIG_PATH}")
 set(ENV{PKG_CONFIG_PATH} "${libfuse_search_path}")
 pkg_check_modules(FUSE3 REQUIRED IMPORTED_TARGET fuse3>=3.14)
 set(ENV{PKG_CONFIG_PATH} "${saved_search_path}")
+file(STRINGS ${CMAKE_CURRENT_LIST_DIR}/../libfuse.sh wanted_libfuse REGEX "^wanted=")
+string(REPLACE "wanted=" "" wanted_libfuse "${wanted_libfuse}")
+if(NOT libfuse_origin STREQUAL "installed" AND FUSE3_VERSION VERSION_LESS wanted_libfuse)
+  message(FATAL_ERROR "${private_libfuse} is of libfuse ${FUSE3_VERSION}, and ${wanted_libfuse} or later is asked for: "
+    "run deploy/libfuse.sh, or configure with -DESCROW_LIBFUSE=system")
+endif()
 message(STATUS "libfuse ${FUSE3_VERSION}, ${libfuse_origin}")

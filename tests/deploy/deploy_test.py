@@ -4,6 +4,7 @@ import argparse
 import glob
 import inspect
 import os
+import platform
 import re
 import shutil
 import stat
@@ -238,33 +239,85 @@ def SetUpSaysWhatIsMissingWithoutRoot(source):
         expect_equal("with everything there", result.stdout + result.stderr, "")
 
 
+def checkout_without_libfuse(source, directory):
+    """deploy/libfuse.sh in a checkout of its own, on a machine whose libfuse is too old and that has no source package:
+    what to run, and its environment."""
+    os.makedirs(f"{directory}/deploy")
+    os.makedirs(f"{directory}/bin")
+    script = shutil.copy(f"{source}/deploy/libfuse.sh", f"{directory}/deploy")
+    executable(f"{directory}/bin/pkg-config", '#!/bin/sh\n[ "$2" != fuse3 ] && exec /usr/bin/pkg-config "$@"\n')
+    for program in ("apt-get", "dpkg-source", "meson", "ninja", "cc", "apt-config"):
+        executable(f"{directory}/bin/{program}", "#!/bin/sh\nexit 0\n")
+    environment = {**os.environ, "PATH": f"{directory}/bin:/usr/bin:/bin", "XDG_CACHE_HOME": f"{directory}/cache"}
+    environment.pop("ESCROW_LIBFUSE", None)
+    return ("bash", script), environment
+
+
 def LibfuseIsNotMissedWhereItCannotBeHad(source):
-    """deploy/libfuse.sh in a checkout of its own, on machines that cannot give the source package: one line."""
+    """One line says why, and nothing is left behind."""
     with tempfile.TemporaryDirectory(prefix="escrow-deploy.") as directory:
-        os.makedirs(f"{directory}/deploy")
-        os.makedirs(f"{directory}/bin")
-        script = shutil.copy(f"{source}/deploy/libfuse.sh", f"{directory}/deploy")
-        executable(f"{directory}/bin/pkg-config", '#!/bin/sh\n[ "$1" = --exists ]\n')
-        for program in ("dpkg-source", "meson", "ninja", "cc", "apt-config"):
-            executable(f"{directory}/bin/{program}", "#!/bin/sh\nexit 0\n")
-        environment = {**os.environ, "PATH": f"{directory}/bin:/usr/bin:/bin"}
-        environment.pop("ESCROW_LIBFUSE", None)
+        command, environment = checkout_without_libfuse(source, directory)
         no_source = "#!/bin/sh\nexit 0\n"
         no_network = ('#!/bin/sh\ncase $1 in\n  indextargets) echo "file:/nowhere|/nowhere/debian.sources:1" ;;\n'
                       '  *) echo "E: Could not connect to nowhere" >&2; exit 100 ;;\nesac\n')
+        os.makedirs(f"{directory}/cache/escrow")
         for apt_get, reason in ((no_source, "apt has no source of"), (no_network, "Could not connect to nowhere")):
             executable(f"{directory}/bin/apt-get", apt_get)
-            result = run("bash", script, env=environment)
+            result = run(*command, env=environment)
             lines = [line for line in result.stdout.splitlines() if not line.startswith("Building ")]
             expect_equal("lines on failure", len(lines), 1)
             if reason not in lines[0] or not lines[0].endswith("; the installed libfuse is used"):
                 sys.exit(f"unexpected reason: {lines[0]}")
             expect_equal("what is said on standard error", result.stderr, "")
-            expect_equal("what is left behind", os.listdir(f"{directory}/build") if
-                         os.path.exists(f"{directory}/build") else [], [])
-        os.makedirs(f"{directory}/build/libfuse/lib/pkgconfig")
-        executable(f"{directory}/build/libfuse/lib/pkgconfig/fuse3.pc", "")
-        expect_equal("output when it is there", run("bash", script, env=environment).stdout, "")
+            expect_equal("the cache", os.listdir(f"{directory}/cache/escrow"), [])
+            expect_equal("the build directory exists", os.path.exists(f"{directory}/build"), False)
+        # A regular file where the cache's directory belongs stops root, too.
+        os.rmdir(f"{directory}/cache/escrow")
+        executable(f"{directory}/cache/escrow", "")
+        result = run(*command, env=environment)
+        if f"{directory}/cache/escrow cannot be written" not in result.stdout:
+            sys.exit(f"unexpected reason: {result.stdout}")
+
+
+def LibfuseIsKeptForEveryCheckout(source):
+    """build/libfuse becomes a link to the kept one; an older one is an error, also of CMake."""
+    release = platform.freedesktop_os_release()
+    name = f"libfuse-3.18-{release['ID']}-{release['VERSION_CODENAME']}-{platform.machine()}"
+    with tempfile.TemporaryDirectory(prefix="escrow-deploy.") as directory:
+        command, environment = checkout_without_libfuse(source, directory)
+        kept, link = f"{directory}/cache/escrow/{name}", f"{directory}/build/libfuse"
+        os.makedirs(f"{kept}/lib/pkgconfig")
+
+        def keep(version):
+            with open(f"{kept}/lib/pkgconfig/fuse3.pc", "w", encoding="utf-8") as file:
+                file.write(f"Name: fuse3\nDescription: of a test\nVersion: {version}\nLibs:\n")
+
+        # An earlier release built into the checkout itself.
+        os.makedirs(f"{link}/lib")
+        keep("3.18.3")
+        for _ in range(2):
+            result = run(*command, env=environment)
+            expect_equal("output when it is kept", result.stdout + result.stderr, "")
+            expect_equal("build/libfuse", os.readlink(link), kept)
+        expect_equal("the build directory", os.listdir(f"{directory}/build"), ["libfuse"])
+
+        keep("3.17.1")
+        result = run(*command, expect=1, env=environment)
+        expect_equal("with an older one", result.stderr,
+                     f"deploy/libfuse.sh: {kept} has libfuse '3.17.1', and 3.18 is asked for: remove it\n")
+        os.makedirs(f"{directory}/deploy/cmake")
+        shutil.copy(f"{source}/deploy/cmake/Libfuse.cmake", f"{directory}/deploy/cmake")
+        with open(f"{directory}/CMakeLists.txt", "w", encoding="utf-8") as file:
+            file.write("cmake_minimum_required(VERSION 3.25)\nproject(Test LANGUAGES C)\n"
+                       "find_package(PkgConfig REQUIRED)\ninclude(deploy/cmake/Libfuse.cmake)\n")
+        result = run("cmake", "-S", directory, "-B", f"{directory}/build/dev", expect=1)
+        reason = f"{kept}/lib/pkgconfig is of libfuse 3.17.1, and 3.18 or later is asked for: run deploy/libfuse.sh"
+        if reason not in " ".join(result.stderr.split()):
+            sys.exit(f"CMake says: {result.stderr}")
+        keep("3.18.3")
+        result = run("cmake", "--fresh", "-S", directory, "-B", f"{directory}/build/dev")
+        if "libfuse 3.18.3, built by deploy/libfuse.sh" not in result.stdout:
+            sys.exit(f"CMake says: {result.stdout}")
 
 
 def main():
