@@ -320,6 +320,46 @@ def LibfuseIsKeptForEveryCheckout(source):
             sys.exit(f"CMake says: {result.stdout}")
 
 
+def ChangesAreFoldedIntoTheChangeLog(source):
+    """Those of the sources can be; and what becomes of a change log."""
+    run(sys.executable, f"{source}/deploy/fold_changes.py", "--check")
+    with tempfile.TemporaryDirectory(prefix="escrow-deploy.") as directory:
+        os.mkdir(f"{directory}/changes")
+        script = shutil.copy(f"{source}/deploy/fold_changes.py", directory)
+
+        def write(name, text):
+            with open(f"{directory}/{name}", "w", encoding="utf-8") as file:
+                file.write(text)
+
+        def change_log():
+            with open(f"{directory}/CHANGELOG.md", encoding="utf-8") as file:
+                return file.read()
+
+        write("CHANGELOG.md", "# Changes\n\n## 0.1.0 (not released)\n\n- Old.\n")
+        write("changes/README.md", "# How\n")
+        write("changes/b.md", "### Fixed\n\n- B is\n  mended.\n")
+        write("changes/a.md", "### Fixed\n\n- A.\n")
+        write("changes/c.md", "### Added\n\n- C.\n")
+        run(sys.executable, script, "0.1.0")
+        first = ("# Changes\n\n## 0.1.0 (not released)\n\n### Added\n\n- C.\n\n### Fixed\n\n- A.\n- B is\n  mended.\n\n"
+                 "- Old.\n")
+        expect_equal("the change log", change_log(), first)
+        expect_equal("what is left", os.listdir(f"{directory}/changes"), ["README.md"])
+        write("changes/d.md", "### Security\n\n- D.\n")
+        run(sys.executable, script, "0.2.0")
+        second = first.replace("## 0.1.0", "## 0.2.0 (not released)\n\n### Security\n\n- D.\n\n## 0.1.0")
+        expect_equal("the change log with two releases", change_log(), second)
+        for wrong in ("- No heading.\n", "### Other\n\n- E.\n", "### Added\n\nNo list.\n", "### Added\n\n  no item\n"):
+            write("changes/wrong.md", wrong)
+            for argument in ("--check", "0.2.0"):
+                result = run(sys.executable, script, argument, expect=1)
+                if f"{directory}/changes/wrong.md is not one heading" not in result.stderr:
+                    sys.exit(f"of {wrong!r}: {result.stderr}")
+        expect_equal("the change log after refusals", change_log(), second)
+        if "usage" not in run(sys.executable, script, "next", expect=1).stderr:
+            sys.exit("a version that is none is not refused")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--source", required=True)
