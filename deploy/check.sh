@@ -27,6 +27,7 @@ fi
 echo "Touched: ${folders[*]}"
 targets=()
 for folder in "${folders[@]}"; do targets+=("$folder/all" "tests/$folder/all"); done
+deploy/libfuse.sh
 [ -e build/dev/build.ninja ] || cmake --preset dev -Wno-dev >/dev/null
 # Few processes: one for each case takes longer than the cases.
 cmake -DESCROW_UNIT_TESTS=ON -DESCROW_UNIT_PROCESSES=4 build/dev >/dev/null

@@ -52,7 +52,7 @@ key=$(sed -nE 's/^Signed-By: *(\/.*)$/\1/pI; s/^deb .*\[.*signed-by=([^] ]+).*$/
   head -1) || key=""
 
 mkdir -p "$cache" 2>/dev/null && [ -w "$cache" ] || give_up "$cache cannot be written"
-work=$(mktemp -d "$cache/libfuse.XXXXXX")
+work=$(mktemp --directory --tmpdir="$cache")
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/lists/partial" "$work/cache/archives/partial" "$work/source"
 echo "deb-src ${key:+[signed-by=$key]} $mirror $archive_suite main" >"$work/sources.list"

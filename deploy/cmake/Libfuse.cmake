@@ -1,6 +1,10 @@
 # PkgConfig::FUSE3: the libfuse that deploy/libfuse.sh built, where build/libfuse names one; else the installed.
 set(ESCROW_LIBFUSE auto CACHE STRING "auto: the libfuse of deploy/libfuse.sh where there is one; system: the installed")
 set_property(CACHE ESCROW_LIBFUSE PROPERTY STRINGS auto system)
+if(ESCROW_LIBFUSE STREQUAL "auto" AND IS_SYMLINK ${PROJECT_SOURCE_DIR}/build/libfuse
+    AND NOT EXISTS ${PROJECT_SOURCE_DIR}/build/libfuse)
+  message(FATAL_ERROR "build/libfuse leads to no directory: run deploy/libfuse.sh, or remove the link")
+endif()
 # By its own name: what pkg-config said of another version is then asked for anew.
 file(REAL_PATH ${PROJECT_SOURCE_DIR}/build/libfuse private_libfuse)
 string(APPEND private_libfuse /lib/pkgconfig)

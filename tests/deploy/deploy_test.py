@@ -314,6 +314,11 @@ def LibfuseIsKeptForEveryCheckout(source):
         reason = f"{kept}/lib/pkgconfig is of libfuse 3.17.1, and 3.18 or later is asked for: run deploy/libfuse.sh"
         if reason not in " ".join(result.stderr.split()):
             sys.exit(f"CMake says: {result.stderr}")
+        os.rename(kept, f"{kept}.away")
+        result = run("cmake", "--fresh", "-S", directory, "-B", f"{directory}/build/dev", expect=1)
+        if "build/libfuse leads to no directory: run deploy/libfuse.sh" not in " ".join(result.stderr.split()):
+            sys.exit(f"CMake says: {result.stderr}")
+        os.rename(f"{kept}.away", kept)
         keep("3.18.3")
         result = run("cmake", "--fresh", "-S", directory, "-B", f"{directory}/build/dev")
         if "libfuse 3.18.3, built by deploy/libfuse.sh" not in result.stdout:
