@@ -226,10 +226,20 @@ def explicit_sources(sources):
     for path, _ in sources.having(".cc"):
         if not any(is_listed(path, folder, text) for folder, text in listings):
             yield path, 1, "named in no CMakeLists.txt: it is never built"
+    yield from cases_that_never_run(sources, dict(listings))
+
+
+def cases_that_never_run(sources, listings):
+    """Files of tests in Python whose cases are in no suite, or in one that the folder's CMakeLists.txt leaves out."""
     for path, text in sources.having("_test.py", folders=("tests",)):
         folder, file = path.split("/")[-2:]
-        if has_cases(text) and not list(cases_of(folder, file, text)):
+        suites = sorted({name.split(".")[0] for name, _ in cases_of(folder, file, text)})
+        if has_cases(text) and not suites:
             yield path, 1, "its folder has no suite in tests/support/python_cases.py: its cases are never run"
+        listing = listings.get(os.path.dirname(path), "")
+        for suite in suites:
+            if "python_tests(" not in listing or not re.search(rf"\b{suite}\b", listing):
+                yield path, 1, f"the CMakeLists.txt of its folder has no python_tests({suite}): its cases are never run"
 
 
 def is_listed(path, folder, listing):

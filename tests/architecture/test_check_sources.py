@@ -81,6 +81,8 @@ VIOLATIONS = [
     ("SourcesAreListed", {"session/more.cc": "\n"}, "session/more.cc:1"),
     ("SourcesAreListed", {"session/CMakeLists.txt": "add_library(s something.cc) # thing.cc\n"}, "session/thing.cc:1"),
     ("SourcesAreListed", {"tests/nowhere/a_test.py": "def Runs(start):\n    start()\n"}, "tests/nowhere/a_test.py:1"),
+    ("SourcesAreListed", {"tests/lfs/a_test.py": "def Runs(start):\n    start()\n",
+                          "tests/lfs/CMakeLists.txt": "python_tests(Csi)\n"}, "tests/lfs/a_test.py:1"),
     ("StatusTableIsTrue", {LEDGER: STATUS.replace("| T1 | not yet | |", "| T1 | yes | |")}, f"{LEDGER}:3"),
     ("StatusTableIsTrue", {LEDGER: STATUS.replace("| T1 | not yet | |", "| T1 | yes | `Thing.Gone` |")},
      f"{LEDGER}:3"),
@@ -139,8 +141,8 @@ ALLOWED = [
     ("DocumentedTestsExist", {"fuse/SEMANTICS.md": "README.md, `Thing.*`, `Script.Runs`, e.g. this\n"}),
     ("DocumentedTestsExist", {"fuse/SEMANTICS.md": "`Docker.Runs`, `Podman.Runs`, e.g. this\n",
                               "tests/containers/run_test.py": "def Runs(machine):\n    machine()\n"}),
-    ("SourcesAreListed", {"tests/work/a_test.py": "def Runs(start):\n    start()\n", "tests/work/CMakeLists.txt":
-                          "file(GLOB files CONFIGURE_DEPENDS ${FOLDER}/*_test.py)\n"}),
+    ("SourcesAreListed", {"tests/lfs/a_test.py": "def Runs(start):\n    start()\n", "tests/lfs/CMakeLists.txt":
+                          "file(GLOB files CONFIGURE_DEPENDS ${FOLDER}/*_test.py)\npython_tests(Lfs)\n"}),
     (CLOCK, {"tests/a.py": "time.sleep(1)\n", LISTED: "tests/a.py: 1\n"}),
     (CLOCK, {"tests/support/expectations.py": "time.sleep(0.02)\n"}),
     (CLOCK, {"tests/a.h": 'run("sleep 1000; python3 -c \'time.sleep(1)\'");  // sleep(1)\nEXPECT_GE(took, 5s);\n'}),
