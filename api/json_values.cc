@@ -117,13 +117,13 @@ std::string to_text(const session::Timestamp& time) {
 
 void set_bytes(Json& object, const std::string& name, std::string_view bytes) {
   object[name] = std::string(bytes);
-  if (!is_utf8(bytes)) object[name + "_base64"] = to_base64(bytes);
+  if (!is_utf8(bytes)) object[name + kExactSuffix] = to_base64(bytes);
 }
 
 void set_texts(Json& object, const std::string& name, const std::vector<std::string>& values) {
   object[name] = values;
   if (std::all_of(values.begin(), values.end(), is_utf8)) return;
-  Json& exact = object[name + "_base64"] = Json::array();
+  Json& exact = object[name + kExactSuffix] = Json::array();
   for (const std::string& value : values) exact.push_back(to_base64(value));
 }
 
@@ -132,10 +132,10 @@ void set_id(Json& object, const std::string& name, const std::optional<session::
 }
 
 std::string get_bytes(const Json& object, const std::string& name) {
-  if (const Json* exact = find(object, name + "_base64")) {
-    if (!exact->is_string()) refuse_field(name + "_base64", "a string");
+  if (const Json* exact = find(object, name + kExactSuffix)) {
+    if (!exact->is_string()) refuse_field(name + kExactSuffix, "a string");
     std::optional<std::string> bytes = from_base64(exact->get_ref<const std::string&>());
-    if (!bytes) refuse_field(name + "_base64", "base64 (RFC 4648)");
+    if (!bytes) refuse_field(name + kExactSuffix, "base64 (RFC 4648)");
     return *std::move(bytes);
   }
   const Json* text = find(object, name);

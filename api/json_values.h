@@ -24,6 +24,9 @@ std::optional<std::string> from_base64(std::string_view text);
 // "2026-11-21T04:14:00.000000000Z" (RFC 3339).
 std::string to_text(const session::Timestamp& time);
 
+// Of the name of a member that has in base64 what another cannot have as text.
+inline constexpr const char* kExactSuffix = "_base64";
+
 // `object[name]`, and `object[name_base64]` where the bytes are not UTF-8.
 void set_bytes(Json& object, const std::string& name, std::string_view bytes);
 // The same for an array of them: `object[name_base64]` has all, where one is not UTF-8.

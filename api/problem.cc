@@ -34,7 +34,6 @@ Errc errc_of(ProblemCode code) {
   }
 }
 
-constexpr std::string_view kExact = "_base64";
 // Of every problem; what else it has is its own. A request's id is of whoever answers it.
 const std::set<std::string, std::less<>> kFixedMembers = {"type",     "title",     "status", "code",   "retryable",
                                                           "exit_code", "error",     "detail", "request_id"};
@@ -201,7 +200,7 @@ Problem problem_from_response(const HttpResponse& response) {
   const ProblemCode code = code_named(get_bytes(json, "code"), response.status);
   Problem::Members members;
   for (const auto& [name, value] : json.items()) {
-    if (!kFixedMembers.contains(name) && value.is_string() && !name.ends_with(kExact)) {
+    if (!kFixedMembers.contains(name) && value.is_string() && !name.ends_with(kExactSuffix)) {
       members.emplace_back(name, get_bytes(json, name));
     }
   }

@@ -62,9 +62,8 @@ CommitResource commit_resource_from(const Json& json) {
   resource.commit.message = get_bytes(json, "message");
   const auto audit = json.find("audit");
   if (audit == json.end()) return resource;
-  static constexpr std::string_view kExact = "_base64";
   for (const auto& [name, value] : checked_object(*audit).items()) {
-    if (!name.ends_with(kExact)) resource.trailers.emplace_back(name, get_bytes(*audit, name));
+    if (!name.ends_with(kExactSuffix)) resource.trailers.emplace_back(name, get_bytes(*audit, name));
   }
   return resource;
 }

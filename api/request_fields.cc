@@ -83,9 +83,9 @@ void RequestFields::refuse(const std::string& name, const std::string& why) cons
 
 std::optional<std::string> RequestFields::text(const std::string& name) {
   const Json* plain = impl_->find(name);
-  if (const Json* exact = impl_->find(name + "_base64")) {
+  if (const Json* exact = impl_->find(name + kExactSuffix)) {
     std::optional<std::string> bytes = bytes_of(*exact);
-    if (!bytes) refuse(name + "_base64", "is not base64 (RFC 4648)");
+    if (!bytes) refuse(name + kExactSuffix, "is not base64 (RFC 4648)");
     if (plain != nullptr && *plain != lossy(*bytes)) refuse(name, "says something else than \"" + name + "_base64\"");
     return bytes;
   }
@@ -123,10 +123,10 @@ std::optional<std::vector<std::string>> RequestFields::texts(const std::string& 
     values = strings_of(*plain, [](const Json& item) { return std::optional(item.get<std::string>()); });
     if (!values) refuse(name, "is not an array of strings");
   }
-  const Json* exact = impl_->find(name + "_base64");
+  const Json* exact = impl_->find(name + kExactSuffix);
   if (exact == nullptr) return values;
   std::optional<std::vector<std::string>> bytes = strings_of(*exact, bytes_of);
-  if (!bytes) refuse(name + "_base64", "is not an array of base64 (RFC 4648)");
+  if (!bytes) refuse(name + kExactSuffix, "is not an array of base64 (RFC 4648)");
   std::vector<std::string> said;
   for (const std::string& one : *bytes) said.push_back(lossy(one));
   if (values && *values != said) refuse(name, "says something else than \"" + name + "_base64\"");
