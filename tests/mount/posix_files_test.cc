@@ -27,9 +27,7 @@ std::string summary(int file) {
   fstat(file, &values);
   std::string bytes(static_cast<std::size_t>(values.st_size), '?');
   const ssize_t size = pread(file, bytes.data(), bytes.size(), 0);
-  std::size_t hash = 1469598103934665603u;
-  for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
-  return std::to_string(size) + " bytes, hash " + std::to_string(hash);
+  return std::to_string(size) + " bytes, hash " + std::to_string(std::hash<std::string>()(bytes));
 }
 
 std::string pattern(std::size_t size, unsigned seed = 1) {

@@ -68,10 +68,10 @@ std::vector<Element> elements_of(const std::string& glob) {
 // Row by row over the pattern: at how many of the text's things it can end so far. `matches(p, t)` is one of each;
 // `repeats(p)` says that p stands for any number of them.
 bool lies_over(std::size_t patterns, std::size_t things, const auto& repeats, const auto& matches) {
-  std::vector<bool> ends(things + 1);
+  std::vector<char> ends(things + 1);
   ends[0] = true;
   for (std::size_t p = 0; p < patterns; ++p) {
-    std::vector<bool> next(things + 1);
+    std::vector<char> next(things + 1);
     for (std::size_t t = 0; t <= things; ++t) {
       if (repeats(p))
         next[t] = ends[t] || (t > 0 && next[t - 1]);
