@@ -108,7 +108,7 @@ flakes() {
   return $status
 }
 
-deploy/setup.sh && cmake --preset dev -Wno-dev -DESCROW_UNIT_TESTS=ON >/dev/null &&
+deploy/setup.sh && cmake --preset dev -Wno-dev -DESCROW_UNIT_TESTS=ON -DESCROW_CASES_PER_PROCESS=1 >/dev/null &&
   cmake --build --preset dev --parallel "$(nproc)" --target all nightly || exit 1
 
 {

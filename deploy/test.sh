@@ -14,18 +14,18 @@ jobs=$(nproc)
 # Python keeps the bytecode of the tests there.
 unset PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX=$PWD/build/pycache
-# tests BUILD-DIRECTORY CTEST-OPTION...: three more at a time than there are processors, as many tests wait more than
+# tests BUILD-DIRECTORY CTEST-OPTION...: five more at a time than there are processors, as many tests wait more than
 # they compute. The longest begin first, so that no processor is idle at the end; a fresh build knows no costs of its
 # own.
 tests() {
   local costs=$1/Testing/Temporary/CTestCostData.txt
   mkdir -p "${costs%/*}"
   [ -e "$costs" ] || cp tests/costs.txt "$costs"
-  deploy/scratch-disk.sh ctest --test-dir "$1" --output-on-failure --no-tests=error --parallel "$((jobs + 3))" "${@:2}"
+  deploy/scratch-disk.sh ctest --test-dir "$1" --output-on-failure --no-tests=error --parallel "$((jobs + 5))" "${@:2}"
 }
 
 step "Building (preset dev)"
-cmake --preset dev -Wno-dev -DESCROW_UNIT_TESTS=OFF >/dev/null
+cmake --preset dev -Wno-dev -DESCROW_UNIT_TESTS=OFF -DESCROW_CASES_PER_PROCESS=8 >/dev/null
 cmake --build --preset dev --parallel "$jobs"
 
 step "Building and testing under AddressSanitizer and UndefinedBehaviorSanitizer (preset asan)"

@@ -20,7 +20,7 @@ import uuid
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(os.path.join(HERE, '..', 'support'))
 # pylint: disable=wrong-import-position
-from expectations import eventually, expect, expect_equal, fail  # noqa: E402
+from expectations import eventually, expect, expect_equal, fail, run_cases  # noqa: E402
 from fake_s3 import FakeS3  # noqa: E402
 from fault_proxy import FaultProxy  # noqa: E402
 
@@ -354,7 +354,7 @@ def CredentialsComeFromTheSharedFileToo(scene):
     expect('there are no credentials' in said, f'no keys: {said!r}')
 
 
-CASES = [value for name, value in list(globals().items()) if name[0].isupper() and callable(value)
+CASES = [name for name, value in list(globals().items()) if name[0].isupper() and callable(value)
          and getattr(value, '__module__', '') == __name__ and name not in ('Host', 'Scene')]
 
 
@@ -368,12 +368,13 @@ def main():
     arguments = parser.parse_args()
     if not os.path.exists('/dev/fuse'):
         sys.exit(1 if os.environ.get('REQUIRE_FUSE') else 77)
-    for case in CASES:
-        if arguments.cases and case.__name__ not in arguments.cases:
-            continue
-        with contextlib.closing(Scene(arguments, 'IgnoresConditions' in case.__name__)) as scene:
-            case(scene)
-        print(case.__name__, flush=True)
+
+    def run(case):
+        with contextlib.closing(Scene(arguments, 'IgnoresConditions' in case)) as scene:
+            globals()[case](scene)
+        print(case, flush=True)
+
+    run_cases(arguments.cases or CASES, run)
 
 
 if __name__ == '__main__':

@@ -19,10 +19,9 @@ import tempfile
 SOURCE = os.path.realpath(f'{os.path.dirname(os.path.abspath(__file__))}/../..')
 sys.path.insert(0, f'{SOURCE}/tests/support')
 from expectations import (  # pylint: disable=wrong-import-position,unused-import
-    UnixConnection, eventually, expect, expect_equal, fail, nightly, only)
+    SKIPPED, UnixConnection, eventually, expect, expect_equal, fail, nightly, only, run_cases)
 from private_mounts import enter_private_mounts  # pylint: disable=wrong-import-position
 
-SKIPPED = 77
 IMAGE = 'escrow-test'
 
 
@@ -318,16 +317,18 @@ def main(cases, machine_class=Machine):
     parser.add_argument('--escrow', required=True)
     parser.add_argument('--escrowd')
     parser.add_argument('--runtime', required=True, choices=['docker', 'podman'])
-    parser.add_argument('case')
+    parser.add_argument('cases', nargs='+')
     arguments = parser.parse_args()
     why = obstacle()
     if why:
         print(why, file=sys.stderr)
         sys.exit(1 if os.environ.get('REQUIRE_FUSE') else SKIPPED)
-    programs = (os.path.realpath(path) for path in (arguments.escrow, arguments.escrowd) if path)
-    enter_private_mounts([SOURCE, os.path.realpath(tempfile.gettempdir()), *programs])
-    machine = machine_class(arguments, Docker if arguments.runtime == 'docker' else Podman)
-    try:
-        cases[arguments.case](machine)
-    finally:
-        machine.close()
+    programs = [os.path.realpath(path) for path in (arguments.escrow, arguments.escrowd) if path]
+    runtime = Docker if arguments.runtime == 'docker' else Podman
+
+    def run(case):
+        enter_private_mounts([SOURCE, os.path.realpath(tempfile.gettempdir()), *programs])
+        with contextlib.closing(machine_class(arguments, runtime)) as machine:
+            cases[case](machine)
+
+    run_cases(arguments.cases, run)

@@ -19,7 +19,7 @@ import uuid
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path[:0] = [f'{ROOT}/tests/escrowd', f'{ROOT}/tests/support']
 import grpc  # noqa: E402
-from expectations import eventually, expect, expect_equal, fail  # noqa: E402
+from expectations import eventually, expect, expect_equal, fail, run_cases  # noqa: E402
 from service import Service  # noqa: E402
 
 TOKEN = 'token-of-the-driver'
@@ -247,11 +247,15 @@ class Node:
 
 
 def main(tests):
-    """FILE --escrow PATH --escrowd PATH --csi PATH NAME"""
-    escrow, escrowd, program, name = sys.argv[2], sys.argv[4], sys.argv[6], sys.argv[7]
+    """FILE --escrow PATH --escrowd PATH --csi PATH NAME..."""
+    escrow, escrowd, program = sys.argv[2], sys.argv[4], sys.argv[6]
     if os.geteuid() != 0 or not os.access('/dev/fuse', os.R_OK | os.W_OK):
         if os.environ.get('REQUIRE_FUSE'):
             fail('REQUIRE_FUSE is set, and this is not root or /dev/fuse cannot be opened')
         sys.exit(77)
-    with Node(escrow, escrowd, program) as node:
-        tests[name](node)
+
+    def run(name):
+        with Node(escrow, escrowd, program) as node:
+            tests[name](node)
+
+    run_cases(sys.argv[7:], run)

@@ -12,6 +12,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from expectations import run_cases  # noqa: E402
+
 SKIPPED_OPTIONS = {"--help"}
 
 
@@ -370,10 +373,14 @@ def main():
     parser.add_argument("--source", required=True)
     parser.add_argument("--build", required=True)
     parser.add_argument("--escrow", required=True)
-    parser.add_argument("test")
+    parser.add_argument("tests", nargs="+")
     arguments = vars(parser.parse_args())
-    test = globals()[arguments["test"]]
-    test(**{name: arguments[name] for name in inspect.signature(test).parameters})
+
+    def run_test(name):
+        test = globals()[name]
+        test(**{name: arguments[name] for name in inspect.signature(test).parameters})
+
+    run_cases(arguments["tests"], run_test)
 
 
 if __name__ == "__main__":

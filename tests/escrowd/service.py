@@ -17,7 +17,7 @@ import time
 
 from description import DESCRIPTION
 from expectations import (  # pylint: disable=unused-import
-    UnixConnection, eventually, expect, expect_equal, fail, nightly)
+    UnixConnection, eventually, expect, expect_equal, fail, nightly, run_cases)
 
 NOBODY = 65534
 NOBODY_NAME = 'user:' + pwd.getpwuid(NOBODY).pw_name
@@ -276,10 +276,10 @@ def read(path):
 
 
 def main(tests):
-    """escrowd's tests are functions, run by name from ctest: FILE --escrow PATH --escrowd PATH NAME"""
-    escrow, escrowd, name = sys.argv[2], sys.argv[4], sys.argv[5]
+    """escrowd's tests are functions, run by name from ctest: FILE --escrow PATH --escrowd PATH NAME..."""
+    escrow, escrowd = sys.argv[2], sys.argv[4]
     if os.geteuid() != 0 or not os.access('/dev/fuse', os.R_OK | os.W_OK):
         if os.environ.get('REQUIRE_FUSE'):
             fail('REQUIRE_FUSE is set, and this is not root or /dev/fuse cannot be opened')
         sys.exit(77)
-    tests[name](lambda **config: Service(escrow, escrowd, **config))
+    run_cases(sys.argv[5:], lambda name: tests[name](lambda **config: Service(escrow, escrowd, **config)))

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Large files of Git LFS in sessions, beside the real git and git-lfs, which pull what was committed and push more."""
 import argparse
+import contextlib
 import os
 import random
 import shutil
@@ -9,7 +10,7 @@ import sys
 import time
 
 from scene import POINTER, Scene, bytes_of, oid_of, pointer_to
-from expectations import eventually, expect, expect_equal
+from expectations import eventually, expect, expect_equal, run_cases
 
 MIB = 1 << 20
 
@@ -431,15 +432,16 @@ def EditsOutliveTheHostAndGoBackToSavepoints(scene):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('--escrow', required=True)
-    parser.add_argument('case')
+    parser.add_argument('cases', nargs='+')
     arguments = parser.parse_args()
     if not shutil.which('git-lfs') or not os.path.exists('/dev/fuse'):
         sys.exit('there is no git-lfs or no /dev/fuse' if os.environ.get('REQUIRE_FUSE') == '1' else 77)
-    scene = Scene(arguments.escrow)
-    try:
-        globals()[arguments.case](scene)
-    finally:
-        scene.close()
+
+    def run(case):
+        with contextlib.closing(Scene(arguments.escrow)) as scene:
+            globals()[case](scene)
+
+    run_cases(arguments.cases, run)
 
 
 if __name__ == '__main__':

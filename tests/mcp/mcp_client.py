@@ -14,7 +14,8 @@ import jsonschema
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, f'{ROOT}/tests/support')
-from expectations import eventually, expect, expect_equal, fail  # pylint: disable=wrong-import-position,unused-import
+from expectations import (  # pylint: disable=wrong-import-position,unused-import
+    eventually, expect, expect_equal, fail, run_cases)
 
 NEWEST = '2025-06-18'
 ERRORS = {'parse': -32700, 'request': -32600, 'method': -32601, 'params': -32602, 'internal': -32603}
@@ -186,10 +187,14 @@ class Client:
 
 
 def main(tests):
-    """FILE --escrow PATH NAME"""
+    """FILE --escrow PATH NAME..."""
     if os.geteuid() != 0 or not os.access('/dev/fuse', os.R_OK | os.W_OK):
         if os.environ.get('REQUIRE_FUSE'):
             fail('REQUIRE_FUSE is set, and this is not root or /dev/fuse cannot be opened')
         sys.exit(77)
-    with Repository(sys.argv[2]) as repository:
-        tests[sys.argv[3]](repository)
+
+    def run(name):
+        with Repository(sys.argv[2]) as repository:
+            tests[name](repository)
+
+    run_cases(sys.argv[3:], run)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Days of work in sessions over a repository of real files, each beside the same work done without Escrow."""
 import argparse
+import contextlib
 import itertools
 import json
 import os
@@ -13,7 +14,7 @@ import threading
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'support'))
 # pylint: disable=wrong-import-position
-from expectations import expect, expect_equal, fail  # noqa: E402
+from expectations import expect, expect_equal, fail, run_cases  # noqa: E402
 
 # Where a machine that can build Escrow has that many files that people wrote.
 SOURCES = ('/usr/include', '/usr/lib/python3', '/usr/lib/python3.11', '/usr/share')
@@ -333,16 +334,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('--escrow', required=True)
     parser.add_argument('--files', type=int, default=20_000, help='of the repository (default: %(default)s)')
-    parser.add_argument('case', nargs='*', help='default: all of them')
+    parser.add_argument('cases', nargs='*', help='default: all of them')
     arguments = parser.parse_args()
     if not os.path.exists('/dev/fuse'):
         sys.exit('there is no /dev/fuse' if os.environ.get('REQUIRE_FUSE') == '1' else 77)
-    for case in [globals()[name] for name in arguments.case] or DAYS:
-        day = Day(arguments.escrow, arguments.files)
-        try:
-            case(day)
-        finally:
-            day.close()
+
+    def run(case):
+        with contextlib.closing(Day(arguments.escrow, arguments.files)) as day:
+            globals()[case](day)
+
+    run_cases(arguments.cases or [day.__name__ for day in DAYS], run)
 
 
 if __name__ == '__main__':
