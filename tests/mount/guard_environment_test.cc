@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <set>
+#include <sstream>
 
 #include "tests/mount/run_fixture.h"
 
@@ -47,9 +47,11 @@ std::vector<Attack> attacks() {
   };
 }
 
+// Nothing of a process that has ended, also when it ends between the opening and the reading.
 std::string text_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
 }
 
 long parent_of(long pid) {
