@@ -125,8 +125,7 @@ bool covers(const std::string& pattern, const std::vector<std::string>& names, b
   return false;
 }
 
-bool speaks_of(const PolicyRule& rule, const std::vector<std::string>& names, bool is_directory, Action action) {
-  if (!rule.actions.has(action)) return false;
+bool speaks_of(const PolicyRule& rule, const std::vector<std::string>& names, bool is_directory) {
   for (const std::string& pattern : rule.paths)
     if (covers(pattern, names, is_directory)) return true;
   return false;
@@ -141,23 +140,21 @@ std::string pick(std::mt19937_64& random, const std::vector<std::string>& from) 
 const std::vector<std::string> kPolicyNames = {"a", "b", "c", "x.key", "y.txt"};
 
 bool SlowPolicy::allows(const std::string& path, bool is_directory, Action action) const {
-  const std::vector<std::string> names = split(path);
-  for (const PolicyDocument& document : documents_) {
-    bool is_allowed = document.allows_by_default, is_denied = false;
-    for (const PolicyRule& rule : document.rules) {
-      if (!speaks_of(rule, names, is_directory, action)) continue;
-      (rule.allows ? is_allowed : is_denied) = true;
-    }
-    if (is_denied || !is_allowed) return false;
-  }
-  return true;
+  return allowed(path, is_directory).has(action);
 }
 
 Actions SlowPolicy::allowed(const std::string& path, bool is_directory) const {
-  Actions result;
-  for (const Action action : session::kAllActions)
-    if (allows(path, is_directory, action)) result.add(action);
-  return result;
+  const std::vector<std::string> names = split(path);
+  Actions by_all = Actions::all();
+  for (const PolicyDocument& document : documents_) {
+    Actions allowed = document.allows_by_default ? Actions::all() : Actions(), denied;
+    for (const PolicyRule& rule : document.rules) {
+      Actions& decided = rule.allows ? allowed : denied;
+      if (speaks_of(rule, names, is_directory)) decided = decided | rule.actions;
+    }
+    by_all = by_all & (allowed - denied);
+  }
+  return by_all;
 }
 
 bool SlowPolicy::allows_something_below(const std::string& path) const {
