@@ -1,5 +1,6 @@
 #include "tests/support/slow_policy.h"
 
+#include <algorithm>
 #include <bitset>
 #include <sstream>
 
@@ -131,6 +132,14 @@ bool speaks_of(const PolicyRule& rule, const std::vector<std::string>& names, bo
   return false;
 }
 
+// What a document decides whose rules all speak of the path.
+bool is_allowed_by(const PolicyDocument& document, Action action) {
+  bool is_allowed = document.allows_by_default, is_denied = false;
+  for (const PolicyRule& rule : document.rules)
+    if (rule.actions.has(action)) (rule.allows ? is_allowed : is_denied) = true;
+  return is_allowed && !is_denied;
+}
+
 std::string pick(std::mt19937_64& random, const std::vector<std::string>& from) {
   return from[random() % from.size()];
 }
@@ -145,16 +154,15 @@ bool SlowPolicy::allows(const std::string& path, bool is_directory, Action actio
 
 Actions SlowPolicy::allowed(const std::string& path, bool is_directory) const {
   const std::vector<std::string> names = split(path);
-  Actions by_all = Actions::all();
-  for (const PolicyDocument& document : documents_) {
-    Actions allowed = document.allows_by_default ? Actions::all() : Actions(), denied;
-    for (const PolicyRule& rule : document.rules) {
-      Actions& decided = rule.allows ? allowed : denied;
-      if (speaks_of(rule, names, is_directory)) decided = decided | rule.actions;
-    }
-    by_all = by_all & (allowed - denied);
+  std::vector<PolicyDocument> documents = documents_;
+  for (PolicyDocument& document : documents)
+    std::erase_if(document.rules, [&](const PolicyRule& rule) { return !speaks_of(rule, names, is_directory); });
+  Actions result;
+  for (const Action action : session::kAllActions) {
+    const auto allows = [&](const PolicyDocument& document) { return is_allowed_by(document, action); };
+    if (std::all_of(documents.begin(), documents.end(), allows)) result.add(action);
   }
-  return by_all;
+  return result;
 }
 
 bool SlowPolicy::allows_something_below(const std::string& path) const {
