@@ -24,7 +24,7 @@ std::optional<std::string> from_base64(std::string_view text);
 // "2026-11-21T04:14:00.000000000Z" (RFC 3339).
 std::string to_text(const session::Timestamp& time);
 
-// Of the name of a member that has in base64 what another cannot have as text.
+// JSON cannot hold bytes that are not UTF-8. The member `path` shows them as U+FFFD; `path_base64` has the bytes.
 inline constexpr const char* kExactSuffix = "_base64";
 
 // `object[name]`, and `object[name_base64]` where the bytes are not UTF-8.

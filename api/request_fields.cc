@@ -86,7 +86,9 @@ std::optional<std::string> RequestFields::text(const std::string& name) {
   if (const Json* exact = impl_->find(name + kExactSuffix)) {
     std::optional<std::string> bytes = bytes_of(*exact);
     if (!bytes) refuse(name + kExactSuffix, "is not base64 (RFC 4648)");
-    if (plain != nullptr && *plain != lossy(*bytes)) refuse(name, "says something else than \"" + name + "_base64\"");
+    if (plain != nullptr && *plain != lossy(*bytes)) {
+      refuse(name, "says something else than \"" + name + kExactSuffix + "\"");
+    }
     return bytes;
   }
   if (plain == nullptr) return std::nullopt;
@@ -129,7 +131,7 @@ std::optional<std::vector<std::string>> RequestFields::texts(const std::string& 
   if (!bytes) refuse(name + kExactSuffix, "is not an array of base64 (RFC 4648)");
   std::vector<std::string> said;
   for (const std::string& one : *bytes) said.push_back(lossy(one));
-  if (values && *values != said) refuse(name, "says something else than \"" + name + "_base64\"");
+  if (values && *values != said) refuse(name, "says something else than \"" + name + kExactSuffix + "\"");
   return bytes;
 }
 
