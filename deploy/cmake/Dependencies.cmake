@@ -16,10 +16,11 @@ pkg_check_modules(PUGIXML REQUIRED IMPORTED_TARGET pugixml)
 pkg_check_modules(PROMETHEUS REQUIRED IMPORTED_TARGET prometheus-cpp-core)
 find_package(nlohmann_json 3.11 REQUIRED)
 find_package(spdlog REQUIRED)
+find_package(fmt REQUIRED)
 find_package(CLI11 REQUIRED)
 
 # Only escrow-csi, the driver of Kubernetes' volumes, needs gRPC; where it is missing the rest is built without it.
-# Not by pkg-config, which takes 24 s for it.
+# CMake's package of it is found at once; pkg-config takes 24 s.
 find_package(gRPC 1.51 CONFIG QUIET)
 find_program(PROTOC protoc)
 find_program(GRPC_CPP_PLUGIN grpc_cpp_plugin)
