@@ -331,7 +331,7 @@ TEST(AccessPolicy, AThousandRulesAreNotLookedAtOneByOne) {
   std::chrono::nanoseconds best = std::chrono::hours(1);
   for (int turn = 0; turn < 5; ++turn) {
     constexpr int kLookups = 200;
-    const auto begin = std::chrono::steady_clock::now();
+    const std::clock_t begin = std::clock();  // processor time, which no load of the machine adds to
     for (int i = 0; i < kLookups; ++i) {
       const AccessPolicy::Place directory = policy.at("team/source/library", true);
       const std::string path = "team/source/library/hidden" + std::to_string(i);
@@ -340,7 +340,8 @@ TEST(AccessPolicy, AThousandRulesAreNotLookedAtOneByOne) {
       ASSERT_TRUE(policy.allowed(place).empty());
       ASSERT_TRUE(policy.may_be_allowed_below(place).empty());
     }
-    best = std::min<std::chrono::nanoseconds>(best, (std::chrono::steady_clock::now() - begin) / kLookups);
+    const std::chrono::nanoseconds all = std::chrono::seconds(std::clock() - begin);
+    best = std::min(best, all / CLOCKS_PER_SEC / kLookups);
   }
   RecordProperty("lookup_ns", std::to_string(best.count()));
   EXPECT_LT(best, std::chrono::microseconds(500)) << "50 as it is shipped; it took 6,000 when each was looked at";
@@ -351,11 +352,11 @@ TEST(AccessPolicy, NoPathMakesAPatternSlow) {
   std::string deep;
   for (int i = 0; i < 1000; ++i) deep += "a/";
   deep += "a";
-  const auto begin = std::chrono::steady_clock::now();
+  const std::clock_t begin = std::clock();
   EXPECT_FALSE(glob_match("*a*a*a*a*a*a*a*a*b", path));
   EXPECT_FALSE(glob_match("**/*a*/**/*a*/**/*a*/**/*a*/**/b", deep));
   EXPECT_TRUE(glob_match("**/*a*/**/*a*/**/*a*/**/*a*/**/a", deep));
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+  EXPECT_LT(std::clock() - begin, 30 * CLOCKS_PER_SEC);
 }
 
 }  // namespace
