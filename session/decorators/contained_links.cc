@@ -4,11 +4,11 @@
 #include <utility>
 
 #include "session/base/error.h"
+#include "session/base/file_mode.h"
 
 namespace escrow::session {
 namespace {
 
-constexpr std::uint32_t kTypeMask = 0170000, kDirectoryType = 0040000, kSymlinkType = 0120000;
 constexpr char kChangesContainment[] = "a symbolic link would lead out of the mount, or no longer would";
 
 // Takes the first component and the slashes after it from `path`.

@@ -5,15 +5,15 @@
 
 #include "session/base/cross_device.h"
 #include "session/base/error.h"
+#include "session/base/file_mode.h"
 
 namespace escrow::session {
 namespace {
 
 // What a directory of the table's own lists comes after everything else of it.
 constexpr std::uint64_t kSpotCookies = std::uint64_t{1} << 62;
-constexpr std::uint32_t kTypeBits = 0170000, kDirectoryBits = 0040000;
 
-bool is_directory_node(const Attributes& attributes) { return (attributes.mode & kTypeBits) == kDirectoryBits; }
+bool is_directory_node(const Attributes& attributes) { return (attributes.mode & kTypeMask) == kDirectoryType; }
 
 // As in a directory that was removed.
 [[noreturn]] void refuse_closed() { throw Error(Errc::not_found, "the entry is not in the mount table any more"); }
@@ -130,7 +130,7 @@ Attributes MountTable::spot_attributes(const Table& table, std::uint64_t spot) {
   }
   Attributes made;
   made.node = NodeId{(kSpotRange << kRangeBits) | spot};
-  made.mode = kDirectoryBits | 0555;
+  made.mode = kDirectoryType | 0555;
   made.uid = owner_.uid;
   made.gid = owner_.gid;
   made.accessed = made.modified = made.changed = owner_.time;
@@ -399,8 +399,8 @@ void MountTable::list(NodeId directory, std::uint64_t cookie,
       return goes_on = visit(entry);
     });
   } else {
-    if (cookie < 1) goes_on = visit({".", 1, directory, kDirectoryBits});
-    if (goes_on && cookie < 2) goes_on = visit({"..", 2, spot_attributes(*table, listed.parent).node, kDirectoryBits});
+    if (cookie < 1) goes_on = visit({".", 1, directory, kDirectoryType});
+    if (goes_on && cookie < 2) goes_on = visit({"..", 2, spot_attributes(*table, listed.parent).node, kDirectoryType});
   }
   if (goes_on) list_spots(*table, *spot, 0, visit);
 }

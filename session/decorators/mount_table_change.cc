@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "session/base/error.h"
+#include "session/base/file_mode.h"
 #include "session/decorators/mount_table.h"
 
 namespace escrow::session {
@@ -100,7 +101,7 @@ void MountTable::name_way(const Table& table, const RepoPath& path, std::vector<
     if (in_repository) {
       const std::optional<Attributes> found = Inner::own_lookup(*in_repository, component);
       // A file can have come to be on the way.
-      const bool leads_on = found && (found->mode & 0170000u) == 0040000u;
+      const bool leads_on = found && (found->mode & kTypeMask) == kDirectoryType;
       in_repository = leads_on ? std::optional(found->node) : std::nullopt;
     }
     at = join_path(at, component);

@@ -13,6 +13,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "session/base/file_mode.h"
 #include "session/base/synchronized.h"
 #include "session/interfaces/session_journal.h"
 #include "session/overlay/content.h"
@@ -21,8 +22,6 @@
 
 namespace escrow::session {
 
-inline constexpr std::uint32_t kTypeMask = 0170000, kDirectoryType = 0040000, kRegularType = 0100000,
-                               kSymlinkType = 0120000, kPermissionMask = 07777, kSetUser = 04000, kSetGroup = 02000;
 inline constexpr std::size_t kNameLimit = 255;       // NAME_MAX
 inline constexpr std::uint32_t kLinkLimit = 65000;   // EXT4_LINK_MAX
 

@@ -5,12 +5,12 @@
 #include <cstddef>
 #include <span>
 
+#include "session/base/file_mode.h"
 #include "session/transaction/apply_changes.h"
 
 namespace escrow::session {
 namespace {
 
-constexpr std::uint32_t kTypeMask = 0170000, kSymbolicLink = 0120000, kRegularFile = 0100000, kPermissionBits = 07777;
 constexpr std::size_t kBroughtPieceBytes = std::size_t{1} << 20;
 
 std::string parent_of_path(const std::string& path) {
@@ -34,7 +34,7 @@ NodeTraits traits_of(FileSystem& files, NodeId node) {
 NodeTraits traits_at(FileSystem& files, std::string_view path) {
   NodeId node = kRootNode;
   while (!path.empty()) {
-    if ((files.attributes(node).mode & kTypeMask) != 0040000) return {};
+    if ((files.attributes(node).mode & kTypeMask) != kDirectoryType) return {};
     const std::size_t slash = path.find('/');
     const auto found = files.lookup(node, path.substr(0, slash));
     if (!found) return {};
@@ -66,9 +66,9 @@ void BringOver::make(NodeId source, const std::string& path, const NodeTraits& t
   NodeId made;
   if (const auto first = linked_.find(source); first != linked_.end()) {
     made = to_.link(first->second, directory, name).node;
-  } else if (type == kRegularFile) {
+  } else if (type == kRegularType) {
     made = make_file(source, path, traits, bytes);
-  } else if (type == kSymbolicLink) {
+  } else if (type == kSymlinkType) {
     made = to_.make_symlink(directory, name, from_.read_link(source), {traits.uid, traits.gid}).node;
   } else {
     made = to_.make_node(directory, name, was.mode, was.rdev, {traits.uid, traits.gid}).node;
@@ -135,7 +135,7 @@ void BringOver::apply_traits(const NodeTraits& wanted, NodeId target) {
   if (is.uid != wanted.uid) change.uid = wanted.uid;
   if (is.gid != wanted.gid) change.gid = wanted.gid;
   // Last: a change of the owner clears set-id bits.
-  if ((wanted.mode & kTypeMask) != kSymbolicLink) change.mode = wanted.mode & kPermissionBits;
+  if ((wanted.mode & kTypeMask) != kSymlinkType) change.mode = wanted.mode & kPermissionMask;
   to_.change_attributes(target, change);
 }
 

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "session/base/file_mode.h"
 #include "session/overlay/overlay.h"
 
 namespace escrow::session {
@@ -26,7 +27,7 @@ struct NodeTraits {
   std::vector<std::pair<std::string, std::string>> xattrs;  // by name
 
   bool is_there() const { return mode != 0; }
-  bool is_directory() const { return (mode & 0170000) == 0040000; }
+  bool is_directory() const { return (mode & kTypeMask) == kDirectoryType; }
   friend bool operator==(const NodeTraits&, const NodeTraits&) = default;
 };
 NodeTraits traits_at(FileSystem& files, std::string_view path);

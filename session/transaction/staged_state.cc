@@ -6,13 +6,13 @@
 #include <unordered_map>
 
 #include "session/base/error.h"
+#include "session/base/file_mode.h"
 #include "session/transaction/savepoint_rules.h"
 #include "session/trees/tree_walk.h"
 
 namespace escrow::session {
 namespace {
 
-constexpr std::uint32_t kTypeBits = 0170000, kDirectoryBits = 0040000, kRegularBits = 0100000, kSymlinkBits = 0120000;
 constexpr std::size_t kPieceBytes = std::size_t{256} << 10;
 
 bool is_file(GitMode mode) {
@@ -83,11 +83,11 @@ class Sending {
     const bool is_as_before = before != nullptr && before->mode == origin.mode && before->id == origin.id;
     if (!origin.is_staged && is_as_before) return;
     const Attributes attributes = overlay_.attributes(node);
-    const std::uint32_t type = attributes.mode & kTypeBits;
+    const std::uint32_t type = attributes.mode & kTypeMask;
     const bool is_submodule = origin.mode == GitMode::gitlink;
     const bool goes_on =
         before != nullptr && !is_submodule &&
-        ((type == kDirectoryBits && before->mode == GitMode::tree) || (type == kRegularBits && is_file(before->mode)));
+        ((type == kDirectoryType && before->mode == GitMode::tree) || (type == kRegularType && is_file(before->mode)));
     if (is_submodule && is_as_before) return;  // nothing of it can be staged
     if (git_refuses_name(name)) return to_.left_out(path);
     const std::string* const earlier = earlier_name(node, attributes, path);
@@ -95,20 +95,20 @@ class Sending {
     if (earlier != nullptr) return to_.name({.path = path, .same_as = *earlier});
     if (is_submodule) return to_.name({.path = path, .submodule = origin.id});
     StagedName sent = described(node, path, attributes);
-    if (type == kRegularBits) {
+    if (type == kRegularType) {
       sent.base_path = base_path(node, path, origin.id);
       sent.size_bytes = sent.base_path ? 0 : attributes.size_bytes;
-    } else if (type == kSymlinkBits) {
+    } else if (type == kSymlinkType) {
       sent.target = overlay_.read_link(node);
     }
     to_.name(sent);
-    if (type == kRegularBits && !sent.base_path) send_bytes(node, sent.size_bytes);
-    if (type == kDirectoryBits) directory(node, path, goes_on ? TreeRoot(before->id) : std::nullopt, depth + 1);
+    if (type == kRegularType && !sent.base_path) send_bytes(node, sent.size_bytes);
+    if (type == kDirectoryType) directory(node, path, goes_on ? TreeRoot(before->id) : std::nullopt, depth + 1);
   }
 
   // Null: this is the first one.
   const std::string* earlier_name(NodeId node, const Attributes& attributes, const std::string& path) {
-    if ((attributes.mode & kTypeBits) == kDirectoryBits || attributes.links < 2) return nullptr;
+    if ((attributes.mode & kTypeMask) == kDirectoryType || attributes.links < 2) return nullptr;
     const auto [known, is_new] = linked_.try_emplace(node, path);
     return is_new ? nullptr : &known->second;
   }

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "session/base/error.h"
+#include "session/base/file_mode.h"
 #include "session/transaction/apply_changes.h"
 #include "session/transaction/commit.h"
 #include "session/transaction/session_tree.h"
@@ -12,10 +13,9 @@
 namespace escrow::session {
 namespace {
 
-constexpr std::uint32_t kType = 0170000, kDirectory = 0040000, kRegular = 0100000, kSymlink = 0120000;
-constexpr std::uint32_t kPermissions = 07777;
 // Of <sys/stat.h>: those above, then pipes, sockets and devices.
-constexpr std::array<std::uint32_t, 7> kTypes{kDirectory, kRegular, kSymlink, 0010000, 0140000, 0020000, 0060000};
+constexpr std::array<std::uint32_t, 7> kTypes{kDirectoryType, kRegularType, kSymlinkType, 0010000, 0140000,
+                                              0020000,        0060000};
 constexpr std::string_view kUserXattrs = "user.";
 constexpr std::size_t kLongestTarget = 4095;          // PATH_MAX, without its end
 constexpr std::size_t kLongestXattr = 255;            // XATTR_NAME_MAX
@@ -117,8 +117,8 @@ class Applying final : public StagedParts {
   // What no program could have made in a mount.
   static void check(const StagedName& name) {
     if (!name.path.empty()) check(name.path);
-    const std::uint32_t type = name.mode & kType;
-    if (name.path.empty() && (name.submodule || !name.same_as.empty() || type != kDirectory))
+    const std::uint32_t type = name.mode & kTypeMask;
+    if (name.path.empty() && (name.submodule || !name.same_as.empty() || type != kDirectoryType))
       refuse(name.path, "is the root, and no directory");
     if (name.submodule) {
       if (name.submodule->is_null()) refuse(name.path, "is a submodule without a commit");
@@ -126,11 +126,11 @@ class Applying final : public StagedParts {
     }
     if (!name.same_as.empty()) return;
     if (name.uid == kNobody || name.gid == kNobody) refuse(name.path, "has an impossible owner");
-    if (std::ranges::find(kTypes, type) == kTypes.end() || (name.mode & ~(kType | kPermissions)) != 0)
+    if (std::ranges::find(kTypes, type) == kTypes.end() || (name.mode & ~(kTypeMask | kPermissionMask)) != 0)
       refuse(name.path, "has an impossible mode");
     const bool has_target = !name.target.empty() && name.target.size() <= kLongestTarget &&
                             name.target.find('\0') == std::string::npos;
-    if ((type == kSymlink) != has_target || (type != kSymlink && !name.target.empty()))
+    if ((type == kSymlinkType) != has_target || (type != kSymlinkType && !name.target.empty()))
       refuse(name.path, "has an impossible target");
     if (name.size_bytes > kLargestFile) refuse(name.path, "has an impossible size");
     for (const auto& [xattr, value] : name.xattrs)
@@ -143,7 +143,7 @@ class Applying final : public StagedParts {
     const std::size_t slash = path.rfind('/');
     const auto parent = node_at(*overlay_, slash == std::string::npos ? "" : path.substr(0, slash));
     if (!parent) refuse(path, "is in a directory that is not there");
-    const bool is_directory = (overlay_->attributes(*parent).mode & kType) == kDirectory;
+    const bool is_directory = (overlay_->attributes(*parent).mode & kTypeMask) == kDirectoryType;
     if (!is_directory || overlay_->origin(*parent).mode == GitMode::gitlink)
       refuse(path, "is in what is no directory of the session");
     return *parent;
@@ -166,27 +166,27 @@ class Applying final : public StagedParts {
   }
 
   void make(const StagedName& name) {
-    const std::uint32_t type = name.mode & kType;
+    const std::uint32_t type = name.mode & kTypeMask;
     std::optional<NodeId> node = node_at(*overlay_, name.path);
     const bool is_there = node.has_value();
-    const bool goes_on = is_there && (overlay_->attributes(*node).mode & kType) == type &&
-                         (type == kDirectory || type == kRegular);
+    const bool goes_on = is_there && (overlay_->attributes(*node).mode & kTypeMask) == type &&
+                         (type == kDirectoryType || type == kRegularType);
     if (is_there && !goes_on) refuse(name.path, "takes the place of what was not removed");
     const Caller owner{name.uid, name.gid};
     if (name.base_path) {
-      if (type != kRegular) refuse(name.path, "is no file, and has bytes of the base");
+      if (type != kRegularType) refuse(name.path, "is no file, and has bytes of the base");
       if (!is_there || *name.base_path != name.path) node = take_from_base(name);
     } else if (!is_there) {
       const NodeId parent = parent_of(name.path);
-      node = type == kSymlink
+      node = type == kSymlinkType
                  ? overlay_->make_symlink(parent, last_name(name.path), name.target, owner).node
                  : overlay_->make_node(parent, last_name(name.path), name.mode, name.rdev, owner).node;
     }
     AttributeChange change;
-    if (type != kSymlink) change.mode = name.mode & kPermissions;
+    if (type != kSymlinkType) change.mode = name.mode & kPermissionMask;
     change.uid = name.uid;
     change.gid = name.gid;
-    if (type == kRegular && !name.base_path) change.size_bytes = 0;
+    if (type == kRegularType && !name.base_path) change.size_bytes = 0;
     overlay_->change_attributes(*node, change);
     for (const std::string& xattr : overlay_->xattr_names(*node)) overlay_->remove_xattr(*node, xattr);
     for (const auto& [xattr, value] : name.xattrs) overlay_->set_xattr(*node, xattr, value, XattrMode::create);
@@ -194,11 +194,11 @@ class Applying final : public StagedParts {
     times.accessed = name.accessed;
     times.modified = name.modified;
     path_ = name.path;
-    if (type == kRegular && !name.base_path) {
+    if (type == kRegularType && !name.base_path) {
       file_ = node;
       size_ = name.size_bytes;
       file_times_ = times;
-    } else if (type == kDirectory) {
+    } else if (type == kDirectoryType) {
       times_.emplace_back(*node, times);
     } else {
       overlay_->change_attributes(*node, times);
