@@ -47,7 +47,7 @@ def AServerThatDoesNotRunIsNamed(machine):
 @only('Docker')
 def WithoutARightToTheSocketItIsNamed(machine):
     socket = machine.runtime.environment['DOCKER_HOST'].removeprefix('unix://')
-    for directory in (machine.directory, os.path.dirname(socket)):
+    for directory in (machine.directory, os.path.dirname(socket), os.path.dirname(os.path.dirname(socket))):
         os.chmod(directory, 0o711)
     # Nothing else is in its way: the repository is its own, and it may mount.
     subprocess.run(['chown', '-R', f'{NOBODY}:{NOBODY}', machine.repository], check=True)

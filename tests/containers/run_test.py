@@ -345,4 +345,4 @@ def TwentyContainersAtOnceEachHaveTheirOwnSession(machine):
 
 if __name__ == '__main__':
     os.umask(0o022)
-    main(globals())
+    main(globals(), own_runtime=(WhenTheRuntimeDiesInTheMiddleItIsRolledBack,))

@@ -125,35 +125,26 @@ class Podman:
             self.server.wait(timeout=100)
 
 
-class Machine:
-    """One runtime, one image, one repository; `escrow` talks to them."""
+class ContainerHost:
+    """One runtime with one image, in a directory of its own."""
 
-    def __init__(self, arguments, runtime_class):
-        self.escrow_program = os.path.abspath(arguments.escrow)
+    def __init__(self, runtime_class):
         # Short: the paths of docker's sockets have a bound.
         self.directory = tempfile.mkdtemp(prefix='esc.', dir='/var/tmp')
-        self.repository = f'{self.directory}/data.git'
         self.runtime = None
         try:
-            self.prepare(arguments, runtime_class)
+            # Conmon writes a file `oom` in the directory that podman was started in.
+            os.chdir(self.directory)
+            self.prepare(runtime_class)
         except BaseException:
             self.close()
             raise
 
-    def prepare(self, _, runtime_class):
-        # Conmon writes a file `oom` in the directory that podman was started in.
-        os.chdir(self.directory)
+    def prepare(self, runtime_class):
         os.mkdir(f'{self.directory}/runtime')
         self.runtime = runtime_class(f'{self.directory}/runtime')
         self.environment = {**os.environ, **self.runtime.environment}
         self.make_image(IMAGE)
-        self.escrow('init')
-        os.makedirs(f'{self.directory}/tree/sub')
-        for name, text in (('a.txt', 'a\n'), ('sub/b.txt', 'b\n')):
-            with open(f'{self.directory}/tree/{name}', 'w', encoding='ascii') as file:
-                file.write(text)
-        self.escrow('import', f'{self.directory}/tree', '--message', 'first')
-        self.imported = json.loads(self.escrow('audit', '--json'))
 
     def make_image(self, name, *changes):
         root = f'{self.directory}/image'
@@ -177,6 +168,10 @@ class Machine:
     def close(self):
         if self.runtime is not None:
             self.runtime.kill()
+        self.remove()
+
+    def remove(self):
+        """Ends all that was started in the directory, and removes it."""
         # A killed dockerd leaves its containerd, and the shims of containers with what runs in them.
         with contextlib.suppress(SystemExit):
             eventually('all of the runtime has ended', self.has_killed_all)
@@ -199,6 +194,78 @@ class Machine:
         if result.returncode != 0:
             fail(f'{command} exited with {result.returncode}: {result.stderr}')
         return result.stdout.strip()
+
+    def request_runtime(self, method, route):
+        """(status, body) of an answer of the runtime's API."""
+        with contextlib.closing(UnixConnection(self.runtime.api, timeout=200)) as connection:
+            connection.request(method, route)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+
+    def ask_runtime(self, route):
+        """The body of the runtime API's answer to a GET. For polls: a start of the runtime's program costs more."""
+        status, body = self.request_runtime('GET', route)
+        if status != 200:
+            fail(f'{route}: {status} {body.decode(errors="replace")}')
+        return body
+
+
+class SharedHost(ContainerHost):
+    """One for several cases, one after the other. For docker: it asks the runtime's API."""
+
+    def prepare(self, runtime_class):
+        super().prepare(runtime_class)
+        self.kept = self.contents()
+
+    def contents(self):
+        """The route of each container, image, network and volume that the runtime has."""
+        lists = {'containers': '/containers/json?all=1', 'images': '/images/json?all=1', 'networks': '/networks'}
+        routes = {f'/{kind}/{one["Id"]}' for kind, listed in lists.items()
+                  for one in json.loads(self.ask_runtime(listed))}
+        volumes = json.loads(self.ask_runtime('/volumes'))['Volumes'] or []
+        return routes | {f'/volumes/{one["Name"]}' for one in volumes}
+
+    def clean(self):
+        eventually('the runtime has nothing of the case', self.has_removed_all)
+
+    def has_removed_all(self):
+        # Containers come first: they use the others.
+        left = sorted(self.contents() - self.kept)
+        for route in left:
+            self.request_runtime('DELETE', f'{route}?force=1')
+        return not left
+
+
+class Machine(ContainerHost):
+    """One repository, and the runtime of `shared` or one of its own; `escrow` talks to them."""
+
+    def __init__(self, arguments, runtime_class, shared=None):
+        self.arguments, self.shared = arguments, shared
+        self.escrow_program = os.path.abspath(arguments.escrow)
+        super().__init__(runtime_class)
+
+    def prepare(self, runtime_class):
+        if self.shared is None:
+            super().prepare(runtime_class)
+        else:
+            self.runtime, self.environment = self.shared.runtime, self.shared.environment
+        self.repository = f'{self.directory}/data.git'
+        self.escrow('init')
+        os.makedirs(f'{self.directory}/tree/sub')
+        for name, text in (('a.txt', 'a\n'), ('sub/b.txt', 'b\n')):
+            with open(f'{self.directory}/tree/{name}', 'w', encoding='ascii') as file:
+                file.write(text)
+        self.escrow('import', f'{self.directory}/tree', '--message', 'first')
+        self.imported = json.loads(self.escrow('audit', '--json'))
+
+    def close(self):
+        if self.shared is None:
+            super().close()
+        else:
+            # Of a case that fails. Of one that passes main() has removed everything.
+            with contextlib.suppress(SystemExit, OSError, http.client.HTTPException):
+                self.shared.clean()
+            self.remove()
 
     def compose(self, example, replacements, *words):
         """(status, what it said) of docker-compose with an example of deploy/docker, its names replaced."""
@@ -233,16 +300,6 @@ class Machine:
     def start_container(self, options, script):
         return subprocess.Popen(self.container_command(options, script), env=self.environment, text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-    def ask_runtime(self, route):
-        """The body of the runtime API's answer to a GET. For polls: a start of the runtime's program costs more."""
-        with contextlib.closing(UnixConnection(self.runtime.api, timeout=200)) as connection:
-            connection.request('GET', route)
-            answer = connection.getresponse()
-            body = answer.read()
-        if answer.status != 200:
-            fail(f'{route}: {answer.status} {body.decode(errors="replace")}')
-        return body
 
     def output(self, container):
         """What it has written so far, between the headers of the API's frames."""
@@ -312,7 +369,10 @@ def obstacle():
     return None if os.path.exists('/dev/fuse') else 'there is no /dev/fuse'
 
 
-def main(cases, machine_class=Machine):
+def main(cases, machine_class=Machine, own_runtime=()):
+    """Several cases share one docker, which each of them leaves as it was; those of `own_runtime`, which stop or kill
+    the runtime, have one of their own. Podman needs no server: each case has a store of its own.
+    """
     parser = argparse.ArgumentParser()
     parser.add_argument('--escrow', required=True)
     parser.add_argument('--escrowd')
@@ -324,11 +384,25 @@ def main(cases, machine_class=Machine):
         print(why, file=sys.stderr)
         sys.exit(1 if os.environ.get('REQUIRE_FUSE') else SKIPPED)
     programs = [os.path.realpath(path) for path in (arguments.escrow, arguments.escrowd) if path]
+    needed = [SOURCE, os.path.realpath(tempfile.gettempdir()), *programs]
     runtime = Docker if arguments.runtime == 'docker' else Podman
+    shared, parent = None, os.getpid()
 
     def run(case):
-        enter_private_mounts([SOURCE, os.path.realpath(tempfile.gettempdir()), *programs])
-        with contextlib.closing(machine_class(arguments, runtime)) as machine:
+        host = None if cases[case] in own_runtime else shared
+        if host is None:
+            enter_private_mounts(needed)
+        with contextlib.closing(machine_class(arguments, runtime, host)) as machine:
             cases[case](machine)
+            if host is not None:
+                host.clean()
 
-    run_cases(arguments.cases, run)
+    try:
+        if runtime is Docker and sum(cases[case] not in own_runtime for case in arguments.cases) > 1:
+            enter_private_mounts(needed)
+            shared = SharedHost(runtime)
+        run_cases(arguments.cases, run)
+    finally:
+        # A case that fails comes here, too, in a process of its own.
+        if shared is not None and os.getpid() == parent:
+            shared.close()

@@ -576,4 +576,8 @@ def WithoutARuntimeThatTellsNobodyGetsAVolume(machine):
 
 if __name__ == '__main__':
     os.umask(0o022)
-    main(globals(), VolumeMachine)
+    main(globals(), VolumeMachine, own_runtime=(
+        TheFirstMountAfterARestartOfTheRuntimeWorks,
+        WhatEndsWhileARuntimeThatKeepsItsContainersIsAwayIsDecidedByItsExitStatus,
+        WhenTheRuntimeDiesNothingIsCommittedAndNothingLost,
+        AContainerThatVanishedIsRolledBackAndItsResultKept))

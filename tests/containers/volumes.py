@@ -16,12 +16,13 @@ class VolumeMachine(Machine):
 
     service, config = None, None
 
-    def prepare(self, arguments, runtime_class):
-        self.escrowd_program = os.path.abspath(arguments.escrowd)
-        super().prepare(arguments, runtime_class)
+    def prepare(self, runtime_class):
+        self.escrowd_program = os.path.abspath(self.arguments.escrowd)
+        super().prepare(runtime_class)
         self.is_docker = self.runtime.name == 'docker'
-        # Docker finds plugins by their name in a directory of the machine's.
-        self.driver = 'escrow-' + os.path.basename(self.directory).replace('.', '-')
+        # Docker finds plugins by their name in a directory of the machine's, and goes on asking each that it has found:
+        # the services of cases that share a docker are one plugin, which restarts.
+        self.driver = 'escrow-' + os.path.basename((self.shared or self).directory).replace('.', '-')
         socket = f'/run/docker/plugins/{self.driver}.sock' if self.is_docker else f'{self.directory}/plugin.sock'
         self.config = {'operators': ['user:root'], 'repository_roots': [self.directory],
                        'socket': f'{self.directory}/escrowd.sock',
@@ -55,10 +56,9 @@ class VolumeMachine(Machine):
         self.service.wait(timeout=200)
 
     def close(self):
-        if self.service is not None and self.service.poll() is None:
-            self.service.kill()
+        super().close()  # which kills the service, once docker needs it no more to remove volumes
+        if self.service is not None:
             self.service.wait()
-        super().close()
         if self.config is not None and os.path.exists(self.config['volume_plugin']['socket']):
             os.unlink(self.config['volume_plugin']['socket'])
 
