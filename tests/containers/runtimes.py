@@ -128,7 +128,9 @@ class Podman:
 class ContainerHost:
     """One runtime with one image, in a directory of its own."""
 
-    def __init__(self, runtime_class):
+    def __init__(self, arguments, runtime_class):
+        self.arguments = arguments
+        self.escrow_program = os.path.abspath(arguments.escrow)
         # Short: the paths of docker's sockets have a bound.
         self.directory = tempfile.mkdtemp(prefix='esc.', dir='/var/tmp')
         self.runtime = None
@@ -213,8 +215,10 @@ class ContainerHost:
 class SharedHost(ContainerHost):
     """One for several cases, one after the other. For docker: it asks the runtime's API."""
 
-    def prepare(self, runtime_class):
-        super().prepare(runtime_class)
+    kept = frozenset()
+
+    def keep_contents(self):
+        """From now on: clean() removes only what is made later."""
         self.kept = self.contents()
 
     def contents(self):
@@ -240,9 +244,8 @@ class Machine(ContainerHost):
     """One repository, and the runtime of `shared` or one of its own; `escrow` talks to them."""
 
     def __init__(self, arguments, runtime_class, shared=None):
-        self.arguments, self.shared = arguments, shared
-        self.escrow_program = os.path.abspath(arguments.escrow)
-        super().__init__(runtime_class)
+        self.shared = shared
+        super().__init__(arguments, runtime_class)
 
     def prepare(self, runtime_class):
         if self.shared is None:
@@ -304,6 +307,16 @@ class Machine(ContainerHost):
     def output(self, container):
         """What it has written so far, between the headers of the API's frames."""
         return self.ask_runtime(f'/containers/{container}/logs?stdout=1&stderr=1')
+
+    def await_output(self, container, words):
+        """For what takes long: docker says when it comes, and is not asked again and again."""
+        with contextlib.closing(UnixConnection(self.runtime.api, timeout=100)) as connection:
+            connection.request('GET', f'/containers/{container}/logs?stdout=1&stderr=1&follow=1')
+            answer, said = connection.getresponse(), b''
+            while words not in said:
+                more = answer.read1()
+                expect(more, f'{container} ended and has not said {words}: {said}')
+                said += more
 
     def state(self, container):
         return json.loads(self.ask_runtime(f'/containers/{container}/json'))['State']
@@ -369,9 +382,10 @@ def obstacle():
     return None if os.path.exists('/dev/fuse') else 'there is no /dev/fuse'
 
 
-def main(cases, machine_class=Machine, own_runtime=()):
+def main(cases, machine_class=Machine, own_runtime=(), make_image=None):
     """Several cases share one docker, which each of them leaves as it was; those of `own_runtime`, which stop or kill
-    the runtime, have one of their own. Podman needs no server: each case has a store of its own.
+    the runtime, have one of their own. Podman needs no server: each case has a store of its own. make_image(host) makes
+    one more image that all cases need.
     """
     parser = argparse.ArgumentParser()
     parser.add_argument('--escrow', required=True)
@@ -393,6 +407,8 @@ def main(cases, machine_class=Machine, own_runtime=()):
         if host is None:
             enter_private_mounts(needed)
         with contextlib.closing(machine_class(arguments, runtime, host)) as machine:
+            if host is None and make_image:
+                make_image(machine)
             cases[case](machine)
             if host is not None:
                 host.clean()
@@ -400,7 +416,10 @@ def main(cases, machine_class=Machine, own_runtime=()):
     try:
         if runtime is Docker and sum(cases[case] not in own_runtime for case in arguments.cases) > 1:
             enter_private_mounts(needed)
-            shared = SharedHost(runtime)
+            shared = SharedHost(arguments, runtime)
+            if make_image:
+                make_image(shared)
+            shared.keep_contents()
         run_cases(arguments.cases, run)
     finally:
         # A case that fails comes here, too, in a process of its own.

@@ -174,10 +174,10 @@ def copy_with_libraries(root, program, target):
         shutil.copy(library, f'{root}{library}')
 
 
-def make_image(machine):
+def make_image(host):
     """What the Dockerfile makes of the package, as far as escrowd and the job need it."""
-    root = f'{machine.directory}/service-image'
-    build = os.path.dirname(machine.escrow_program)
+    root = f'{host.directory}/service-image'
+    build = os.path.dirname(host.escrow_program)
     for name in ('bin', 'lib', 'lib64'):
         os.makedirs(f'{root}/usr/{name}')
         os.symlink(f'usr/{name}', f'{root}/{name}')
@@ -199,14 +199,13 @@ def make_image(machine):
                        ('group', f'root:x:0:\nescrow:x:{jobs}:\n')):
         with open(f'{root}/etc/{name}', 'w', encoding='ascii') as file:
             file.write(text)
-    archive = f'{machine.directory}/service.tar'
+    archive = f'{host.directory}/service.tar'
     subprocess.run(['tar', '-C', root, '-cf', archive, '.'], check=True)
     entries = re.findall(r'^(?:ENTRYPOINT|CMD) .*', source('deploy/docker/Dockerfile'), re.MULTILINE)
-    machine.run('docker', 'import', *[word for entry in entries for word in ('--change', entry)], archive, IMAGE)
+    host.run('docker', 'import', *[word for entry in entries for word in ('--change', entry)], archive, IMAGE)
 
 
 def ItsServiceWorksWithTheRightsThatAreListed(machine):
-    make_image(machine)
     service = Service(machine)
     service.start()
     expect_equal('the service', service.works(), '')
@@ -238,7 +237,6 @@ def ItsServiceWorksWithTheRightsThatAreListed(machine):
 
 
 def NobodyInAContainerIsMoreThanAUserOfSessions(machine):
-    make_image(machine)
     service = Service(machine)
     service.start()
     expect_equal('the service', service.works(), '')
@@ -272,7 +270,6 @@ def NobodyInAContainerIsMoreThanAUserOfSessions(machine):
 
 
 def AJobThatIsStoppedOrKilledIsRolledBack(machine):
-    make_image(machine)
     service = Service(machine)
     service.start()
     expect_equal('the service', service.works(), '')
@@ -286,7 +283,7 @@ def AJobThatIsStoppedOrKilledIsRolledBack(machine):
     # Longer than its lease as long as it lives.
     name, session = service.start_job('echo x > lost; echo ready; sleep 15; echo later; sleep 1000', '--env',
                                       'ESCROW_JOB_LEASE_S=12')
-    eventually('it has outlived its lease', lambda: b'later' in machine.output(name))
+    machine.await_output(name, b'later')  # it has outlived its lease
     expect_equal('the state meanwhile', [one['state'] for one in service.ask_sessions(compose()['job']['user'])
                                          if one['session'] == session], ['open'])
     machine.run('docker', 'kill', name)
@@ -297,7 +294,6 @@ def AJobThatIsStoppedOrKilledIsRolledBack(machine):
 
 @nightly()
 def AJobWaitsForTheServiceAndSaysHowItsSessionEnded(machine):
-    make_image(machine)
     service = Service(machine)
     late = subprocess.Popen(service.job_command(), env=machine.environment, text=True, stdout=subprocess.PIPE,
                             stderr=subprocess.STDOUT)
@@ -329,7 +325,6 @@ def AJobWaitsForTheServiceAndSaysHowItsSessionEnded(machine):
 
 @nightly()
 def ComposeRunsItsServiceAndItsJob(machine):
-    make_image(machine)
     service = Service(machine)
     def compose_up(*words):
         return machine.compose('compose.yaml', {STATE: service.place}, *words)
@@ -358,7 +353,6 @@ def ComposeRunsItsServiceAndItsJob(machine):
 
 @nightly()
 def ItsServiceNeedsEveryRightThatIsListed(machine):
-    make_image(machine)
     service = Service(machine)
     definition = compose()['escrowd']
     rights = [f'{kind}={value}' for kind in ('cap_add', 'devices') for value in definition[kind]]
@@ -378,4 +372,4 @@ def ItsServiceNeedsEveryRightThatIsListed(machine):
 
 if __name__ == '__main__':
     os.umask(0o022)
-    main(globals())
+    main(globals(), make_image=make_image)

@@ -439,7 +439,7 @@ def WhatEndsWhileNoServiceIsThereIsDecidedByTheNext(machine):
         machine.run('docker', 'kill', '--signal', 'TERM', trapped)
     # Docker asks the absent plugin again for 15 s, and says nothing about the container meanwhile.
     for name in names + ([trapped] if trapped else []):
-        eventually('it has ended', lambda name=name: not machine.state(name)['Running'])
+        machine.wait(name)
     machine.start_service()
     expect_decided(machine)
     ends = [(one['state'], one['reason']) for one in machine.sessions()]
