@@ -111,7 +111,7 @@ class VolumeMachine(Machine):
         # Podman tells nobody of a stop: only one that cannot be trapped can be told from success.
         stop = [] if self.is_docker else ['--stop-signal', 'SIGKILL']
         mount = ['-v', volume] if volume else []
-        return ['run', '--network=none', *stop, *mount, *options, image, 'sh', '-c', script]
+        return ['run', f'--network={self.runtime.network}', *stop, *mount, *options, image, 'sh', '-c', script]
 
     def container(self, script, *options, **keywords):
         return self.runtime_command(*self.command(script, *options, **keywords))
