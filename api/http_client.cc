@@ -32,7 +32,7 @@ using session::Error;
 namespace {
 
 using Socket = asio::generic::stream_protocol::socket;
-using Request = http::request<http::string_body>;
+using SentRequest = http::request<http::string_body>;
 using UploadHeader = http::request<http::empty_body>;
 using Response = http::response<http::string_body>;
 
@@ -203,7 +203,7 @@ struct HttpClient::Impl {
   }
 
   template <typename Stream>
-  Response exchange(Stream& stream, const Request& request) {
+  Response exchange(Stream& stream, const SentRequest& request) {
     beast::flat_buffer buffer;
     http::response_parser<http::string_body> parser;
     parser.body_limit(kMostAnswerBytes);
@@ -285,7 +285,7 @@ HttpClient::HttpClient(const std::string& host, const std::string& token, Server
 HttpClient::~HttpClient() = default;
 
 HttpClient::Answer HttpClient::ask(const std::string& method, const std::string& target, const std::string& json) {
-  Request request;
+  SentRequest request;
   impl_->set_header(request, method, target);
   if (!json.empty()) request.set(http::field::content_type, "application/json");
   request.body() = json;
