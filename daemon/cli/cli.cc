@@ -4,11 +4,13 @@
 #include <cstdio>
 #include <exception>
 #include <iostream>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "daemon/cli/commands/commands.h"
+#include "daemon/cli/help.h"
 #include "daemon/client/remote_sessions.h"
 #include "daemon/host/config.h"
 #include "daemon/process/exit_status.h"
@@ -97,11 +99,7 @@ std::optional<int> parse(CLI::App& app, int argc, char** argv) {
   try {
     app.parse(argc, argv);
     return std::nullopt;
-  } catch (const CLI::CallForHelp& request) {
-    return app.exit(request, std::cout, std::cerr);
-  } catch (const CLI::CallForVersion& request) {
-    return app.exit(request, std::cout, std::cerr);
-  } catch (const CLI::CallForAllHelp& request) {
+  } catch (const CLI::Success& request) {
     return app.exit(request, std::cout, std::cerr);
   } catch (const CLI::ParseError& error) {
     if (const std::optional<std::string> word = unknown_command(app, argc, argv)) {
@@ -118,6 +116,7 @@ std::optional<int> parse(CLI::App& app, int argc, char** argv) {
 int run_guarded(int argc, char** argv) {
   CLI::App app("Escrow: a private, writable view of a git repository for a command, committed or rolled back as one.",
                "escrow");
+  app.formatter(std::make_shared<HelpFormatter>());
   GlobalOptions options;
   options.arguments.assign(argv, argv + argc);
   Action chosen;
@@ -130,6 +129,10 @@ int run_guarded(int argc, char** argv) {
   app.add_option("--host", options.host, "Ask an escrowd: unix:///PATH or https://NAME[:PORT]; --repo is a name there")
       ->type_name("URL");
   app.add_flag("-v,--verbose", options.verbose, "Log what is being done to stderr");
+  app.add_flag_callback("--manual", [&app] {
+    std::cout << manual_of(app);
+    throw CLI::Success();
+  })->group("");  // for the build, not for people
   app.footer(kExitStatusHelp);
   register_commands(app, options, chosen);
   if (const std::optional<int> status = parse(app, argc, argv)) return *status;
