@@ -7,6 +7,7 @@
 #include <array>
 #include <cassert>
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <utility>
 
@@ -275,7 +276,8 @@ bool GitQuarantine::is_known(const ObjectId& id, PackWriter& blob, std::uint64_t
   const auto compare = [&](std::span<const std::byte> bytes) {
     hash.update(bytes);
     piece.resize(bytes.size());
-    same = same && own.read(piece) == bytes.size() && std::equal(piece.begin(), piece.end(), bytes.begin());
+    // std::equal would go byte by byte: to libstdc++ a std::byte is no integer.
+    same = same && own.read(piece) == bytes.size() && std::memcmp(piece.data(), bytes.data(), bytes.size()) == 0;
   };
   try {
     if (stored) stream_own(id, *stored, compare);
