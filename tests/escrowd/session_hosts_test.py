@@ -21,11 +21,23 @@ from service import eventually, expect, expect_equal, host_of, main, read, write
 KILLS = int(os.environ.get('ESCROW_KILLS', '6'))
 
 
-# ---- Programs. Each goes on until the event is set, and raises on the first thing that is not as it should be.
+class End:
+    """Tells a program that it is to end. Each time that it asks, it has done a turn."""
 
-def archive(point, is_over, source):
+    def __init__(self):
+        self.event, self.turns = multiprocessing.Event(), multiprocessing.Value('Q', 0)
+
+    def is_set(self):
+        with self.turns.get_lock():
+            self.turns.value += 1
+        return self.event.is_set()
+
+
+# ---- Programs. Each goes on until its end is set, and raises on the first thing that is not as it should be.
+
+def archive(point, end, source):
     while True:
-        is_last = is_over.is_set()
+        is_last = end.is_set()
         subprocess.run(['tar', '-C', source, '-cf', f'{point}/all.tar', '.'], check=True)
         os.mkdir(f'{point}/out')
         subprocess.run(['tar', '-C', f'{point}/out', '-xf', f'{point}/all.tar'], check=True)
@@ -37,12 +49,12 @@ def archive(point, is_over, source):
         subprocess.run(['rm', '-r', f'{point}/out'], check=True)
 
 
-def keep_history(point, is_over, _source):
+def keep_history(point, end, _source):
     git = ['git', '-c', 'user.name=n', '-c', 'user.email=e', '-c', 'safe.directory=*', f'--git-dir={point}/history',
            f'--work-tree={point}']
     subprocess.run([*git, 'init', '-q'], check=True)
     turn = 0
-    while not is_over.is_set() or turn == 0:
+    while not end.is_set() or turn == 0:
         write(f'{point}/number', str(turn))
         subprocess.run([*git, 'add', 'number'], check=True)
         subprocess.run([*git, 'commit', '-q', '-m', str(turn)], check=True)
@@ -52,11 +64,11 @@ def keep_history(point, is_over, _source):
     expect_equal('the commits', int(count), turn)
 
 
-def keep_rows(point, is_over, _source):
+def keep_rows(point, end, _source):
     connection = sqlite3.connect(f'{point}/rows.db')
     connection.execute('CREATE TABLE rows (number INTEGER PRIMARY KEY, text TEXT)')
     turn = 0
-    while not is_over.is_set() or turn == 0:
+    while not end.is_set() or turn == 0:
         with connection:
             connection.execute('INSERT INTO rows VALUES (?, ?)', (turn, 'x' * 500))
         turn += 1
@@ -65,12 +77,12 @@ def keep_rows(point, is_over, _source):
     connection.close()
 
 
-def exercise_file(point, is_over, _source):
+def exercise_file(point, end, _source):
     """As fsx does: random writes, truncations and mappings of a file, compared with what it should hold."""
     dice, wanted, most = random.Random(14), bytearray(), 300_000
     file = os.open(f'{point}/exercised', os.O_RDWR | os.O_CREAT)
     turn = 0
-    while not is_over.is_set() or turn < 100:
+    while not end.is_set() or turn < 100:
         at, length = dice.randrange(most), dice.randrange(1, 20_000)
         what = dice.randrange(5)
         if what == 0:
@@ -98,20 +110,23 @@ def ProgramsDoNotNoticeThatTheServiceIsKilled(start):
         for number in range(150):
             os.makedirs(f'{source}/d{number % 7}', exist_ok=True)
             write(f'{source}/d{number % 7}/file-{number}', f'{number}\n' * number)
-        is_over = multiprocessing.Event()
-        programs = {}
+        programs, ends = {}, []
         for name, work in (('tar', archive), ('git', keep_history), ('sqlite', keep_rows), ('fsx', exercise_file)):
             session, point = service.open_mounted(name)
             # In a directory of its own: four commits to one branch do not conflict.
             os.mkdir(f'{point}/{name}')
-            process = multiprocessing.Process(target=work, args=(f'{point}/{name}', is_over, source))
+            ends.append(End())
+            process = multiprocessing.Process(target=work, args=(f'{point}/{name}', ends[-1], source))
             process.start()
             programs[name] = (session, point, process, host_of(session))
         for _ in range(KILLS):
-            time.sleep(1)
+            before = [end.turns.value for end in ends]
+            eventually('each program has done a turn since the service came back',
+                       lambda before=before: all(end.turns.value > done for end, done in zip(ends, before)))
             service.stop(signal.SIGKILL)
             service.start()
-        is_over.set()
+        for end in ends:
+            end.event.set()
         for name, (_, _, process, _) in programs.items():
             process.join(300)
             expect_equal(f'how {name} ended', process.exitcode, 0)
