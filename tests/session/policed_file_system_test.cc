@@ -12,6 +12,7 @@
 #include "tests/support/fake_object_store.h"
 #include "tests/support/fake_staging.h"
 #include "tests/support/manual_clock.h"
+#include "tests/support/seed.h"
 
 namespace escrow::session {
 namespace {
@@ -251,7 +252,7 @@ TEST_F(Policed, ThreadsThatRenameAndOpenRememberNothingStale) {
     openers.emplace_back([&] {
       while (!stop) opens(c, {.write = true});
     });
-  for (int round = 0; round < 500; ++round) {
+  for (std::uint64_t round = 0; round < support::gate_or_campaign(100, 500); ++round) {
     overlay.rename(kRootNode, "c", kRootNode, "closed", RenameMode::replace);
     overlay.rename(kRootNode, "closed", kRootNode, "c", RenameMode::replace);
     files->rename(kRootNode, "c", kRootNode, "closed", RenameMode::replace);

@@ -11,6 +11,7 @@
 #include "storage/git/reference_lock.h"
 #include "tests/session/eventually.h"
 #include "tests/storage/reference_fixture.h"
+#include "tests/support/seed.h"
 
 namespace escrow::storage {
 namespace {
@@ -197,7 +198,8 @@ TEST(GitReferences, ABranchMovesThroughSeveralCommitsAtOnceAndItsReflogHasThemAl
 
 TEST(GitReferences, TwoProcessesNeverLoseEachOthersCommit) {
   GitTestRepository repository;
-  constexpr int kProcesses = 3, kEach = 15;
+  constexpr int kProcesses = 3;
+  const auto each = static_cast<int>(support::gate_or_campaign(5, 15));
   std::vector<pid_t> children;
   for (int p = 0; p < kProcesses; ++p) {
     const pid_t child = ::fork();
@@ -207,7 +209,7 @@ TEST(GitReferences, TwoProcessesNeverLoseEachOthersCommit) {
       GitReferences references(pool);
       GitQuarantine quarantine(pool, store, repository.quarantine_path("q" + std::to_string(p)),
                                repository.path + "/escrow/gc.lock");
-      for (int i = 0; i < kEach;) {
+      for (int i = 0; i < each;) {
         const auto head = references.head("main");
         const auto parents = head ? std::vector<ObjectId>{*head} : std::vector<ObjectId>{};
         const ObjectId commit =
@@ -224,7 +226,7 @@ TEST(GitReferences, TwoProcessesNeverLoseEachOthersCommit) {
     ::waitpid(child, &status, 0);
     EXPECT_EQ(status, 0);
   }
-  EXPECT_EQ(repository.git("rev-list --count main"), std::to_string(kProcesses * kEach));
+  EXPECT_EQ(repository.git("rev-list --count main"), std::to_string(kProcesses * each));
   EXPECT_EQ(repository.git("fsck --strict --full --no-dangling"), "");
 }
 

@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <memory>
 #include <sstream>
@@ -80,12 +83,12 @@ session::Error error_of(Call call) {
 // Bytes that do not compress, the same for the same seed.
 inline std::string noise(std::size_t size_bytes, std::uint32_t seed) {
   std::string bytes(size_bytes, '\0');
-  std::uint32_t state = seed * 2654435761u + 1;
-  for (char& byte : bytes) {
+  std::uint64_t state = seed * 2654435761u + 1;
+  for (std::size_t at = 0; at < size_bytes; at += sizeof state) {
     state ^= state << 13;
-    state ^= state >> 17;
-    state ^= state << 5;
-    byte = static_cast<char>(state);
+    state ^= state >> 7;
+    state ^= state << 17;
+    std::memcpy(&bytes[at], &state, std::min(sizeof state, size_bytes - at));
   }
   return bytes;
 }

@@ -6,11 +6,13 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <latch>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "session/base/error.h"
+#include "tests/support/seed.h"
 #include "tests/support/temporary_directory.h"
 
 namespace escrow::storage {
@@ -19,19 +21,18 @@ namespace {
 TEST(RemoveTreeTest, SeveralRemoveOneTree) {
   const support::TemporaryDirectory directory;
   const std::string aside = directory.path() + "/aside";
-  for (int round = 0; round < 200; ++round) {
+  for (std::uint64_t round = 0; round < support::gate_or_campaign(50, 200); ++round) {
     for (int one = 0; one < 8; ++one) {
       const std::string below = aside + '/' + std::to_string(one) + "/tree/d";
       std::filesystem::create_directories(below);
       std::ofstream(below + "/file") << "x";
     }
-    std::atomic<int> waiting = 4;
+    std::latch all_are_there(4);
     std::atomic<int> refused = 0;
     std::vector<std::thread> removers;
     for (int i = 0; i < 4; ++i) {
       removers.emplace_back([&] {
-        for (--waiting; waiting > 0;) {
-        }
+        all_are_there.arrive_and_wait();
         try {
           remove_inside(aside, {});
         } catch (const session::Error&) {

@@ -148,6 +148,7 @@ TEST_F(SessionQueries, WhatHasEndedCostsNothing) {
 
 TEST_F(SessionQueries, PagesShowEachSessionOnceInTheirOrder) {
   SqliteSessionCatalog catalog(filled(500));
+  const std::vector<SessionRecord> oldest_first = catalog.list();
   for (const SessionOrder order : {SessionOrder::oldest_first, SessionOrder::newest_first, SessionOrder::by_id}) {
     for (const auto& query : {SessionQuery{}, SessionQuery{.issuer = "user:bob"}, SessionQuery{.has_ended = true},
                               SessionQuery{.state = State::rolled_back},
@@ -164,7 +165,7 @@ TEST_F(SessionQueries, PagesShowEachSessionOnceInTheirOrder) {
         if (found > 0) page.after = {some.back().created, some.back().id.text()};
       }
       std::vector<SessionId> expected, ids;
-      std::vector<SessionRecord> all = catalog.list();
+      std::vector<SessionRecord> all = oldest_first;
       if (order == SessionOrder::newest_first) std::ranges::reverse(all);
       if (order == SessionOrder::by_id) std::ranges::sort(all, {}, &SessionRecord::id);
       for (const SessionRecord& record : all) {

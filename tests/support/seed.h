@@ -26,8 +26,8 @@ inline std::uint64_t seed_of_this_run() {
   return seed;
 }
 
-// Chooses how much a test does whose rounds differ by the seed alone. ESCROW_TEST_SEED is set in a campaign, and is not
-// in the gate.
+// Chooses how much a test does whose rounds differ by the seed or by chance alone. ESCROW_TEST_SEED is set in a
+// campaign, and is not in the gate.
 inline std::uint64_t gate_or_campaign(std::uint64_t gate, std::uint64_t campaign) {
   return std::getenv("ESCROW_TEST_SEED") == nullptr ? gate : campaign;
 }
