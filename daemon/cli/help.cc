@@ -1,6 +1,7 @@
 #include "daemon/cli/help.h"
 
 #include <algorithm>
+#include <set>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -22,14 +23,22 @@ std::string argument_of(const CLI::Option& option) {
   return name.substr(0, name.find(':'));
 }
 
+std::string names_of(const std::set<CLI::Option*>& options) {
+  std::set<std::string> names;
+  for (const CLI::Option* option : options) names.insert(option->get_name());
+  std::string text;
+  for (const std::string& name : names) text += " " + name;
+  return text;
+}
+
 bool takes_argument(const CLI::Option& option) { return option.get_type_size() != 0 && !argument_of(option).empty(); }
 
-// Text for mdoc(7): no line begins with a control character, and what is ASCII stays so (groff_char(7)).
+// Text for mdoc(7): no line of it is a request, and its letters stay ASCII (groff_char(7)).
 std::string roff(std::string_view text) {
   std::string result;
   bool begins_line = true;
   for (const char letter : text) {
-    if (begins_line && (letter == '.' || letter == '\'')) result += "\\&";
+    if (begins_line && letter == '.') result += "\\&";
     begins_line = letter == '\n';
     switch (letter) {
       case '\\': result += "\\e"; break;
@@ -70,8 +79,6 @@ void write_options(std::ostream& out, const CLI::App& command, const HelpFormatt
 
 void write_command(std::ostream& out, const CLI::App& command, const std::string& name,
                    const HelpFormatter& formatter) {
-  const std::vector<const CLI::App*> below =
-      command.get_subcommands([](const CLI::App* one) { return !one->get_name().empty(); });
   std::string usage = formatter.make_usage(&command, name);
   usage = usage.substr(usage.find(name));
   out << ".Ss \"" << name << "\"\n"
@@ -79,7 +86,8 @@ void write_command(std::ostream& out, const CLI::App& command, const std::string
       << roff(usage.substr(0, usage.find('\n'))) << "\n.Ed\n";
   write_options(out, command, formatter);
   if (!command.get_footer().empty()) out << ".Bd -literal\n" << roff(command.get_footer()) << "\n.Ed\n";
-  for (const CLI::App* one : below) write_command(out, *one, name + " " + one->get_name(), formatter);
+  for (const CLI::App* one : command.get_subcommands({}))
+    write_command(out, *one, name + " " + one->get_name(), formatter);
 }
 
 }  // namespace
@@ -93,6 +101,9 @@ std::string HelpFormatter::make_option_opts(const CLI::Option* option) const {
 
 std::string HelpFormatter::make_option_desc(const CLI::Option* option) const {
   std::string text = option->get_description();
+  if (option->nonpositional() && option->get_required()) text += " (required)";
+  if (!option->get_needs().empty()) text += " (only with" + names_of(option->get_needs()) + ")";
+  if (!option->get_excludes().empty()) text += " (not with" + names_of(option->get_excludes()) + ")";
   if (!option->get_default_str().empty()) text += " (default: " + option->get_default_str() + ")";
   if (!option->get_envname().empty()) text += " (else $" + option->get_envname() + ")";
   return text;
@@ -102,7 +113,7 @@ std::string manual_of(const CLI::App& app) {
   const HelpFormatter formatter;
   std::ostringstream out;
   out << ".Sh OPTIONS\n";
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App* one) { return !one->get_name().empty(); }))
+  for (const CLI::App* command : app.get_subcommands({}))
     write_command(out, *command, app.get_name() + " " + command->get_name(), formatter);
   return out.str();
 }

@@ -1,4 +1,4 @@
-// What the parser of the command line says of itself: to a person who asks for --help, and to the manual page.
+// Two texts that are made from the parser of the command line: --help, and the options in the manual page escrow.1.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -90,6 +90,18 @@ def ManualPageNamesEveryCommandAndOption(build, escrow):
     expect_equal("in escrow.1 but in no --help", sorted(named - known), [])
 
 
+def HelpSaysWhatAnOptionNeeds(escrow):
+    def line(command, option):
+        return re.search(rf"^  {option} .*\n?.*$", run(escrow, *command, "--help").stdout, re.MULTILINE)[0]
+    for command, option, words in ((["policy", "test"], "--action ACTION", "(required)"),
+                                   (["run"], "--pull never[|]missing", "(only with --image)"),
+                                   (["run"], "--no-git", "(not with --git --git-commits)"),
+                                   (["run"], "--memory SIZE", "swap included"),
+                                   (["run"], "--umask OCTAL", "(default: 022)")):
+        if words not in line(command, option):
+            sys.exit(f"{line(command, option)} does not say {words}")
+
+
 def ManualPageOfTheServiceNamesEveryOption(source, build):
     with open(f"{source}/deploy/man/escrowd.8", encoding="utf-8") as file:
         page = file.read()
