@@ -22,7 +22,7 @@ class MountedTree {
   // The bytes of a regular file below the mount's root as the file system has them, without asking the kernel.
   virtual std::string stored_bytes(const std::string& name) = 0;
   // A number of files that it takes in seconds.
-  virtual int many_files() const { return 1000; }
+  virtual int many_files() const { return 2000; }
 };
 
 // ESCROW_TEST_IO in the environment: "daemon" (opens reach the daemon), "writeback", "passthrough", or not set: the
