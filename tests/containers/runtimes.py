@@ -292,7 +292,9 @@ class Machine(ContainerHost):
 
     def container_command(self, options, script, image=IMAGE):
         command = [self.escrow_program, '--repo', self.repository, 'run', '--runtime', self.runtime.name,
-                   '--image', image, '--pull', 'never', '--network', self.runtime.network, *options]
+                   '--image', image, '--pull', 'never', *options]
+        if '--network' not in options:
+            command += ['--network', self.runtime.network]
         return command + (['--', 'sh', '-c', script] if script is not None else [])
 
     def container(self, options, script, image=IMAGE, environment=None):
