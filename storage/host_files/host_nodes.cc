@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "session/base/file_mode.h"
+
 namespace escrow::storage {
 
 using session::kRootNode;
@@ -10,7 +12,6 @@ using session::NodeId;
 
 namespace {
 
-constexpr std::uint32_t kTypeOfMode = 0170000, kRegular = 0100000, kADirectory = 0040000;
 constexpr std::size_t kMostFresh = 16384, kMostOpened = 256, kMostNames = 64, kMostDepth = 2048;
 // Ids from here on are inodes of the root's own device; they end at 2^40.
 constexpr std::uint64_t kInodeIds = std::uint64_t{1} << 39;
@@ -79,7 +80,7 @@ void HostNodes::add_name(NodeId node, const HostNode::Name& name) {
   ++directory->below;
   named->pinned.reset();
   // A directory has one name: what was seen before was renamed by somebody else.
-  const bool is_directory = (named->identity.type & kTypeOfMode) == kADirectory;
+  const bool is_directory = (named->identity.type & session::kTypeMask) == session::kDirectoryType;
   ++named->opens;  // it stays, whatever goes with the name
   while (names.size() > (is_directory ? 1 : kMostNames)) remove_name(node, HostNode::Name(names.front()));
   --named->opens;
@@ -127,7 +128,7 @@ void HostNodes::drop(NodeId node) {
 std::vector<NodeId> HostNodes::held_files() const {
   std::vector<NodeId> held;
   for (const auto& [id, node] : nodes_)
-    if (node.is_held && (node.identity.type & kTypeOfMode) == kRegular) held.push_back(id);
+    if (node.is_held && (node.identity.type & session::kTypeMask) == session::kRegularType) held.push_back(id);
   return held;
 }
 
