@@ -1,6 +1,7 @@
-# Compiles the sources of a target as one, sixteen at a time. CMAKE_UNITY_BUILD would do so too, but until CMake 4.0 it
+# Compiles several sources of a target as one. CMAKE_UNITY_BUILD would do so too, but until CMake 4.0 it
 # includes them by absolute paths, so that a compiler cache finds nothing of another clone (UNITY_BUILD_RELOCATABLE).
-option(ESCROW_UNITY "Compile sixteen sources of a target as one" OFF)
+option(ESCROW_UNITY "Compile several sources of a target as one" OFF)
+set(sources_together 16)
 
 # unite_sources(DIRECTORY): for the targets of a directory and of those below it.
 function(unite_sources directory)
@@ -28,7 +29,7 @@ function(unite_sources_of target directory sources)
   list(REMOVE_ITEM sources ${parts})
   set(at 0)
   while(at LESS count)
-    list(SUBLIST parts ${at} 16 some)
+    list(SUBLIST parts ${at} ${sources_together} some)
     set(content "")
     foreach(part IN LISTS some)
       cmake_path(ABSOLUTE_PATH part BASE_DIRECTORY ${directory} NORMALIZE)
@@ -38,7 +39,7 @@ function(unite_sources_of target directory sources)
     set(unity ${PROJECT_BINARY_DIR}/unity/${target}_${at}.cc)
     file(CONFIGURE OUTPUT ${unity} CONTENT "${content}")
     list(APPEND sources ${unity})
-    math(EXPR at "${at} + 16")
+    math(EXPR at "${at} + ${sources_together}")
   endwhile()
   set_property(TARGET ${target} PROPERTY SOURCES ${sources})
 endfunction()

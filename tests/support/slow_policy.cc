@@ -132,7 +132,7 @@ bool speaks_of(const PolicyRule& rule, const std::vector<std::string>& names, bo
   return false;
 }
 
-// What a document decides whose rules all speak of the path.
+// Whether a document allows the action on a path. Its rules are those that match the path, and no others.
 bool is_allowed_by(const PolicyDocument& document, Action action) {
   bool is_allowed = document.allows_by_default, is_denied = false;
   for (const PolicyRule& rule : document.rules)
