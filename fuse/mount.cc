@@ -159,6 +159,7 @@ struct Mount::Impl {
   std::atomic<unsigned> reading = 0;         // of those, waiting for a request
   std::atomic<unsigned> waiting = 0;         // of those, in the middle of one: begin_to_wait()
   std::atomic<bool> let_go = false;
+  std::atomic<bool> unmounted = false;       // by try_unmount()
   std::atomic<bool> has_complained = false;  // of a thread that could not be had
 };
 
@@ -324,8 +325,10 @@ Mount::~Mount() {
 }
 
 bool Mount::try_unmount() {
-  if (impl_->is_severed()) return true;
-  return impl_->is_reachable() && unmount(impl_->mountpoint, UnmountMode::if_unused);
+  if (impl_->is_severed() || impl_->unmounted) return true;
+  if (!impl_->is_reachable() || !unmount(impl_->mountpoint, UnmountMode::if_unused)) return false;
+  impl_->unmounted = true;
+  return true;
 }
 
 void Mount::detach() {
@@ -337,6 +340,8 @@ bool Mount::wait_for_end(std::chrono::milliseconds patience) const {
 }
 
 bool Mount::is_mounted() const { return !impl_->is_severed(); }
+
+bool Mount::is_unmounted() const { return impl_->unmounted; }
 
 IoMode Mount::io() const { return impl_->options.io; }
 

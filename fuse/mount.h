@@ -74,11 +74,14 @@ class Mount {
   // Detaches it if it is still mounted, and waits for the threads.
   ~Mount();
 
-  // umount2(2): writes back every dirty page first. False when something still holds the mount (EBUSY).
+  // umount2(2): writes back every dirty page first, unless another mount namespace has a copy of the mount, which is
+  // served until it goes or this object is destroyed. False when something here still holds the mount (EBUSY).
   bool try_unmount();
   // MNT_DETACH: no new path reaches the mount; what holds it is served until it lets go or this object is destroyed.
   void detach();
-  bool is_mounted() const;
+  bool is_mounted() const;  // or a copy of it, in another mount namespace
+  // try_unmount() has unmounted it. Not of one that the kernel let go of because somebody else unmounted it.
+  bool is_unmounted() const;
   // Whether the kernel has let go of it by then: after unmounting it can still be shown in another mount namespace.
   bool wait_for_end(std::chrono::milliseconds patience) const;
   IoMode io() const;

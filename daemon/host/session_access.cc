@@ -407,7 +407,11 @@ std::vector<session::Omission> SessionAccess::omitted(api::DiffEnd end) {
 std::string SessionAccess::unmount() {
   const std::string mountpoint = std::get<api::UnmountAnswer>(ask(api::UnmountRequest{})).mountpoint;
   const auto deadline = std::chrono::steady_clock::now() + kAccessPatience;
-  while (context_.repository().directories().is_held(id_) && std::chrono::steady_clock::now() < deadline) {
+  while (context_.repository().directories().is_held(id_)) {
+    if (std::chrono::steady_clock::now() > deadline) {
+      throw Error(Errc::unavailable, "session " + id_.text() + " is unmounted, but the process that hosted it has not "
+                                     "let go of it yet; try again");
+    }
     std::this_thread::sleep_for(kAccessPause);
   }
   return mountpoint;

@@ -552,7 +552,7 @@ api::TrafficAnswer SessionHost::traffic() const { return impl_->traffic(); }
 std::vector<api::MountEntryView> SessionHost::mounts() { return impl_->stack.mounts(); }
 int SessionHost::event_fd() const { return impl_->event.get(); }
 bool SessionHost::has_ended() const { return impl_->verbs.lock()->ended; }
-bool SessionHost::is_mounted() const { return impl_->mount->is_mounted(); }
+bool SessionHost::is_mounted() const { return impl_->mount->is_mounted() && !impl_->mount->is_unmounted(); }
 
 std::string SessionHost::seal_and_unmount() { return impl_->seal_and_unmount(impl_->verbs.lock()); }
 

@@ -53,7 +53,7 @@ class SessionHost {
   // Readable once the session has ended or the mount has gone away, whoever did it.
   int event_fd() const;
   bool has_ended() const;  // committed, rolled back, or sealed for a reviewer
-  bool is_mounted() const;
+  bool is_mounted() const;  // a copy in another mount namespace does not count once this one is unmounted
 
   // Before a session whose work is to be kept is taken away. Throws Error{no_space}: nothing has changed.
   void record_if_room_is_short();

@@ -227,5 +227,36 @@ def AHostServesOneSessionAfterAnother(start):
         eventually('they end', lambda: not any(os.path.exists(f'/proc/{host}') for host in hosts))
 
 
+COPY = """import mmap, os, sys
+file = os.open(sys.argv[1], os.O_RDWR)
+memory = mmap.mmap(file, 4096)
+memory[:6] = b'mapped'
+print('up', flush=True)
+sys.stdin.readline()
+"""
+
+
+def AHostLetsGoThoughAnotherMountNamespaceHasACopyOfItsMount(start):
+    with start() as service:
+        def in_a_copy(session, point, verb, body=None):
+            write(f'{point}/file', 'x' * 4096)
+            with subprocess.Popen(['unshare', '--mount', '--propagation', 'private', 'python3', '-c', COPY,
+                                   f'{point}/file'], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+                expect_equal('the copy', holder.stdout.readline(), b'up\n')
+                answer = service.post(f'/v1/sessions/{session}/{verb}', body).expect(200)
+                expect_equal(f'attachment after {verb}', (answer['attachment'], answer['mountpoint']), ('none', ''))
+                expect(not service.is_mounted(point), f'it is mounted after {verb}')
+                expect_equal('the host', host_of(session), None)
+                holder.communicate(b'\n')
+
+        session, point = service.open_mounted()
+        in_a_copy(session, point, 'unmount')
+        service.post(f'/v1/sessions/{session}/mount', {'mountpoint': point}).expect(200)
+        expect_equal('what the copy wrote', read(f'{point}/file')[:7], 'mappedx')
+        in_a_copy(session, point, 'commit')
+        expect_equal('the commit', service.git('show', 'main:file')[:7], 'mappedx')
+        in_a_copy(*service.open_mounted(), 'rollback')
+
+
 if __name__ == '__main__':
     main(globals())

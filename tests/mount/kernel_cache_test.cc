@@ -152,6 +152,8 @@ TEST_F(KernelCache, FlushReachesWhatIsMountedInAnotherNamespaceOnly) {
   ASSERT_EQ(1, ::read(ready[0], &told, 1));
   EXPECT_TRUE(tree->mount().try_unmount()) << "nothing holds it here";
   ASSERT_TRUE(tree->mount().is_mounted());
+  EXPECT_TRUE(tree->mount().is_unmounted());
+  EXPECT_TRUE(tree->mount().try_unmount()) << "it is unmounted already";
   EXPECT_EQ(fuse::Flushed::all, tree->mount().flush(tree->files()));
   EXPECT_TRUE(DirtyPages::are_in(tree->stored_bytes("f")));
   kill(elsewhere, SIGKILL);

@@ -148,8 +148,10 @@ TEST_F(Mount, UnmountsUnlessItIsInUse) {
   const int held = open(directory_.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   EXPECT_FALSE(mount->try_unmount());
   EXPECT_TRUE(mount->is_mounted());
+  EXPECT_FALSE(mount->is_unmounted());
   close(held);
   EXPECT_TRUE(mount->try_unmount());
+  EXPECT_TRUE(mount->is_unmounted());
   EXPECT_TRUE(within_a_minute([&] { return told == 1; }));
   EXPECT_FALSE(mount->is_mounted());
   EXPECT_TRUE(mount->try_unmount());
