@@ -7,8 +7,7 @@
 #include <limits>
 #include <utility>
 
-#include "api/http_client.h"
-#include "api/router.h"
+#include "api/text_bytes.h"
 
 namespace escrow::api {
 

@@ -12,7 +12,6 @@
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
-#include <cctype>
 #include <optional>
 #include <utility>
 
@@ -313,22 +312,6 @@ HttpClient::Answer HttpClient::upload(const std::string& target, const std::stri
     impl_->check(failed, "get an answer from");
     return response;
   }, false);
-}
-
-std::string percent_encoded(const std::string& bytes) {
-  static constexpr std::string_view kDigits = "0123456789ABCDEF", kPlain = "-._~";
-  std::string text;
-  for (const char letter : bytes) {
-    const auto byte = static_cast<unsigned char>(letter);
-    if ((byte < 0x80 && std::isalnum(byte) != 0) || kPlain.find(letter) != std::string_view::npos) {
-      text += letter;
-      continue;
-    }
-    text += '%';
-    text += kDigits[byte >> 4];
-    text += kDigits[byte & 15];
-  }
-  return text;
 }
 
 }  // namespace escrow::api

@@ -49,7 +49,4 @@ class HttpClient {
   std::unique_ptr<Impl> impl_;
 };
 
-// A component of a path, or a value of a query, percent-encoded (RFC 3986).
-std::string percent_encoded(const std::string& bytes);
-
 }  // namespace escrow::api

@@ -9,6 +9,7 @@
 
 #include "api/http_client.h"
 #include "api/json_values.h"
+#include "api/text_bytes.h"
 #include "session/base/error.h"
 
 namespace escrow::api {

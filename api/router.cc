@@ -5,19 +5,13 @@
 #include <utility>
 
 #include "api/problem.h"
+#include "api/text_bytes.h"
 
 namespace escrow::api {
 
 namespace {
 
 const std::string kGet = "GET";
-
-int hex_digit(char letter) {
-  if (letter >= '0' && letter <= '9') return letter - '0';
-  if (letter >= 'a' && letter <= 'f') return letter - 'a' + 10;
-  if (letter >= 'A' && letter <= 'F') return letter - 'A' + 10;
-  return -1;
-}
 
 std::vector<std::string> split(std::string_view path) {
   std::vector<std::string> components;
@@ -60,24 +54,6 @@ std::vector<std::string> parameters_of(const std::vector<std::string>& pattern, 
 }
 
 }  // namespace
-
-std::string percent_decoded(std::string_view text) {
-  std::string out;
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    if (text[at] != '%') {
-      out += text[at];
-      continue;
-    }
-    const int high = at + 2 < text.size() ? hex_digit(text[at + 1]) : -1;
-    const int low = at + 2 < text.size() ? hex_digit(text[at + 2]) : -1;
-    if (high < 0 || low < 0) {
-      throw Problem(ProblemCode::malformed_request, "'" + std::string(text) + "' has a '%' without two digits");
-    }
-    out += static_cast<char>(high * 16 + low);
-    at += 2;
-  }
-  return out;
-}
 
 std::optional<std::vector<std::string>> match_path(std::string_view pattern, std::string_view path) {
   const std::vector<std::string> wanted = split(pattern), given = split(path);

@@ -14,9 +14,6 @@
 
 namespace escrow::api {
 
-// Without '%'; throws Problem{malformed_request} where two digits are missing behind one.
-std::string percent_decoded(std::string_view text);
-
 // The parameters of a path that fits a pattern as Router::add() takes it, decoded, in order; nullopt: it does not fit.
 std::optional<std::vector<std::string>> match_path(std::string_view pattern, std::string_view path);
 

@@ -4,13 +4,13 @@
 #include <charconv>
 #include <utility>
 
-#include "api/http_client.h"
 #include "api/json_document.h"
 #include "api/json_values.h"
 #include "api/problem.h"
 #include "api/remote_documents.h"
 #include "api/session_json.h"
 #include "api/session_routes.h"
+#include "api/text_bytes.h"
 #include "session/base/overloaded.h"
 
 namespace escrow::api {

@@ -1,8 +1,21 @@
 #include "api/text_bytes.h"
 
+#include <cctype>
+
 #include "api/json_values.h"
+#include "api/problem.h"
 
 namespace escrow::api {
+namespace {
+
+int hex_digit(char letter) {
+  if (letter >= '0' && letter <= '9') return letter - '0';
+  if (letter >= 'a' && letter <= 'f') return letter - 'a' + 10;
+  if (letter >= 'A' && letter <= 'F') return letter - 'A' + 10;
+  return -1;
+}
+
+}  // namespace
 
 bool cut_to_text(std::string& bytes, bool is_end) {
   if (is_utf8(bytes)) return true;
@@ -19,6 +32,40 @@ std::string base64_of(std::string_view bytes) { return to_base64(bytes); }
 
 std::string lossy_text(std::string_view bytes) {
   return Json::parse(dump(Json(std::string(bytes)))).get<std::string>();
+}
+
+std::string percent_encoded(const std::string& bytes) {
+  static constexpr std::string_view kDigits = "0123456789ABCDEF", kPlain = "-._~";
+  std::string text;
+  for (const char letter : bytes) {
+    const auto byte = static_cast<unsigned char>(letter);
+    if ((byte < 0x80 && std::isalnum(byte) != 0) || kPlain.find(letter) != std::string_view::npos) {
+      text += letter;
+      continue;
+    }
+    text += '%';
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
+}
+
+std::string percent_decoded(std::string_view text) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (text[at] != '%') {
+      out += text[at];
+      continue;
+    }
+    const int high = at + 2 < text.size() ? hex_digit(text[at + 1]) : -1;
+    const int low = at + 2 < text.size() ? hex_digit(text[at + 2]) : -1;
+    if (high < 0 || low < 0) {
+      throw Problem(ProblemCode::malformed_request, "'" + std::string(text) + "' has a '%' without two digits");
+    }
+    out += static_cast<char>(high * 16 + low);
+    at += 2;
+  }
+  return out;
 }
 
 }  // namespace escrow::api

@@ -8,6 +8,7 @@
 
 #include "api/http_message.h"
 #include "api/remote_documents.h"
+#include "api/text_bytes.h"
 #include "daemon/import/tar_stream.h"
 
 namespace escrow::daemon {

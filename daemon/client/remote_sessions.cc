@@ -8,6 +8,7 @@
 
 #include "api/json_document.h"
 #include "api/remote_documents.h"
+#include "api/text_bytes.h"
 #include "daemon/client/service_client.h"
 #include "session/base/error.h"
 #include "session/interfaces/session_catalog.h"

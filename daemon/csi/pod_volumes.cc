@@ -10,6 +10,7 @@
 #include "api/json_document.h"
 #include "api/problem.h"
 #include "api/session_calls.h"
+#include "api/text_bytes.h"
 #include "daemon/csi/bind_mount.h"
 #include "daemon/csi/volume_attributes.h"
 #include "daemon/host/config.h"

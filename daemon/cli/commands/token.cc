@@ -4,6 +4,7 @@
 #include "api/bearer_token.h"
 #include "api/http_client.h"
 #include "api/json_document.h"
+#include "api/text_bytes.h"
 #include "api/token_document.h"
 #include "daemon/cli/commands/commands.h"
 #include "daemon/client/remote_sessions.h"
