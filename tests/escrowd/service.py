@@ -132,25 +132,33 @@ def host_of(session):
     return None
 
 
-class Service:
-    """A service with one registered repository, `data`, that has the file a.txt and the directory dir."""
+def seed_directory(escrow, directory):
+    """What a service's directory has at first: a repository with the file a.txt and the directory dir, no mounts."""
+    os.mkdir(f'{directory}/mounts')
+    os.mkdir(f'{directory}/repositories')
+    os.makedirs(f'{directory}/in/dir/sub')
+    for name in ('a.txt', 'dir/b.txt', 'dir/sub/c.txt'):
+        write(f'{directory}/in/{name}', name + '\n')
+    for command in (['init'], ['import', f'{directory}/in', '--message', 'first import']):
+        subprocess.run([escrow, '--repo', f'{directory}/repositories/data.git', *command], check=True, timeout=300,
+                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
-    def __init__(self, escrow, escrowd, **config):
+
+class Service:
+    """A service with one registered repository, `data`. `seed`: a directory that seed_directory() has made, to copy."""
+
+    def __init__(self, escrow, escrowd, seed=None, **config):
         self.escrow_binary, self.escrowd_binary = escrow, escrowd
         self.directory = os.path.realpath(tempfile.mkdtemp(prefix='escrowd-test-'))
-        os.chmod(self.directory, 0o755)
         self.socket = f'{self.directory}/escrowd.sock'
         self.repositories, self.mounts = f'{self.directory}/repositories', f'{self.directory}/mounts'
         self.repository = f'{self.repositories}/data.git'
         self.process, self.before = None, []  # what escrowd is started with
-        os.mkdir(self.repositories)
-        os.mkdir(self.mounts)
-        os.makedirs(f'{self.directory}/in/dir/sub')
-        for name in ('a.txt', 'dir/b.txt', 'dir/sub/c.txt'):
-            with open(f'{self.directory}/in/{name}', 'w', encoding='utf-8') as file:
-                file.write(name + '\n')
-        self.escrow('init')
-        self.escrow('import', f'{self.directory}/in', '--message', 'first import')
+        if seed is None:
+            seed_directory(escrow, self.directory)
+        else:
+            shutil.copytree(seed, self.directory, symlinks=True, dirs_exist_ok=True)
+        os.chmod(self.directory, 0o755)
         self.config = {'socket': self.socket, 'socket_group': 'nogroup', 'state_directory': f'{self.directory}/state',
                        'repository_roots': [self.repositories], 'mount_roots': [self.mounts], **config,
                        'operators': ['user:root', *config.get('operators', [])]}
@@ -282,4 +290,10 @@ def main(tests):
         if os.environ.get('REQUIRE_FUSE'):
             fail('REQUIRE_FUSE is set, and this is not root or /dev/fuse cannot be opened')
         sys.exit(77)
-    run_cases(sys.argv[5:], lambda name: tests[name](lambda **config: Service(escrow, escrowd, **config)))
+    seed, process = tempfile.mkdtemp(prefix='escrowd-seed-'), os.getpid()
+    try:
+        seed_directory(escrow, seed)
+        run_cases(sys.argv[5:], lambda name: tests[name](lambda **config: Service(escrow, escrowd, seed, **config)))
+    finally:
+        if os.getpid() == process:  # not that of a case which fails
+            shutil.rmtree(seed)
