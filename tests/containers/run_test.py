@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """`escrow run --image`: a container of real docker and podman over a session, and its exit status decides."""
+import contextlib
 import json
 import os
 import shutil
@@ -229,10 +230,24 @@ def WhenEscrowIsKilledTheContainerGoesToo(machine):
     machine.expect_clean()
 
 
+def processes_with(words):
+    """The processes whose command begins with these words."""
+    found = []
+    for process in filter(str.isdigit, os.listdir('/proc')):
+        with contextlib.suppress(OSError), open(f'/proc/{process}/cmdline', encoding='utf-8', errors='replace') as file:
+            command = file.read().split('\0')
+            if [os.path.basename(command[0]), *command[1:len(words)]] == words:
+                found.append(int(process))
+    return found
+
+
 def WhenTheRuntimesProgramIsKilledItIsRolledBack(machine):
     before = machine.git('rev-parse', 'main')
     run, name = started(machine, ['--grace', '1s'], TRAPS)
-    subprocess.run(['pkill', '-KILL', '-f', f'{machine.runtime.name} run --name {name}'], check=True)
+    programs = processes_with([machine.runtime.name, 'run', '--name', name])
+    expect(programs, 'the program of its container is not found')
+    for program in programs:
+        os.kill(program, signal.SIGKILL)
     expect_equal('status', run.wait(timeout=200), 125)
     expect_equal('the branch', machine.git('rev-parse', 'main'), before)
     machine.expect_clean()

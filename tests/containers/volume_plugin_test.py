@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
 
@@ -449,6 +450,20 @@ def WhatEndsWhileNoServiceIsThereIsDecidedByTheNext(machine):
     machine.expect_clean()
 
 
+def refuse_in_place_of(runtime, seconds):
+    """Answers nobody at the socket of a runtime that has died, until the service has asked there for so long."""
+    os.unlink(runtime.api)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(runtime.api)
+        listener.listen()
+        listener.settimeout(100)
+        listener.accept()[0].close()
+        first = time.monotonic()
+        while time.monotonic() - first < seconds:
+            listener.accept()[0].close()
+    os.unlink(runtime.api)
+
+
 @only('DockerVolumes')
 def WhenTheRuntimeDiesNothingIsCommittedAndNothingLost(machine):
     machine.give_up_soon()
@@ -462,7 +477,7 @@ def WhenTheRuntimeDiesNothingIsCommittedAndNothingLost(machine):
     with open(f'{machine.directory}/go', 'w', encoding='ascii'):
         pass
     eventually('it has ended', lambda: not os.path.exists(f'/proc/{process}'))
-    time.sleep(3)
+    refuse_in_place_of(machine.runtime, 2 * machine.config['volume_plugin']['lost_after_ms'] / 1000)
     expect_equal('its state meanwhile', machine.session()['state'], 'open')
     os.unlink(f'{machine.directory}/runtime/pid')
     machine.runtime.start()
