@@ -87,6 +87,7 @@ class Sources:
     def __init__(self, root):
         self.root = root
         self.text = {}
+        self.executable = set()
         for folder in FOLDERS:
             for directory, folders, names in os.walk(os.path.join(root, folder)):
                 folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in ("build", "__pycache__"))
@@ -101,6 +102,8 @@ class Sources:
             data = file.read()
         if b"\0" not in data:
             self.text[path] = data.decode("utf-8", "surrogateescape")
+        if os.access(os.path.join(self.root, path), os.X_OK):
+            self.executable.add(path)
 
     def having(self, *suffixes, folders=None):
         for path, text in self.text.items():
@@ -215,6 +218,13 @@ def unfinished_work(sources):
             yield path, number, f"{match.group(0)}: finish it, or write it down as a limit in a document"
 
 
+def executable_scripts(sources):
+    """Scripts that name their interpreter can be executed: others start them by their paths."""
+    for path, text in sources.having(""):
+        if text.startswith("#!") and path not in sources.executable:
+            yield path, 1, "it names an interpreter and cannot be executed: chmod +x"
+
+
 def explicit_sources(sources):
     """Every source is named in a CMakeLists.txt; none is found by a pattern, but for the files of Python's tests."""
     pattern = re.compile(r"file\s*\(\s*GLOB(?!.*/\*_test\.py\))", re.IGNORECASE)
@@ -316,6 +326,7 @@ RULES = {
     "FilesAreShort": file_lengths,
     "LinesAreShort": line_lengths,
     "NothingIsLeftUnfinished": unfinished_work,
+    "ScriptsAreExecutable": executable_scripts,
     "SourcesAreListed": explicit_sources,
     "StatusTableIsTrue": status_table,
     "DocumentedTestsExist": documented_tests,

@@ -97,6 +97,7 @@ VIOLATIONS = [
      "fuse/SEMANTICS.md:3"),
     ("DocumentedTestsExist", {"api/README.md": "\nSee `Thing.Gone`.\n"}, "api/README.md:2"),
     ("DocumentedTestsExist", {"session/INVARIANTS.md": None}, "session/INVARIANTS.md:1"),
+    ("ScriptsAreExecutable", {"tests/a.py": "#!/usr/bin/env python3\n"}, "tests/a.py:1"),
     (CLOCK, {"tests/a.h": "\nstd::this_thread::sleep_for(10ms);\n"}, "tests/a.h:2"),
     (CLOCK, {"tests/session/a.cc": "::usleep(10);\n"}, "tests/session/a.cc:1"),
     (CLOCK, {"tests/a.py": "time.sleep(1)\n"}, "tests/a.py:1"),
