@@ -9,10 +9,11 @@ endif()
 
 # ccache's manual, "Precompiled headers": with GCC it works on what -fpch-preprocess leaves. "Compiling in different
 # directories": a base directory and no hash of the working directory, so that one clone finds what another compiled.
+# "The depend mode": what is compiled for the first time is not preprocessed first.
 find_program(CCACHE ccache)
 if(CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros
-    CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE})
+    CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 CCACHE_DEPEND=1 ${CCACHE})
 endif()
 
 find_package(Threads REQUIRED)
