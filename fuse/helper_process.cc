@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -13,7 +14,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
+#include <cstdint>
 #include <cstring>
+#include <string_view>
 
 #include "session/base/error.h"
 #include "session/base/synchronized.h"
@@ -37,6 +41,37 @@ session::Synchronized<std::vector<pid_t>>& late_ones() {
                                                        ": " + std::strerror(errno) + "; try again");
 }
 
+// "7f7e3e428000-7f7e3e429000 rw-s ... anon_inode:[io_uring]", a line of /proc/PID/maps.
+void unmap_if_ring(std::string_view line) noexcept {
+  if (!line.ends_with("anon_inode:[io_uring]")) return;
+  std::uintptr_t begin = 0, end = 0;
+  const auto dash = std::from_chars(line.data(), line.data() + line.size(), begin, 16);
+  std::from_chars(dash.ptr + 1, line.data() + line.size(), end, 16);
+  ::munmap(reinterpret_cast<void*>(begin), end - begin);
+}
+
+// A mapping of a ring keeps it, and with it the connection of a mount, after the host has died: whoever waits for the
+// mount would then wait for ever. Without /proc nothing is done.
+void let_go_of_rings() noexcept {
+  const int maps = ::open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+  if (maps < 0) return;
+  std::array<char, 4096> read_now;
+  std::array<char, 256> line;  // that of a ring is shorter
+  std::size_t length = 0;
+  for (ssize_t size = 0; (size = ::read(maps, read_now.data(), read_now.size())) > 0;) {
+    for (const char letter : std::string_view(read_now.data(), static_cast<std::size_t>(size))) {
+      if (letter == '\n') {
+        unmap_if_ring({line.data(), std::min(length, line.size())});
+        length = 0;
+      } else {
+        if (length < line.size()) line[length] = letter;
+        ++length;
+      }
+    }
+  }
+  ::close(maps);
+}
+
 [[noreturn]] void run(int socket, pid_t host, const HelperProcess::Work& work) noexcept {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
   if (::getppid() != host) ::_exit(1);
@@ -44,6 +79,7 @@ session::Synchronized<std::vector<pid_t>>& late_ones() {
   const auto own = static_cast<unsigned>(socket);
   if (own > 0) ::close_range(0, own - 1, 0);
   ::close_range(own + 1, ~0u, 0);
+  let_go_of_rings();
   // The host's end is the host's alone by now: without a host this ends.
   char begin = 0;
   ssize_t got = 0;

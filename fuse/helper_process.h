@@ -2,8 +2,9 @@
 //
 // A thread that waits for an answer from its own process's mount outlives SIGKILL: the kernel waits for the answer of
 // somebody who is dead, and the connection ends only when the last thread, and with it /dev/fuse, is gone. A helper
-// waits in its place. It has no descriptor but one end of a socket, so it keeps nothing alive; it is killed with the
-// thread that started it, and when the connection ends whatever it waits for fails.
+// waits in its place. It has no descriptor but one end of a socket, and no mapping of a ring of io_uring, so it keeps
+// nothing alive; it is killed with the thread that started it, and when the connection ends whatever it waits for
+// fails.
 //
 // The work is done between fork(2) and _exit(2) of a process that may have other threads: system calls only, nothing
 // that allocates, locks or throws. Not thread-safe; each thread may have helpers of its own.

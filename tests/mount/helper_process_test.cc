@@ -1,0 +1,64 @@
+// A helper process holds nothing that would keep the connection of a mount after its host.
+#include "fuse/helper_process.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <linux/io_uring.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+namespace escrow::fuse {
+namespace {
+
+// A ring of io_uring, mapped as its users map it.
+class MappedRing {
+ public:
+  MappedRing() {
+    io_uring_params parameters{};
+    ring_ = static_cast<int>(::syscall(SYS_io_uring_setup, 4, &parameters));
+    if (ring_ < 0) return;
+    size_ = parameters.sq_off.array + parameters.sq_entries * sizeof(unsigned);
+    memory_ = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, ring_, IORING_OFF_SQ_RING);
+  }
+  ~MappedRing() {
+    if (memory_ != MAP_FAILED) ::munmap(memory_, size_);
+    ::close(ring_);
+  }
+  MappedRing(const MappedRing&) = delete;
+  MappedRing& operator=(const MappedRing&) = delete;
+  bool is_mapped() const { return memory_ != MAP_FAILED; }
+
+ private:
+  int ring_ = -1;
+  std::size_t size_ = 0;
+  void* memory_ = MAP_FAILED;
+};
+
+// Its table of mappings, in messages.
+void report_mappings(const HelperProcess::Report& report) {
+  const int maps = ::open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+  char bytes[4096];
+  for (ssize_t size = 0; (size = ::read(maps, bytes, sizeof bytes)) > 1;)
+    report.add(bytes, static_cast<std::size_t>(size));
+  ::close(maps);
+}
+
+TEST(HelperProcess, HasNoMappingOfARing) {
+  const MappedRing first, second;
+  ASSERT_TRUE(first.is_mapped() && second.is_mapped()) << std::strerror(errno);
+  HelperProcess helper(report_mappings);
+  const auto reports = helper.finish(HelperProcess::kForEver);
+  ASSERT_TRUE(reports);
+  std::string mappings;
+  for (const std::string& part : *reports) mappings += part;
+  EXPECT_NE(mappings.find("[stack]"), std::string::npos) << mappings;
+  EXPECT_EQ(mappings.find("[io_uring]"), std::string::npos) << mappings;
+}
+
+}  // namespace
+}  // namespace escrow::fuse
