@@ -63,7 +63,8 @@ class SessionAccess {
   // To read, write or remove one.
   api::FileAnswer file(const api::Request& request);
   api::ListingAnswer files(const api::ListFilesRequest& request);
-  // Returns where it was mounted; the session is detached on return. Throws Error{wrong_state} when it is not mounted.
+  // Returns where it was mounted; the session is detached on return. Throws Error{wrong_state} when it is not mounted,
+  // Error{unavailable} when its host has not let go of it within ten seconds.
   std::string unmount();
 
  private:
