@@ -4,18 +4,9 @@
 
 #include "api/json_values.h"
 #include "api/problem.h"
+#include "session/base/hex.h"
 
 namespace escrow::api {
-namespace {
-
-int hex_digit(char letter) {
-  if (letter >= '0' && letter <= '9') return letter - '0';
-  if (letter >= 'a' && letter <= 'f') return letter - 'a' + 10;
-  if (letter >= 'A' && letter <= 'F') return letter - 'A' + 10;
-  return -1;
-}
-
-}  // namespace
 
 bool cut_to_text(std::string& bytes, bool is_end) {
   if (is_utf8(bytes)) return true;
@@ -57,8 +48,8 @@ std::string percent_decoded(std::string_view text) {
       out += text[at];
       continue;
     }
-    const int high = at + 2 < text.size() ? hex_digit(text[at + 1]) : -1;
-    const int low = at + 2 < text.size() ? hex_digit(text[at + 2]) : -1;
+    const int high = at + 2 < text.size() ? session::hex_value(text[at + 1]) : -1;
+    const int low = at + 2 < text.size() ? session::hex_value(text[at + 2]) : -1;
     if (high < 0 || low < 0) {
       throw Problem(ProblemCode::malformed_request, "'" + std::string(text) + "' has a '%' without two digits");
     }

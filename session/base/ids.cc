@@ -2,17 +2,12 @@
 
 #include <random>
 
+#include "session/base/hex.h"
+
 namespace escrow::session {
 namespace {
 
 constexpr char kHexDigits[] = "0123456789abcdef";
-
-int hex_value(char digit) {
-  if (digit >= '0' && digit <= '9') return digit - '0';
-  if (digit >= 'a' && digit <= 'f') return digit - 'a' + 10;
-  if (digit >= 'A' && digit <= 'F') return digit - 'A' + 10;
-  return -1;
-}
 
 }  // namespace
 

@@ -6,7 +6,9 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <utility>
 
+#include "session/base/hex.h"
 #include "session/base/repo_path.h"
 
 namespace escrow::session {
@@ -154,16 +156,10 @@ class ConfigParser {
 
 // ---- URLs ----
 
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  const char letter = lower(static_cast<unsigned char>(c));
-  return letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
-}
-
 // The byte of "%XX" at `at`; -1: there is none.
 int escaped_byte(std::string_view url, std::size_t at) {
   if (url[at] != '%' || at + 2 >= url.size()) return -1;
-  const int high = hex_digit(url[at + 1]), low = hex_digit(url[at + 2]);
+  const int high = hex_value(url[at + 1]), low = hex_value(url[at + 2]);
   return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
