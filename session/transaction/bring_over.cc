@@ -127,9 +127,10 @@ void BringOver::copy_bytes(NodeId source, NodeId target) {
 
 void BringOver::apply_traits(const NodeTraits& wanted, NodeId target) {
   const NodeTraits is = traits_of(to_, target);
-  for (const auto& [name, value] : is.xattrs)
-    if (std::none_of(wanted.xattrs.begin(), wanted.xattrs.end(), [&](const auto& one) { return one.first == name; }))
-      to_.remove_xattr(target, name);
+  for (const auto& [name, value] : is.xattrs) {
+    const auto is_it = [&name = name](const auto& one) { return one.first == name; };
+    if (std::none_of(wanted.xattrs.begin(), wanted.xattrs.end(), is_it)) to_.remove_xattr(target, name);
+  }
   for (const auto& [name, value] : wanted.xattrs) to_.set_xattr(target, name, value, XattrMode::any);
   AttributeChange change;
   if (is.uid != wanted.uid) change.uid = wanted.uid;

@@ -11,7 +11,7 @@
 namespace escrow::session {
 namespace {
 
-using Files = std::map<std::string, std::string>;
+using support::Files;
 
 // Not a std::exception: nothing of the core may run on the way out, as when the process is killed.
 struct Killed {};

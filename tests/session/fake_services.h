@@ -171,7 +171,7 @@ struct FakeWorld {
     return {objects, references, catalog, directories, clock, log, observer};
   }
   // A commit of `files` on the branch's head, made by others.
-  session::ObjectId push(const std::string& branch, const std::map<std::string, std::string>& files) {
+  session::ObjectId push(const std::string& branch, const Files& files) {
     session::Commit commit;
     commit.tree = objects.put_files(files);
     if (const auto head = references.head(branch)) commit.parents.push_back(*head);
@@ -186,11 +186,9 @@ struct FakeWorld {
   session::Synchronized<std::function<void()>> hook_;  // self-locking
 };
 
-// The paths and contents of a tree.
-inline std::map<std::string, std::string> files_of(const session::ObjectReader& objects,
-                                                   const std::optional<session::ObjectId>& tree,
-                                                   const std::string& below = "") {
-  std::map<std::string, std::string> files;
+inline Files files_of(const session::ObjectReader& objects, const std::optional<session::ObjectId>& tree,
+                      const std::string& below = "") {
+  Files files;
   if (!tree) return files;
   for (const session::TreeEntry& entry : objects.read_tree(*tree)) {
     const std::string path = session::join_path(below, entry.name);

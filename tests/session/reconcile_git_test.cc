@@ -15,7 +15,7 @@
 namespace escrow::session {
 namespace {
 
-using Files = std::map<std::string, std::string>;
+using support::Files;
 
 // A content decides its mode, so that git never merges a mode change of one side with a content change of the other.
 GitMode mode_of(const std::string& content) {

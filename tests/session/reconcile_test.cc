@@ -9,7 +9,7 @@
 namespace escrow::session {
 namespace {
 
-using Files = std::map<std::string, std::string>;
+using support::Files;
 
 class Reconcile : public testing::Test {
  protected:

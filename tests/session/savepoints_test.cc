@@ -341,7 +341,7 @@ TEST_F(SavepointsTest, ADropThatThePowerCutsShortLosesNoSavepointsFiles) {
   savepoint("one");
   write(node("a/file"), "two");
   overlay->flush(true);
-  journal.before_write = [this, writes = 0]() mutable {
+  journal.before_write = [writes = 0]() mutable {
     if (++writes == 2) throw Error(Errc::input_output, "no barrier");
   };
   EXPECT_EQ(code_of([&] { overlay->drop_savepoint("one"); }), Errc::input_output);

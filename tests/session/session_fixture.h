@@ -18,7 +18,7 @@
 
 namespace escrow::session {
 
-using Files = std::map<std::string, std::string>;
+using support::Files;
 
 class Sessions : public testing::Test {
  protected:

@@ -295,9 +295,9 @@ TEST_F(Sessions, AreFoundByAUniqueBeginningOfTheirId) {
   for (int i = 0; i < 20; ++i) more.push_back(open());
   std::map<char, int> starts;
   for (const auto& listed : manager_.list()) ++starts[listed.record.id.text()[0]];
-  for (const auto& [digit, count] : starts) {
-    if (count < 2) continue;
-    EXPECT_EQ(code_of([&] { manager_.resolve(std::string(1, digit)); }), Errc::ambiguous_session);
+  for (const auto& start : starts) {
+    if (start.second < 2) continue;
+    EXPECT_EQ(code_of([&] { manager_.resolve(std::string(1, start.first)); }), Errc::ambiguous_session);
     return;
   }
   FAIL() << "twenty-one ids begin with different digits of sixteen";

@@ -57,7 +57,8 @@ TEST_F(StagedState, WhatNoProgramCouldHaveMadeIsRefusedAndLeavesNothing) {
        with([](StagedName& one) { one.mode = S_IFDIR | 0755, one.base_path = "f"; })},
       {"a link to a file that is not there", with([](StagedName& one) { one.same_as = "f"; })},
   };
-  for (const auto& [what, name] : wrong) EXPECT_EQ(code_of([&] { open_with({name}); }), Errc::bad_request) << what;
+  for (const auto& one : wrong)
+    EXPECT_EQ(code_of([&] { open_with({one.second}); }), Errc::bad_request) << one.first;
   EXPECT_EQ(code_of([&] {
               open_with({with([&](StagedName& one) { one.path = "s", one.submodule = some; }),
                          with([](StagedName& one) { one.path = "s/x"; })});

@@ -136,7 +136,7 @@ TEST(Repository, ExtensionsThatLibgit2CannotReadAreRefusedByName) {
   const std::vector<std::pair<std::string, std::string>> cases{
       {"sha256", "objectFormat=sha256"}, {"partial", "partialclone=origin"}, {"reftable", "refstorage=reftable"}};
   for (const auto& [name, extension] : cases) {
-    const auto error = error_of([&] { Repository::init(scene.at(name), "main"); });
+    const auto error = error_of([&, &name = name] { Repository::init(scene.at(name), "main"); });
     EXPECT_EQ(error.code(), Errc::unsupported_repository) << error.what();
     EXPECT_NE(std::string(error.what()).find(extension), std::string::npos) << error.what();
     EXPECT_FALSE(fs::exists(scene.at(name) + "/escrow"));

@@ -103,8 +103,10 @@ TEST(RepositorySync, TheFirstBranchInNewDirectoriesIsThereOnceTheirNamesAreOnDis
   const std::string heads = repository.path + "/refs/heads";
   const std::pair<std::string, std::string> cases[] = {{"a/b/c", heads + "/a"}, {"x/y/z", heads}};
   for (const auto& [branch, above] : cases) {
-    EXPECT_TRUE(is_told(above, [&] { repository.references->compare_and_swap(branch, std::nullopt, commit, "made"); }))
-        << branch;
+    const auto make = [&, &branch = branch] {
+      repository.references->compare_and_swap(branch, std::nullopt, commit, "made");
+    };
+    EXPECT_TRUE(is_told(above, make)) << branch;
   }
 }
 

@@ -160,7 +160,7 @@ ObjectId FakeObjectStore::put_commit(const Commit& commit) {
   return id;
 }
 
-ObjectId FakeObjectStore::put_files(const std::map<std::string, std::string>& files) {
+ObjectId FakeObjectStore::put_files(const Files& files) {
   return put_directory(*this, files);
 }
 

@@ -16,6 +16,9 @@
 
 namespace escrow::support {
 
+// The paths ("a/b.txt") and contents of a tree, all regular files.
+using Files = std::map<std::string, std::string>;
+
 // A string as the bytes of a blob.
 class StringSource final : public session::ByteSource {
  public:
@@ -44,8 +47,7 @@ class FakeObjectStore final : public session::ObjectReader {
   session::ObjectId put_blob(std::string_view bytes);
   session::ObjectId put_tree(const session::Tree& tree);
   session::ObjectId put_commit(const session::Commit& commit);
-  // A tree from paths ("a/b.txt") and contents, all regular files.
-  session::ObjectId put_files(const std::map<std::string, std::string>& files);
+  session::ObjectId put_files(const Files& files);
 
   // Every read of it throws Error{input_output} from now on.
   void damage(const session::ObjectId& id);
