@@ -9,7 +9,8 @@ endif()
 
 # ccache's manual, "Precompiled headers": with GCC it works on what -fpch-preprocess leaves. "Compiling in different
 # directories": a base directory and no hash of the working directory, so that one clone finds what another compiled.
-# "The depend mode": what is compiled for the first time is not preprocessed first.
+# "The depend mode": what is compiled for the first time is not preprocessed first. With Clang an object that used a
+# precompiled header is not found again.
 find_program(CCACHE ccache)
 if(CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros
@@ -28,9 +29,9 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LES
   target_compile_options(escrow_settings INTERFACE -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow
     -Wno-stringop-overread)
 endif()
-# A unity build includes the sources, which are headers to this warning then.
+# A unity build includes the sources, which are headers to this warning of GCC then.
 if(ESCROW_UNITY)
-  target_compile_options(escrow_settings INTERFACE -Wno-subobject-linkage)
+  target_compile_options(escrow_settings INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
 endif()
 target_compile_definitions(escrow_settings INTERFACE _FILE_OFFSET_BITS=64 _GNU_SOURCE)
 target_include_directories(escrow_settings INTERFACE ${PROJECT_SOURCE_DIR})
@@ -52,8 +53,8 @@ if(ESCROW_SANITIZE)
   target_link_options(escrow_settings INTERFACE -fsanitize=${ESCROW_SANITIZE})
 endif()
 
-# Half of a small file's compile time goes into these headers; every file still names what it uses, and the preset
-# `tsan` builds without them.
+# Half of a small file's compile time goes into these headers; every file still names what it uses, and the presets
+# `asan` and `tsan` build without them.
 set(ESCROW_COMMON_HEADERS <algorithm> <array> <atomic> <cerrno> <chrono> <condition_variable> <cstdint> <cstring>
   <filesystem> <fstream> <functional> <map> <memory> <mutex> <optional> <set> <span> <sstream> <string> <string_view>
   <system_error> <thread> <unordered_map> <utility> <variant> <vector>)
