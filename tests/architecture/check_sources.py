@@ -335,13 +335,13 @@ RULES = {
 }
 
 
-def main():
+def main(command_line=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     default_root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     parser.add_argument("--root", default=default_root)
     parser.add_argument("--list", action="store_true", help="print the rules")
     parser.add_argument("rules", nargs="*", metavar="RULE")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(command_line)
     if arguments.list:
         for name, rule in RULES.items():
             print(f"{name}: {rule.__doc__}")
