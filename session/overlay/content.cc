@@ -61,11 +61,16 @@ Content::Recorded Content::as_left(Recorded recorded, bool lost_power, const std
       recorded.is_durable = false;
     }
   }
-  // A truncation may have reached the staging file and not the row: nothing of the base shows behind it again.
+  // A truncation may have reached the staging file and not the row: nothing of the base shows behind it again. After a
+  // kill it may have reached the page cache only.
   Form& form = recorded.form;
   if (form.staging && form.base_length > 0 && present(form.staging)) {
     const std::uint64_t size = staging.usage(form.staging).size_bytes;
     if (size < form.base_length) {
+      if (!lost_power && recorded.is_durable) {
+        recorded.durable = form;
+        recorded.is_durable = false;
+      }
       form.base_length = size;
       form.map.shrink(BlockMap::blocks_of(size));
     }

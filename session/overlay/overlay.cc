@@ -65,7 +65,7 @@ Overlay::Impl::Impl(Options given, const ObjectReader& reader, StagingArea& area
                        [this] { return StagingId{next_staging.fetch_add(1)}; }, sealed_below},
       writer(journal),
       abandoned(options.is_frozen) {
-  load();
+  record_what_was_left(load());
   flusher = std::thread([this] { run_flusher(); });
 }
 

@@ -102,7 +102,6 @@ struct Overlay::Impl {
     std::vector<std::shared_ptr<Content>> unnamed;  // their files are removable after the next barrier
   };
   struct Taken;
-  void load();
   BaseTimes::Directory times_of_root() const;
   void load_edges(OverlayState& state, const std::vector<EdgeRow>& edges);
   bool lost_power(const NodeRow& row) const;
@@ -157,6 +156,9 @@ struct Overlay::Impl {
   void stop_syncing();
   void sync_unsynced(std::vector<Unsynced::Item> items);
   void mark_recorded_anew(NodeId node, const Content& content);
+  // Returns the files that were found cut short, which their rows do not say.
+  std::vector<Unsynced::Item> load();
+  void record_what_was_left(std::vector<Unsynced::Item> cut_short);
 
   const Options options;          // constant
   const ObjectReader& objects;    // constant, as the next; self-locking

@@ -13,7 +13,6 @@ using namespace std::chrono_literals;
 constexpr auto kWriteBehind = 100ms;
 // Ids given out in the last moments before a kill were not recorded; skipping ahead keeps them from coming back.
 constexpr std::uint64_t kIdsSkippedAtLoad = 1 << 20;
-// With more new contents than this in a batch, one syncfs is cheaper than a sync each.
 
 // How much later than the session's clock a file system may stamp the same moment: a tick of the kernel's coarse clock.
 constexpr std::uint32_t kClockStep_ns = 10'000'000;
@@ -285,7 +284,7 @@ BaseTimes::Directory Overlay::Impl::times_of_root() const {
   return {options.base_time, {options.base_time, std::nullopt}};
 }
 
-void Overlay::Impl::load() {
+std::vector<Overlay::Impl::Unsynced::Item> Overlay::Impl::load() {
   const JournalState saved = writer.lock()->journal.load();
   auto now = guarded.lock();
   auto root = std::make_unique<Node>();
@@ -320,6 +319,7 @@ void Overlay::Impl::load() {
   // What a savepoint has sealed was handed to nobody then, nor has it been since.
   const StagingId first_handed_out = saved.savepoints.empty() ? StagingId{} : saved.savepoints.back().next_staging;
   std::vector<std::pair<NodeId, std::shared_ptr<Content>>> unsynced_rows;
+  std::vector<Unsynced::Item> cut_short;
   for (const NodeRow& row : saved.nodes) {
     auto& slot = now->nodes[row.node];
     if (!slot) slot = std::make_unique<Node>();
@@ -344,8 +344,8 @@ void Overlay::Impl::load() {
       node.directory->times = row.times.value_or(TimesBelow{options.base_time, std::nullopt});
     } else if (node.type() == kRegularType) {
       Content::Recorded recorded = recorded_in(row, present);
-      // What was concluded from the staging file as it is now, the next process could no longer conclude.
-      if (lost_power(row) || !(recorded.form == form_of(row))) mark(*now, node);
+      const bool is_as_recorded = recorded.form == form_of(row);
+      if (lost_power(row) || !is_as_recorded) mark(*now, node);
       const bool is_raw =
           recorded.form.staging && !recorded.form.has_base() && recorded.form.staging >= first_handed_out;
       const bool waits = !recorded.is_durable && !recorded.durable.is_nothing();
@@ -353,7 +353,8 @@ void Overlay::Impl::load() {
       if (const auto lost = node.xattrs.extract(std::string(kLostBytesName)))
         node.content->set_lost(LostBytes::parse(lost.mapped()));
       if (is_raw) node.content->was_raw(later(row.changed, kClockStep_ns));
-      if (waits) unsynced_rows.emplace_back(row.node, node.content);
+      if (waits && is_as_recorded) unsynced_rows.emplace_back(row.node, node.content);
+      if (waits && !is_as_recorded) cut_short.push_back({row.node, node.content, {}});
       next.value = std::max(next.value, row.staging.value + 1);
     }
   }
@@ -362,10 +363,24 @@ void Overlay::Impl::load() {
   if (!saved.nodes.empty()) now->next_node.value += kIdsSkippedAtLoad;
   next_staging = next.value;
   *savepoints.lock() = saved.savepoints;
-  if (abandoned) return;
+  if (abandoned) return {};
   sealed_below = first_of_its_own(*now);
   remove_unnamed_staging(*now, present);
   for (const auto& [node, content] : unsynced_rows) sync_later(node, content);
+  return cut_short;
+}
+
+// What load() concluded from the staging files as they are now, the next process could not conclude once they are
+// written to: a file that was cut short and has grown again would show the base where it was cut. So it is on disk,
+// file and row, before anybody can see it.
+void Overlay::Impl::record_what_was_left(std::vector<Unsynced::Item> cut_short) {
+  sync_unsynced(std::move(cut_short));
+  try {
+    flush(true);
+  } catch (const std::exception& error) {
+    // A session on a full disk can still be read; the flusher tries again.
+    log.write(LogLevel::error, std::string("recording what a kill or a power loss left: ") + error.what());
+  }
 }
 
 bool Overlay::Impl::lost_power(const NodeRow& row) const { return row.era != 0 && row.era != staging.era(); }

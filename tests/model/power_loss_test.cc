@@ -210,7 +210,6 @@ class PowerLoss : public testing::Test {
     overlay_.reset();
     did("kill");
     open();
-    overlay_->flush(false);
     check(&Witness::since_flush);
   }
 
