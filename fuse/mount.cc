@@ -188,7 +188,7 @@ void Mount::Impl::start() {
     stop_threads();
     throw;
   }
-  visits.emplace(mountpoint, device_number, options.paths_of, service.helpers);
+  visits.emplace(mountpoint, device_number, options.paths_of, service.helpers, service.waiting_rings);
   raise_readahead();
 }
 
@@ -349,11 +349,21 @@ bool Mount::uses_io_uring() const { return impl_->service.over_io_uring; }
 
 std::shared_ptr<void> Mount::begin_to_wait() {
   struct Leave {
+    explicit Leave(Impl& to) : impl(to), processor(to.service.over_io_uring ? WaitingRings::of_this_thread() : -1) {
+      ++impl.waiting;
+      if (processor >= 0) impl.service.waiting_rings.add(processor);
+    }
+    ~Leave() {
+      --impl.waiting;
+      if (processor >= 0) impl.service.waiting_rings.remove(processor);
+    }
+    Leave(const Leave&) = delete;
+    Leave& operator=(const Leave&) = delete;
+
     Impl& impl;
-    ~Leave() { --impl.waiting; }
+    const int processor;  // whose ring's thread this one is
   };
-  ++impl_->waiting;
-  auto leave = std::make_shared<Leave>(Leave{*impl_});
+  auto leave = std::make_shared<Leave>(*impl_);
   if (impl_->reading == 0) impl_->add_thread_or_complain();
   return leave;
 }

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <linux/openat2.h>
+#include <sched.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -173,8 +174,29 @@ bool Helpers::has(pid_t pid) const noexcept {
   return std::any_of(helpers->begin(), helpers->end(), [pid](const Helper& helper) { return helper.pid == pid; });
 }
 
-MountVisits::MountVisits(std::string mountpoint, dev_t device, PathsOf paths_of, Helpers& helpers)
-    : mountpoint_(std::move(mountpoint)), device_(device), paths_of_(std::move(paths_of)), helpers_(helpers) {}
+int WaitingRings::of_this_thread() { return ::sched_getcpu(); }
+
+void WaitingRings::remove(int processor) {
+  auto processors = processors_.lock();
+  const auto found = processors->find(processor);
+  if (found != processors->end()) processors->erase(found);
+}
+
+void WaitingRings::keep_off(pid_t pid) const noexcept {
+  const auto processors = processors_.lock();
+  cpu_set_t allowed;
+  if (processors->empty() || ::sched_getaffinity(pid, sizeof allowed, &allowed) != 0) return;
+  for (const int processor : *processors) CPU_CLR(static_cast<unsigned>(processor), &allowed);
+  if (CPU_COUNT(&allowed) > 0) ::sched_setaffinity(pid, sizeof allowed, &allowed);
+}
+
+MountVisits::MountVisits(std::string mountpoint, dev_t device, PathsOf paths_of, Helpers& helpers,
+                         const WaitingRings& rings)
+    : mountpoint_(std::move(mountpoint)),
+      device_(device),
+      paths_of_(std::move(paths_of)),
+      helpers_(helpers),
+      rings_(rings) {}
 
 MountVisits::Found MountVisits::send_helper(Purpose purpose, bool by_handle, const std::vector<std::string>& entrances,
                                             const std::vector<Target>& targets, milliseconds patience) {
@@ -213,6 +235,7 @@ MountVisits::Found MountVisits::send_helper(Purpose purpose, bool by_handle, con
   });
   const pid_t pid = helper.pid();
   helpers_.add(pid);
+  rings_.keep_off(pid);
   const auto deadline = until(patience);
   const auto reports = helper.finish(patience);
   helpers_.remove(pid, reports.has_value());

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,22 @@ class Helpers {
   mutable session::Synchronized<std::vector<Helper>> helpers_;
 };
 
+// The processors whose ring of io_uring (io_uring.h) nobody serves, because its thread is waiting in the middle of a
+// request: what a program on them asks for is not answered meanwhile. Thread-safe. Source: the kernel's
+// fuse_uring_task_to_queue().
+class WaitingRings {
+ public:
+  // Where the calling thread is.
+  static int of_this_thread();
+  void add(int processor) { processors_.lock()->insert(processor); }
+  void remove(int processor);
+  // The process may run on the others only, if it may run on any of them.
+  void keep_off(pid_t pid) const noexcept;
+
+ private:
+  mutable session::Synchronized<std::multiset<int>> processors_;
+};
+
 enum class Flushed { all, unreachable, late };
 
 struct NameInDirectory {
@@ -52,8 +69,10 @@ class MountVisits {
   // Every path of a node below the mount's root; none when it was removed.
   using PathsOf = std::function<std::vector<std::string>(session::NodeId)>;
 
-  // `helpers` must outlive it. `device` is the mount's; `mountpoint` only a way to it, which an unmount closes.
-  MountVisits(std::string mountpoint, dev_t device, PathsOf paths_of, Helpers& helpers);
+  // `helpers` and `rings` must outlive it. `device` is the mount's; `mountpoint` only a way to it, which an unmount
+  // closes.
+  MountVisits(std::string mountpoint, dev_t device, PathsOf paths_of, Helpers& helpers,
+              const WaitingRings& rings);
 
   // unreachable and false: the mount can be entered nowhere, by no path and through no other process's.
 
@@ -97,6 +116,7 @@ class MountVisits {
   const dev_t device_;            // constant
   const PathsOf paths_of_;        // constant; may be empty
   Helpers& helpers_;              // self-locking
+  const WaitingRings& rings_;     // self-locking
   std::atomic<bool> by_handle_ = true;
 };
 

@@ -63,6 +63,7 @@ struct Service {
   OperationCounts counts;            // self-locking
   std::atomic<bool> over_io_uring = false;  // a request has come that way
   Helpers helpers;                   // self-locking
+  WaitingRings waiting_rings;        // self-locking
   // Files whose size a helper is told wrong once, so that the kernel drops their pages.
   session::Synchronized<std::set<session::NodeId>> odd_sizes;
 

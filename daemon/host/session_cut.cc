@@ -7,17 +7,19 @@
 namespace escrow::daemon {
 namespace {
 
-// How long calls may wait for the pages of a cut, and how often it is tried.
-constexpr std::chrono::milliseconds kCutPatience{2000};
-constexpr int kAttempts = 2;
+using namespace std::chrono_literals;
+
+// How long calls may wait for the pages of a cut, in each attempt. Most take milliseconds; where a call that waits is
+// in the way, the next attempt may find another one waiting.
+constexpr std::chrono::milliseconds kPatience[] = {125ms, 250ms, 500ms, 1000ms, 2000ms};
 
 // With a write-back cache what a program wrote first may come in last: only a round that brings in nothing shows one
 // moment of all files.
-bool is_one_moment(const fuse::Mount& mount, const BringInPages& bring_in_pages) {
-  const auto until = std::chrono::steady_clock::now() + kCutPatience;
+bool is_one_moment(const fuse::Mount& mount, const BringInPages& bring_in_pages, std::chrono::milliseconds patience) {
+  const auto until = std::chrono::steady_clock::now() + patience;
   while (std::chrono::steady_clock::now() < until) {
     const std::uint64_t before = mount.writes();
-    if (!bring_in_pages(kCutPatience)) return false;
+    if (!bring_in_pages(patience)) return false;
     if (mount.writes() == before) return true;
   }
   return false;
@@ -27,10 +29,10 @@ bool is_one_moment(const fuse::Mount& mount, const BringInPages& bring_in_pages)
 
 std::unique_ptr<SessionCut> try_cut(session::WriteGate& gate, const fuse::Mount& mount, bool writes_back,
                                     const BringInPages& bring_in_pages) {
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+  for (const std::chrono::milliseconds patience : kPatience) {
     bring_in_pages(fuse::HelperProcess::kForEver);
     auto cut = std::make_unique<SessionCut>(gate);
-    if (!bring_in_pages(kCutPatience) || (writes_back && !is_one_moment(mount, bring_in_pages))) continue;
+    if (!bring_in_pages(patience) || (writes_back && !is_one_moment(mount, bring_in_pages, patience))) continue;
     cut->everything.emplace(gate);
     return cut;
   }

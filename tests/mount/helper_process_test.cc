@@ -1,16 +1,21 @@
-// A helper process holds nothing that would keep the connection of a mount after its host.
+// A helper process holds nothing that would keep the connection of a mount after its host, and runs where its requests
+// are answered.
 #include "fuse/helper_process.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/io_uring.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <set>
 #include <string>
+
+#include "fuse/mount_visits.h"
 
 namespace escrow::fuse {
 namespace {
@@ -58,6 +63,31 @@ TEST(HelperProcess, HasNoMappingOfARing) {
   for (const std::string& part : *reports) mappings += part;
   EXPECT_NE(mappings.find("[stack]"), std::string::npos) << mappings;
   EXPECT_EQ(mappings.find("[io_uring]"), std::string::npos) << mappings;
+}
+
+std::set<int> processors_of(pid_t pid) {
+  cpu_set_t allowed;
+  std::set<int> processors;
+  if (::sched_getaffinity(pid, sizeof allowed, &allowed) != 0) return processors;
+  for (int processor = 0; processor < CPU_SETSIZE; ++processor)
+    if (CPU_ISSET(static_cast<unsigned>(processor), &allowed)) processors.insert(processor);
+  return processors;
+}
+
+TEST(HelperProcess, IsKeptOffTheProcessorsWhoseRingNobodyServes) {
+  const HelperProcess kept_off([](const HelperProcess::Report&) {}), anywhere([](const HelperProcess::Report&) {});
+  const std::set<int> all = processors_of(kept_off.pid());
+  ASSERT_FALSE(all.empty());
+  WaitingRings rings;
+  for (const int processor : all) rings.add(processor);
+  rings.keep_off(anywhere.pid());
+  EXPECT_EQ(processors_of(anywhere.pid()), all) << "there is none that is served";
+  rings.add(*all.begin());
+  for (const int processor : all) rings.remove(processor);
+  rings.keep_off(kept_off.pid());
+  std::set<int> others = all;
+  if (all.size() > 1) others.erase(*all.begin());
+  EXPECT_EQ(processors_of(kept_off.pid()), others);
 }
 
 }  // namespace
