@@ -1,12 +1,14 @@
 #include "daemon/cli/cli.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "daemon/cli/commands/commands.h"
@@ -41,39 +43,49 @@ constexpr const char* kExitStatusHelp =
     "  escrow --repo data.git run -- python3 train.py\n"
     "  escrow --repo data.git log\n";
 
-void register_commands(CLI::App& app, const GlobalOptions& options, Action& chosen) {
-  register_init(app, options, chosen);
-  register_import(app, options, chosen);
-  register_run(app, options, chosen);
-  register_mount(app, options, chosen);
-  register_unmount(app, options, chosen);
-  register_sessions(app, options, chosen);
-  register_status(app, options, chosen);
-  register_diff(app, options, chosen);
-  register_commit(app, options, chosen);
-  register_rollback(app, options, chosen);
-  register_approve(app, options, chosen);
-  register_reject(app, options, chosen);
-  register_discard(app, options, chosen);
-  register_savepoint(app, options, chosen);
-  register_fork(app, options, chosen);
-  register_adopt(app, options, chosen);
-  register_mounts(app, options, chosen);
-  register_update(app, options, chosen);
-  register_resume(app, options, chosen);
-  register_export(app, options, chosen);
-  register_import_session(app, options, chosen);
-  register_resolve(app, options, chosen);
-  register_log(app, options, chosen);
-  register_audit(app, options, chosen);
-  register_mcp(app, options, chosen);
-  register_policy(app, options, chosen);
-  register_cache(app, options, chosen);
-  register_gc(app, options, chosen);
-  register_doctor(app, options, chosen);
-  register_verify(app, options, chosen);
-  register_token(app, options, chosen);
-  register_version(app, options, chosen);
+struct Command {
+  std::string_view name;
+  void (*add)(CLI::App& app, const GlobalOptions& options, Action& chosen);
+};
+
+// In the order of --help.
+constexpr Command kCommands[] = {
+    {"init", register_init},
+    {"import", register_import},
+    {"run", register_run},
+    {"mount", register_mount},
+    {"unmount", register_unmount},
+    {"sessions", register_sessions},
+    {"status", register_status},
+    {"diff", register_diff},
+    {"commit", register_commit},
+    {"rollback", register_rollback},
+    {"approve", register_approve},
+    {"reject", register_reject},
+    {"discard", register_discard},
+    {"savepoint", register_savepoint},
+    {"fork", register_fork},
+    {"adopt", register_adopt},
+    {"mounts", register_mounts},
+    {"update", register_update},
+    {"resume", register_resume},
+    {"export", register_export},
+    {"import-session", register_import_session},
+    {"resolve", register_resolve},
+    {"log", register_log},
+    {"audit", register_audit},
+    {"mcp", register_mcp},
+    {"policy", register_policy},
+    {"cache", register_cache},
+    {"gc", register_gc},
+    {"doctor", register_doctor},
+    {"verify", register_verify},
+    {"token", register_token},
+    {"version", register_version},
+};
+
+bool is_command(std::string_view word) {
+  return std::ranges::any_of(kCommands, [&](const Command& command) { return command.name == word; });
 }
 
 void complain(const std::string& sentence) {
@@ -81,17 +93,21 @@ void complain(const std::string& sentence) {
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
-// The first word that is neither an option nor the value of --repo, when no command has that name.
-std::optional<std::string> unknown_command(const CLI::App& app, int argc, char** argv) {
+// The first word that is neither an option nor the value of --repo or --host; "" for none.
+std::string_view first_word(int argc, char** argv) {
   for (int at = 1; at < argc; ++at) {
-    const std::string word = argv[at];
+    const std::string_view word = argv[at];
     if (word == "--repo" || word == "--host") ++at;
-    if (word.starts_with('-')) continue;
-    const auto has_that_name = [&](const CLI::App* command) { return command->get_name() == word; };
-    if (!app.get_subcommands(has_that_name).empty()) return std::nullopt;
-    return word;
+    if (!word.starts_with('-')) return word;
   }
-  return std::nullopt;
+  return "";
+}
+
+// The options of all commands take longer to make than many a command takes to do.
+void add_commands(CLI::App& app, std::string_view word, const GlobalOptions& options, Action& chosen) {
+  const bool needs_all = !is_command(word);
+  for (const Command& command : kCommands)
+    if (needs_all || command.name == word) command.add(app, options, chosen);
 }
 
 // Reads the arguments; nullopt when `chosen` is set and to be done.
@@ -102,8 +118,8 @@ std::optional<int> parse(CLI::App& app, int argc, char** argv) {
   } catch (const CLI::Success& request) {
     return app.exit(request, std::cout, std::cerr);
   } catch (const CLI::ParseError& error) {
-    if (const std::optional<std::string> word = unknown_command(app, argc, argv)) {
-      complain("there is no command " + session::quote_path(*word) + "; `escrow --help` lists them");
+    if (const std::string_view word = first_word(argc, argv); !word.empty() && !is_command(word)) {
+      complain("there is no command " + session::quote_path(word) + "; `escrow --help` lists them");
       return kExitUsage;
     }
     const std::vector<CLI::App*> parsed = app.get_subcommands();
@@ -134,9 +150,9 @@ int run_guarded(int argc, char** argv) {
     throw CLI::Success();
   })->group("");  // for the build, not for people
   app.footer(kExitStatusHelp);
-  register_commands(app, options, chosen);
+  add_commands(app, first_word(argc, argv), options, chosen);
   if (const std::optional<int> status = parse(app, argc, argv)) return *status;
-  const bool is_run = app.got_subcommand("run");
+  const bool is_run = first_word(argc, argv) == "run";
   try {
     if (service_host(options).empty()) options.checkouts_from = place_of_the_user(options);
     const int status = chosen();
