@@ -422,8 +422,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--escrow', required=True, help='the built binary')
     parser.add_argument('--keep', action='store_true', help='keep the repository and the traces afterwards')
-    parser.add_argument('checks', nargs='*', choices=[[], *CHECKS], default=list(CHECKS), metavar='CHECK')
+    parser.add_argument('checks', nargs='*', choices=[[], *CHECKS], default=[], metavar='CHECK')
     options = parser.parse_args()
+    checks = options.checks or list(CHECKS)
     if not os.path.exists('/dev/fuse') and not os.environ.get('REQUIRE_FUSE'):
         print('skipped: no /dev/fuse')
         return 77
@@ -431,8 +432,8 @@ def main():
         print('strace is not installed; deploy/setup.sh adds it')
         return 1
     root = os.geteuid() == 0
-    failed, skipped = False, [name for name in options.checks if not root and name not in WITHOUT_A_MOUNT]
-    for name in options.checks:
+    failed, skipped = False, [name for name in checks if not root and name not in WITHOUT_A_MOUNT]
+    for name in checks:
         if name in skipped:
             continue
         check = CHECKS[name]
