@@ -156,7 +156,7 @@ struct Overlay::Impl {
   void stop_syncing();
   void sync_unsynced(std::vector<Unsynced::Item> items);
   void mark_recorded_anew(NodeId node, const Content& content);
-  // Returns the files that were found cut short, which their rows do not say.
+  // Returns the truncated files whose rows still name the old length.
   std::vector<Unsynced::Item> load();
   void record_what_was_left(std::vector<Unsynced::Item> cut_short);
 

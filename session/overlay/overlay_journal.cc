@@ -370,9 +370,9 @@ std::vector<Overlay::Impl::Unsynced::Item> Overlay::Impl::load() {
   return cut_short;
 }
 
-// What load() concluded from the staging files as they are now, the next process could not conclude once they are
-// written to: a file that was cut short and has grown again would show the base where it was cut. So it is on disk,
-// file and row, before anybody can see it.
+// load() takes a file for truncated when its staging file is shorter than its row says. A later write that extends the
+// file destroys this evidence: after another kill, load() would show the base's bytes behind the cut. This function
+// therefore puts the truncated file and its row on disk before the session serves any call.
 void Overlay::Impl::record_what_was_left(std::vector<Unsynced::Item> cut_short) {
   sync_unsynced(std::move(cut_short));
   try {

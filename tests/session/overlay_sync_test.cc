@@ -92,6 +92,17 @@ TEST_F(CutShort, APowerLossAfterAKillLeavesNothingThatTheFileNeverHeld) {
   EXPECT_EQ(read(node("f")), grown().substr(0, kCut));
 }
 
+TEST_F(CutShort, AFailedSyncLeavesTheFileReadableAndFailsItsFsync) {
+  overlay->abandon();
+  staging.fail_next_sync();
+  open();
+  EXPECT_EQ(read(node("f")), grown().substr(0, kCut));
+  EXPECT_EQ(code_of([&] { overlay->sync_file(node("f")); }), Errc::input_output);
+  grow();
+  be_killed();
+  EXPECT_TRUE(read(node("f")) == grown()) << "the row was recorded all the same";
+}
+
 TEST_F(CutShort, AJournalThatTakesNothingDoesNotKeepTheSessionFromBeingRead) {
   overlay->abandon();
   journal.fail_with(Error(Errc::no_space, "the disk is full"));
