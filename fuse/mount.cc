@@ -361,7 +361,7 @@ std::shared_ptr<void> Mount::begin_to_wait() {
     Leave& operator=(const Leave&) = delete;
 
     Impl& impl;
-    const int processor;  // whose ring's thread this one is
+    const int processor;  // of the ring that waits; -1: over /dev/fuse
   };
   auto leave = std::make_shared<Leave>(*impl_);
   if (impl_->reading == 0) impl_->add_thread_or_complain();

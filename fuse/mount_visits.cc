@@ -176,11 +176,7 @@ bool Helpers::has(pid_t pid) const noexcept {
 
 int WaitingRings::of_this_thread() { return ::sched_getcpu(); }
 
-void WaitingRings::remove(int processor) {
-  auto processors = processors_.lock();
-  const auto found = processors->find(processor);
-  if (found != processors->end()) processors->erase(found);
-}
+void WaitingRings::remove(int processor) { processors_.lock()->extract(processor); }
 
 void WaitingRings::keep_off(pid_t pid) const noexcept {
   const auto processors = processors_.lock();

@@ -41,16 +41,15 @@ class Helpers {
   mutable session::Synchronized<std::vector<Helper>> helpers_;
 };
 
-// The processors whose ring of io_uring (io_uring.h) nobody serves, because its thread is waiting in the middle of a
-// request: what a program on them asks for is not answered meanwhile. Thread-safe. Source: the kernel's
-// fuse_uring_task_to_queue().
+// The processors whose ring of io_uring (io_uring.h) is blocked: the ring's thread waits inside a request, so requests
+// of programs on that processor get no answer meanwhile. Thread-safe. Source: the kernel's fuse_uring_task_to_queue().
 class WaitingRings {
  public:
-  // Where the calling thread is.
+  // The processor that runs the calling thread; a ring's thread is bound to its own.
   static int of_this_thread();
   void add(int processor) { processors_.lock()->insert(processor); }
   void remove(int processor);
-  // The process may run on the others only, if it may run on any of them.
+  // Restricts the process to the other processors; without effect when it may run on none of them.
   void keep_off(pid_t pid) const noexcept;
 
  private:

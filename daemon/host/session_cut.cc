@@ -9,8 +9,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How long calls may wait for the pages of a cut, in each attempt. Most take milliseconds; where a call that waits is
-// in the way, the next attempt may find another one waiting.
+// How long each attempt holds calls back for the dirty pages. A cut normally takes milliseconds. Over io_uring a call
+// that is held back can block the helper that brings the pages in; the next attempt may find another processor free.
 constexpr std::chrono::milliseconds kPatience[] = {125ms, 250ms, 500ms, 1000ms, 2000ms};
 
 // With a write-back cache what a program wrote first may come in last: only a round that brings in nothing shows one
