@@ -150,9 +150,10 @@ int run_guarded(int argc, char** argv) {
     throw CLI::Success();
   })->group("");  // for the build, not for people
   app.footer(kExitStatusHelp);
-  add_commands(app, first_word(argc, argv), options, chosen);
+  const std::string_view word = first_word(argc, argv);
+  add_commands(app, word, options, chosen);
   if (const std::optional<int> status = parse(app, argc, argv)) return *status;
-  const bool is_run = first_word(argc, argv) == "run";
+  const bool is_run = word == "run";
   try {
     if (service_host(options).empty()) options.checkouts_from = place_of_the_user(options);
     const int status = chosen();
