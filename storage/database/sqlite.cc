@@ -3,10 +3,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
 #include <optional>
+#include <utility>
 
 #include "storage/disk/durable_file.h"
 #include "storage/disk/file_lookup.h"
@@ -37,15 +36,57 @@ bool has_failed_on_disk(sqlite3* database) {
   return last == EIO;
 }
 
-// The database, what SQLite keeps beside it, and the directory in which it makes that.
-bool may_write_all(const std::string& database) {
-  const auto may_write = [](const std::string& path) {
-    return ::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) == 0;
-  };
-  if (!may_write(database) || !may_write(parent_of(database))) return false;
-  return std::ranges::all_of(std::array{"-wal", "-shm"}, [&](const char* suffix) {
-    return may_write(database + suffix) || errno == ENOENT;
-  });
+bool is_refused_writing(const char* path) {
+  if (::faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) == 0) return false;
+  return errno == EACCES || errno == EPERM || errno == EROFS;
+}
+
+int (*map_shared_memory)(sqlite3_file*, int, int, int, void volatile**);
+
+int map_shared_memory_to_write(sqlite3_file* file, int region, int bytes, int extends, void volatile** address) {
+  const int result = map_shared_memory(file, region, bytes, extends, address);
+  if ((result & 0xff) != SQLITE_READONLY) return result;
+  errno = 0;  // that of the open which failed is lost
+  return SQLITE_CANTOPEN;
+}
+
+// A file that was opened for reading only, though it may be written, is closed again.
+int open_to_write(sqlite3_vfs*, const char* path, sqlite3_file* file, int flags, int* opened_with) {
+  sqlite3_vfs* const unix_files = sqlite3_vfs_find("unix");
+  int opened = 0;
+  errno = 0;
+  const int result = unix_files->xOpen(unix_files, path, file, flags, &opened);
+  const int reason = errno;
+  if (opened_with != nullptr) *opened_with = opened;
+  if (result != SQLITE_OK || (flags & SQLITE_OPEN_READWRITE) == 0) return result;
+  if ((opened & SQLITE_OPEN_READONLY) != 0) {
+    if (is_refused_writing(path)) return SQLITE_OK;
+    file->pMethods->xClose(file);
+    file->pMethods = nullptr;
+    errno = reason;
+    return SQLITE_CANTOPEN;
+  }
+  if ((flags & SQLITE_OPEN_MAIN_DB) == 0) return SQLITE_OK;
+  static const sqlite3_io_methods methods = [file] {
+    sqlite3_io_methods own = *file->pMethods;
+    map_shared_memory = std::exchange(own.xShmMap, map_shared_memory_to_write);
+    return own;
+  }();
+  file->pMethods = &methods;
+  return SQLITE_OK;
+}
+
+// SQLite's own files, but for one thing. What it cannot open for writing SQLite opens for reading, whatever the reason
+// (os_unix.c: unixOpen(), unixOpenSharedMemory()). A connection that is made when no descriptor is left for a moment
+// could not write as long as it lives.
+const char* files() {
+  static sqlite3_vfs own = *sqlite3_vfs_find("unix");
+  static const bool is_registered [[maybe_unused]] = [] {
+    own.zName = "escrow";
+    own.xOpen = open_to_write;
+    return sqlite3_vfs_register(&own, 0) == SQLITE_OK;
+  }();
+  return own.zName;
 }
 
 // Nothing when it is not known.
@@ -73,7 +114,7 @@ Database::Database(const std::string& path, const Options& options) : path_(path
   int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
   if (options.create) flags |= SQLITE_OPEN_CREATE;
   sqlite3* handle = nullptr;
-  const int result = sqlite3_open_v2(path.c_str(), &handle, flags, nullptr);
+  const int result = sqlite3_open_v2(path.c_str(), &handle, flags, files());
   handle_.reset(handle);
   if (result != SQLITE_OK) throw error(result);
   sqlite3_busy_timeout(handle, options.busy_timeout_ms);
@@ -85,7 +126,7 @@ Error Database::error(int result) const {
   if (kind != SQLITE_BUSY && kind != SQLITE_LOCKED) handle_.get_deleter().has_failed = true;
   const int system = handle_ ? sqlite3_system_errno(handle_.get()) : 0;
   const std::string said = handle_ ? sqlite3_errmsg(handle_.get()) : sqlite3_errstr(result);
-  switch (result & 0xff) {
+  switch (kind) {
     case SQLITE_FULL: return system_error(system == EDQUOT ? EDQUOT : ENOSPC, "write " + path_);
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
@@ -102,14 +143,10 @@ Error Database::error(int result) const {
         return Error(Errc::damaged_repository, "the database " + path_ + " is missing");
       break;
     case SQLITE_READONLY:
-      // SQLite opens for reading what it cannot open for writing, whatever the reason is.
-      if (may_write_all(path_))
-        return Error(Errc::input_output, "cannot write the database " + path_ + ": it, or its log, could be opened for "
-                                         "reading only, though both may be written; too many open files are a reason");
       return Error(Errc::access_denied, "cannot write the database " + path_ + ": it, or its directory, is read-only");
     default: break;
   }
-  if (system == ENOENT) {
+  if (system == ENOENT || (kind == SQLITE_CANTOPEN && system == 0)) {
     return Error(Errc::input_output, "cannot open the database " + path_ + ", or its log: SQLite does not say why; a "
                                      "full or failing disk and too many open files are reasons");
   }

@@ -26,7 +26,8 @@ class Database {
     bool exclusive = false;
     int busy_timeout_ms = 10'000;
   };
-  // A file that is missing without `create` is damage. The file is read when first needed, not here.
+  // A file that is missing without `create` is damage. The file is read when first needed, not here. Who may write it
+  // can write through the connection, or gets an error.
   Database(const std::string& path, const Options& options);
 
   // One or more statements without results.

@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <set>
 #include <vector>
 
@@ -154,20 +153,15 @@ void GitReferences::check_target(const std::string& branch) const {
                                        ", whose files would no longer match it; check out another branch there, or "
                                        "commit to another branch");
   };
-  const auto is_checked_out = [&](const fs::path& head) {
-    std::ifstream in(head);
-    std::string line;
-    std::getline(in, line);
-    return line == "ref: " + name;
+  const auto is_checked_out = [&](const std::string& directory) {
+    return first_line_of(directory + "/HEAD") == "ref: " + name;
   };
-  const fs::path git_directory = pool_.git_directory();
+  const std::string& git_directory = pool_.git_directory();
   const auto repository = pool_.borrow();
-  if (git_repository_is_bare(repository.get()) == 0 && is_checked_out(git_directory / "HEAD")) {
-    refuse(git_directory.string());
-  }
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(git_directory / "worktrees", error)) {
-    if (is_checked_out(entry.path() / "HEAD")) refuse(entry.path().string());
+  if (git_repository_is_bare(repository.get()) == 0 && is_checked_out(git_directory)) refuse(git_directory);
+  for (const std::string& tree : names_in(git_directory + "/worktrees")) {
+    const std::string directory = git_directory + "/worktrees/" + tree;
+    if (is_checked_out(directory)) refuse(directory);
   }
 }
 

@@ -1,6 +1,5 @@
 #include "storage/staging/file_session_directories.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include "session/base/error.h"
 #include "session/base/synchronized.h"
 #include "storage/disk/durable_file.h"
+#include "storage/disk/file_lookup.h"
 #include "storage/disk/remove_tree.h"
 #include "storage/staging/file_read_log.h"
 #include "storage/staging/sqlite_session_journal.h"
@@ -198,12 +198,10 @@ bool FileSessionDirectories::is_held(const SessionId& id) const {
 }
 
 std::vector<SessionId> FileSessionDirectories::list() const {
-  DIR* const stream = ::opendir(sessions_path_.c_str());
-  if (stream == nullptr) throw system_error(errno, "list the sessions in " + sessions_path_);
-  const std::unique_ptr<DIR, int (*)(DIR*)> owner(stream, ::closedir);
+  if (!is_directory(sessions_path_)) throw system_error(ENOENT, "list the sessions in " + sessions_path_);
   std::vector<SessionId> ids;
-  while (const dirent* entry = ::readdir(stream))
-    if (auto id = SessionId::parse(entry->d_name)) ids.push_back(std::move(*id));
+  for (const std::string& name : names_in(sessions_path_))
+    if (auto id = SessionId::parse(name)) ids.push_back(std::move(*id));
   std::sort(ids.begin(), ids.end());
   return ids;
 }

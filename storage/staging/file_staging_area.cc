@@ -1,6 +1,5 @@
 #include "storage/staging/file_staging_area.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -15,6 +14,7 @@
 
 #include "storage/disk/disk_era.h"
 #include "storage/disk/durable_file.h"
+#include "storage/disk/file_lookup.h"
 
 namespace escrow::storage {
 
@@ -65,9 +65,9 @@ std::string FileStagingArea::file_name(StagingId id) {
   return name;
 }
 
-std::optional<StagingId> FileStagingArea::id_of(const char* file_name) {
+std::optional<StagingId> FileStagingArea::id_of(const std::string& file_name) {
   char* end = nullptr;
-  const StagingId id{std::strtoull(file_name, &end, 16)};
+  const StagingId id{std::strtoull(file_name.c_str(), &end, 16)};
   if (!id || *end != '\0' || FileStagingArea::file_name(id) != file_name) return std::nullopt;
   return id;
 }
@@ -203,14 +203,8 @@ void FileStagingArea::remove(StagingId id) {
 
 std::vector<StagingId> FileStagingArea::list() const {
   std::vector<StagingId> ids;
-  DIR* const stream = ::opendir(directory_.c_str());
-  if (stream == nullptr) {
-    if (errno == ENOENT) return ids;
-    throw system_error(errno, "list the staging directory " + directory_);
-  }
-  const std::unique_ptr<DIR, int (*)(DIR*)> owner(stream, ::closedir);
-  while (const dirent* entry = ::readdir(stream))
-    if (const auto id = id_of(entry->d_name)) ids.push_back(*id);
+  for (const std::string& name : names_in(directory_))
+    if (const auto id = id_of(name)) ids.push_back(*id);
   std::sort(ids.begin(), ids.end());
   return ids;
 }

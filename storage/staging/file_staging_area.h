@@ -65,7 +65,7 @@ class FileStagingArea final : public session::StagingArea {
   // The name of the file of `id` inside the directory.
   static std::string file_name(session::StagingId id);
   // nullopt: no staging file has this name.
-  static std::optional<session::StagingId> id_of(const char* file_name);
+  static std::optional<session::StagingId> id_of(const std::string& file_name);
 
  private:
   // Shared, so that an eviction never closes a descriptor in use.

@@ -1,6 +1,5 @@
 #include "storage/staging/small_file_log.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 
 #include "session/base/error.h"
 #include "storage/disk/durable_file.h"
+#include "storage/disk/file_lookup.h"
 
 namespace escrow::storage {
 namespace {
@@ -77,17 +77,10 @@ void SmallFileLog::count(State& state, const Place& place, bool counts) {
 
 std::unordered_map<StagingId, SmallFileLog::Place> SmallFileLog::load() {
   std::unordered_map<StagingId, Place> found;
-  DIR* const stream = ::opendir(directory_.c_str());
-  if (stream == nullptr) {
-    if (errno == ENOENT) return found;
-    throw system_error(errno, "list the staging directory " + directory_);
-  }
-  const std::unique_ptr<DIR, int (*)(DIR*)> owner(stream, ::closedir);
   auto state = state_.lock();
-  while (const dirent* entry = ::readdir(stream)) {
-    const std::string_view name(entry->d_name);
+  for (const std::string& name : names_in(directory_)) {
     if (!name.starts_with(kPrefix)) continue;
-    const auto number = static_cast<std::uint32_t>(std::strtoul(entry->d_name + sizeof kPrefix - 1, nullptr, 10));
+    const auto number = static_cast<std::uint32_t>(std::strtoul(name.c_str() + sizeof kPrefix - 1, nullptr, 10));
     if (number == 0 || name != kPrefix + std::to_string(number)) continue;
     const std::string path = path_of(number);
     state->segments[number].fd =

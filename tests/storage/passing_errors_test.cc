@@ -1,14 +1,36 @@
 // An error of the machine that passes, as when no descriptor is left for a moment: nothing is concluded from it.
-#include <fcntl.h>
+#include <dirent.h>
+#include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <utility>
 
 #include "session/base/error.h"
 #include "storage/database/sqlite_session_catalog.h"
+#include "storage/staging/file_session_directories.h"
+#include "storage/staging/file_staging_area.h"
+#include "storage/staging/tiered_staging_area.h"
 #include "tests/support/sample_record.h"
 #include "tests/support/system_calls.h"
 #include "tests/support/temporary_directory.h"
+
+// The next call of this thread fails.
+static thread_local bool is_listing_to_fail = false;
+
+// In front of the C library's.
+extern "C" dirent* watched_readdir(DIR* directory) __asm__("readdir64");
+extern "C" dirent* watched_readdir(DIR* directory) {
+  static const auto next = reinterpret_cast<dirent* (*)(DIR*)>(::dlsym(RTLD_NEXT, "readdir64"));
+  if (!std::exchange(is_listing_to_fail, false)) return next(directory);
+  errno = EIO;
+  return nullptr;
+}
 
 namespace escrow::storage {
 namespace {
@@ -18,27 +40,75 @@ using session::Error;
 using session::SessionRecord;
 using support::SystemCall;
 
-// SQLite then opens it for reading, and has no errno to give: nobody may be told that he has no right.
-TEST(PassingErrors, ADatabaseThatCouldNotBeOpenedForWritingIsNotReadOnly) {
+Errc code_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  ADD_FAILURE() << "nothing failed";
+  return {};
+}
+
+// SQLite then opens it for reading. A connection that cannot write would stay for the process's life.
+TEST(PassingErrors, ADatabaseThatCouldNotBeOpenedForWritingIsNotOpenedForReading) {
   const support::TemporaryDirectory directory;
   const std::string path = directory.path() + "/catalog.db";
   const SessionRecord first = support::sample_record(session::SessionId::generate());
   SqliteSessionCatalog(path).insert(first);
-  for (const std::string& file : {path, path + "-wal"}) {
-    const support::WatchedSystemCalls once(
-        [&, is_struck = false](const SystemCall& call) mutable {
-          if (is_struck || call.name != "open" || call.path != file) return 0;
-          is_struck = true;
-          return EMFILE;
-        });
-    try {
-      SqliteSessionCatalog(path).insert(support::sample_record(session::SessionId::generate()));
-      ADD_FAILURE() << file << " was opened all the same";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), Errc::input_output) << error.what();
+  for (const auto& [error, code] : {std::pair(EMFILE, Errc::input_output), std::pair(EDQUOT, Errc::quota_exceeded)}) {
+    for (const std::string& file : {path, path + "-wal", path + "-shm"}) {
+      if (file == path + "-shm") std::ofstream{file};
+      bool is_struck = false;
+      const support::WatchedSystemCalls once([&, error = error](const SystemCall& call) {
+        if (is_struck || call.name != "open" || call.path != file) return 0;
+        is_struck = true;
+        return error;
+      });
+      const Errc expected = file == path + "-shm" ? Errc::input_output : code;
+      EXPECT_EQ(code_of([&] { SqliteSessionCatalog{path}; }), expected) << file << " " << error;
+      EXPECT_TRUE(is_struck) << file;
     }
   }
   EXPECT_TRUE(SqliteSessionCatalog(path).find(first.id));
+}
+
+TEST(PassingErrors, WhoMayOnlyReadADatabaseReadsIt) {
+  if (::geteuid() != 0) GTEST_SKIP() << "takes root, to be somebody else";
+  const support::TemporaryDirectory directory;
+  ASSERT_EQ(::chmod(directory.path().c_str(), 0755), 0);
+  const std::string path = directory.path() + "/catalog.db";
+  const SessionRecord first = support::sample_record(session::SessionId::generate());
+  SqliteSessionCatalog(path).insert(first);
+  constexpr uid_t kNobody = 65534;
+  ASSERT_EQ(::seteuid(kNobody), 0);
+  EXPECT_EQ(code_of([&] {
+              SqliteSessionCatalog catalog(path);
+              EXPECT_TRUE(catalog.find(first.id));
+              catalog.insert(support::sample_record(session::SessionId::generate()));
+            }),
+            Errc::access_denied);
+  ASSERT_EQ(::seteuid(0), 0);
+}
+
+TEST(PassingErrors, AListingThatFailsIsNotTakenForItsEnd) {
+  const support::TemporaryDirectory directory;
+  const auto fails = [](const std::function<void()>& work) {
+    is_listing_to_fail = true;
+    const Errc code = code_of(work);
+    EXPECT_FALSE(is_listing_to_fail) << "nothing was listed";
+    return code;
+  };
+  {
+    TieredStagingArea staging(directory.path(), 8);
+    staging.create(session::StagingId{1});
+    staging.sync_all();
+  }
+  EXPECT_EQ(fails([&] { TieredStagingArea(directory.path(), 8); }), Errc::input_output);
+  EXPECT_EQ(fails([&] { FileStagingArea(directory.path(), 8).list(); }), Errc::input_output);
+  const FileSessionDirectories sessions(directory.path(), nullptr);
+  EXPECT_EQ(fails([&] { sessions.list(); }), Errc::input_output);
+  EXPECT_EQ(TieredStagingArea(directory.path(), 8).list().size(), 1u);
 }
 
 }  // namespace
