@@ -103,7 +103,6 @@ void CommitChains::Link::made(const ObjectId& commit, const Quarantine& quaranti
 bool CommitChains::Link::published() {
   auto held = chains_.chains_.lock();
   stop_reading(*node_);
-  node_->is_published = true;
   chains_.changed_.notify_all();
   chains_.changed_.wait(held.lock(), [&] {
     const Node* before = node_->before.get();

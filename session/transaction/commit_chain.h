@@ -35,10 +35,10 @@ class CommitChains {
   std::unique_ptr<Link> join(const std::string& branch, bool alone, const Take& take);
 
  private:
+  // durable: its objects and those of all before it are on disk. ready: so is its intent.
   enum class Stage { joined, made, durable, ready, landed, broken };
   struct Node {
     Stage stage = Stage::joined;
-    bool is_published = false;                 // its own objects; durable: those of all before it, too
     std::optional<ObjectId> commit;            // from `made` on
     const Quarantine* quarantine = nullptr;
     std::string message;                       // of the reflog

@@ -79,6 +79,7 @@ TEST_F(RecoveryOf, ACommitDeepBelowTheHeadIsFound) {
   record.base = record.swap_from = world_.push("main", {{"a", "1"}});
   record.swap_to = world_.push("main", {{"a", "2"}});
   for (int i = 0; i < 50; ++i) world_.push("main", {{"a", "2"}, {"n", std::to_string(i)}});
+  world_.references.expire_reflogs();
   const auto head = world_.references.head("main");
   world_.directories.create(record.id);
   world_.catalog.insert(record);

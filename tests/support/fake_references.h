@@ -123,6 +123,7 @@ class FakeReferences final : public session::ReferenceStore {
     state->reflog.insert({branch, commit});
   }
   void remove(const std::string& branch) { state_.lock()->branches.erase(branch); }
+  void expire_reflogs() { state_.lock()->reflog.clear(); }
   void set_rule(const std::string& branch, const session::BranchRule& rule) { state_.lock()->rules[branch] = rule; }
   bool is_pinned(const Session& session) const { return state_.lock_shared()->pins.contains(session); }
   std::size_t pins() const { return state_.lock_shared()->pins.size(); }
