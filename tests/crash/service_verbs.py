@@ -28,7 +28,7 @@ class Turn:
 
     def must(self, answer, *statuses):
         if answer.status not in (statuses or (200,)):
-            raise Broken(f'before or after the fault: {answer.status} {answer.body[:500]}')
+            raise Broken(f'before or after the fault: {answer.status} {answer.body[:2000]}')
         return answer
 
     def open(self, **options):
@@ -309,9 +309,10 @@ class MountedCommit(Commit):
 
     @staticmethod
     def write_block(path, block):
-        with open(path, 'r+b', buffering=0) as out:
+        with open(path, 'r+b') as out:
             out.seek(MiB + 100)
             out.write(block)
+            out.flush()
             os.fsync(out.fileno())
 
 
@@ -322,7 +323,9 @@ class Write(MountedCommit):
         self.open(mountpoint=self.point)
 
     def ask(self):
-        self.must(self.post('mount', {'mountpoint': self.point}))  # again, after a kill
+        mounted = self.post('mount', {'mountpoint': self.point})  # again, after a kill
+        if mounted.status != 200:
+            return mounted
         self.write_in_mount()
         return self.service.get(f'{SESSIONS}/{self.session}', timeout=180)
 

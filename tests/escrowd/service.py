@@ -230,8 +230,11 @@ class Service:
         return result.stdout.strip()
 
     def git(self, *arguments):
-        return subprocess.run(['git', '-c', 'safe.directory=*', '--git-dir', self.repository, *arguments], check=True,
-                              capture_output=True, text=True, timeout=300).stdout.strip()
+        done = subprocess.run(['git', '-c', 'safe.directory=*', '--git-dir', self.repository, *arguments], check=False,
+                              capture_output=True, text=True, timeout=300)
+        if done.returncode != 0:
+            fail(f'git {" ".join(arguments)} ended with {done.returncode}: {done.stderr[:2000]}')
+        return done.stdout.strip()
 
     def get(self, target, **keywords):
         return request(self.socket, 'GET', target, **keywords)
