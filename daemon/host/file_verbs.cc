@@ -38,19 +38,19 @@ void refuse_during_commit(session::Session& session) {
 }
 
 SessionFiles::Content content_of(const api::WriteFileRequest& request) {
+  const auto cannot_read = [](int error) {
+    return Error(Errc::input_output, std::string("cannot read the content that was received: ") + std::strerror(error));
+  };
   struct stat about {};
-  if (request.content < 0 || ::fstat(request.content, &about) != 0 || !S_ISREG(about.st_mode)) {
+  if (request.content >= 0 && ::fstat(request.content, &about) != 0) throw cannot_read(errno);
+  if (request.content < 0 || !S_ISREG(about.st_mode))
     throw Error(Errc::bad_request, "the request has no content beside it");
-  }
-  const auto read = [file = request.content](std::uint64_t offset, std::span<std::byte> out) {
+  const auto read = [file = request.content, cannot_read](std::uint64_t offset, std::span<std::byte> out) {
     std::size_t done = 0;
     while (done < out.size()) {
       const ssize_t count = ::pread(file, out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
       if (count < 0 && errno == EINTR) continue;
-      if (count < 0) {
-        throw Error(Errc::input_output,
-                    std::string("cannot read the content that was received: ") + std::strerror(errno));
-      }
+      if (count < 0) throw cannot_read(errno);
       if (count == 0) break;
       done += static_cast<std::size_t>(count);
     }

@@ -41,7 +41,7 @@ from service_verbs import BIG, SESSIONS, VERBS, StillFails
 MOST_ASKED = 3
 # Then the next fault has another service. A fsck takes the longer, the more commits there are; and one that runs while
 # the service folds packs, after some 48 commits, misses those that are gone.
-MOST_TURNS = 20
+MOST_TURNS = 10
 
 
 class FaultyService(Service):

@@ -172,7 +172,8 @@ class Description:
             self.check_headers(answer, response.get('headers', {}))
             if answer.status >= 400:
                 code = answer.json['code']
-                expect(code in self.codes_of(method, operation), f'{method} {target}: {code} is not described for it')
+                expect(code in self.codes_of(method, operation),
+                       f'{method} {target}: {code} is not described for it ({answer.json["detail"]})')
             if kind.endswith('json'):
                 self.validate(answer.json, response['content'][kind]['schema'], close=True)
             if answer.status < 300:

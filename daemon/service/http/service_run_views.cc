@@ -145,9 +145,12 @@ ServiceRuns::Output ServiceRuns::output(const Caller& caller, const std::string&
   const std::string path = directory_of(found.run.id) + "/" + stream;
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   // A command that was never started has no output.
-  if (!file) return {.bytes = {}, .next = 0, .is_complete = has_ended_before, .is_truncated = false};
+  if (!file && errno == ENOENT)
+    return {.bytes = {}, .next = 0, .is_complete = has_ended_before, .is_truncated = false};
   struct stat about {};
-  ::fstat(file.get(), &about);
+  if (!file || ::fstat(file.get(), &about) != 0)
+    throw Error(Errc::input_output, "cannot read the output of run " + found.run.id.text() + ": " +
+                                        std::strerror(errno));
   const auto size = static_cast<std::uint64_t>(about.st_size);
   if (offset > size) {
     throw Problem(ProblemCode::invalid_value, "the output has " + std::to_string(size) + " bytes so far",
