@@ -214,7 +214,7 @@ MUTANTS = {
     'policy-replaced-free': ('a file that is renamed over needs no permission to be deleted', [
         (MOVES, '      require_at(spot_in(to_directory, new_name, session::is_directory(*target)), Action::remove, '
                 '"rename");\n', ''),
-    ], [POLICY]),
+    ], [POLICY, SESSION]),
     'policy-stale-after-move': ('what was remembered of a moved directory is not forgotten', [
         (MOVES, 'remembered_.forget_all();', ''),
     ], [POLICY, SESSION]),
@@ -233,8 +233,7 @@ MUTANTS = {
         (POLICED, '      if (!policy_.allowed(spot.place).has(Action::list)) return true;\n', ''),
     ], [POLICY, SESSION]),
     'policy-listing-cached': ('the kernel keeps listings that a move makes wrong', [
-        (REPLY, '  file.keep_cache = is_cached;\n  file.cache_readdir = is_cached;\n',
-         '  file.keep_cache = 1;\n  file.cache_readdir = 1;\n'),
+        (REPLY, 'is_cached = service.caches_listings && ', 'is_cached = '),
     ], [POLICY]),
     'policy-links-cached': ('the kernel keeps targets of links that a move makes unreadable', [
         ('fuse/operation_table.cc',

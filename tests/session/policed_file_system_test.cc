@@ -129,6 +129,8 @@ TEST_F(Policed, AFileWithSeveralNamesIsJudgedAtAllOfThem) {
   EXPECT_TRUE(opens(c, {.write = true}));
   files->link(c, at("a"), "also");
   EXPECT_FALSE(opens(c, {.write = true}));
+  files->rename(kRootNode, "c", at("b"), "c", RenameMode::replace);
+  EXPECT_FALSE(opens(c, {.write = true})) << "whichever name is the newest";
   files->unlink(at("a"), "also");
   EXPECT_TRUE(opens(c, {.write = true}));
 }
@@ -144,6 +146,14 @@ TEST_F(Policed, ALinkOrARenameGainsNothing) {
   EXPECT_TRUE(denied([&] { files->rename(kRootNode, "c", at("a"), "one", RenameMode::exchange); }));
   files->rename(kRootNode, "c", at("b"), "c", RenameMode::replace);  // less than before is no gain
   EXPECT_FALSE(opens(at("b/c"), {.write = true}));
+}
+
+TEST_F(Policed, AFileThatIsRenamedOverIsDeleted) {
+  rules(true, {{false, {Action::remove}, {"b/two"}}});
+  ASSERT_TRUE(denied([&] { files->rename(kRootNode, "c", at("b"), "two", RenameMode::replace); }));
+  EXPECT_EQ(denials.take().back().action, "delete");
+  EXPECT_EQ(overlay.lookup(at("b"), "two")->size_bytes, 1u);
+  files->rename(kRootNode, "c", at("a"), "one", RenameMode::replace);
 }
 
 TEST_F(Policed, ADirectoryMovesOnlyWithAllItHolds) {
