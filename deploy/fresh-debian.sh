@@ -45,7 +45,7 @@ if [ $# -eq 0 ]; then
   step "Building (preset release)"
   deploy/setup.sh
   cmake --preset release -Wno-dev -DESCROW_TESTS=OFF >/dev/null
-  cmake --build --preset release --parallel "$(nproc)" --target escrow escrowd
+  cmake --build --preset release --parallel "$(nproc)" --target installed
 fi
 # In memory: unpacking a system waits for the disk most of its time. It goes with the mount namespace.
 work=$(mktemp -d "${TMPDIR:-/tmp}/escrow-try.XXXXXX")
