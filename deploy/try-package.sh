@@ -103,7 +103,8 @@ inside sh -c "echo three > $job/three"  # it is seen outside of the service
 step "systemd stops, starts, kills and restarts it"
 inside systemctl stop escrowd.service 2>/dev/null
 is active escrowd.socket
-mounted $job && fail "a stopped service has left its mount"
+mounted $job || fail "a session ended with the service"
+[ "$(inside cat $job/three)" = three ] || fail "the session does not go on while the service is stopped"
 ask GET health >/dev/null  # by which the socket starts it
 is active escrowd.service
 [ "$(inside cat $job/three)" = three ] || fail "the session is not what it was before the stop"
