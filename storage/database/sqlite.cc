@@ -46,11 +46,11 @@ int (*map_shared_memory)(sqlite3_file*, int, int, int, void volatile**);
 int map_shared_memory_to_write(sqlite3_file* file, int region, int bytes, int extends, void volatile** address) {
   const int result = map_shared_memory(file, region, bytes, extends, address);
   if ((result & 0xff) != SQLITE_READONLY) return result;
-  errno = 0;  // that of the open which failed is lost
+  errno = 0;  // SQLite has lost the errno of the open that failed
   return SQLITE_CANTOPEN;
 }
 
-// A file that was opened for reading only, though it may be written, is closed again.
+// Closes a file again that SQLite has opened for reading only, though this process may write it.
 int open_to_write(sqlite3_vfs*, const char* path, sqlite3_file* file, int flags, int* opened_with) {
   sqlite3_vfs* const unix_files = sqlite3_vfs_find("unix");
   int opened = 0;
@@ -76,10 +76,10 @@ int open_to_write(sqlite3_vfs*, const char* path, sqlite3_file* file, int flags,
   return SQLITE_OK;
 }
 
-// SQLite's own files, but for one thing. What it cannot open for writing SQLite opens for reading, whatever the reason
-// (os_unix.c: unixOpen(), unixOpenSharedMemory()). A connection that is made when no descriptor is left for a moment
-// could not write as long as it lives.
-const char* files() {
+// The name of a VFS that differs from SQLite's own in one point. SQLite's opens a file for reading when it cannot open
+// it for writing, whatever the reason (os_unix.c: unixOpen(), unixOpenSharedMemory()). A connection that is made while
+// the process has no descriptor left could then never write. Here the open fails unless the user has no right to write.
+const char* vfs_name() {
   static sqlite3_vfs own = *sqlite3_vfs_find("unix");
   static const bool is_registered [[maybe_unused]] = [] {
     own.zName = "escrow";
@@ -114,7 +114,7 @@ Database::Database(const std::string& path, const Options& options) : path_(path
   int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
   if (options.create) flags |= SQLITE_OPEN_CREATE;
   sqlite3* handle = nullptr;
-  const int result = sqlite3_open_v2(path.c_str(), &handle, flags, files());
+  const int result = sqlite3_open_v2(path.c_str(), &handle, flags, vfs_name());
   handle_.reset(handle);
   if (result != SQLITE_OK) throw error(result);
   sqlite3_busy_timeout(handle, options.busy_timeout_ms);

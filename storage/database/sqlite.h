@@ -26,8 +26,8 @@ class Database {
     bool exclusive = false;
     int busy_timeout_ms = 10'000;
   };
-  // A file that is missing without `create` is damage. The file is read when first needed, not here. Who may write it
-  // can write through the connection, or gets an error.
+  // A missing file is damage unless `create` is set. SQLite reads the file at the first use, not here. A user who may
+  // write the file never gets a connection that can only read it: this or the first use throws instead.
   Database(const std::string& path, const Options& options);
 
   // One or more statements without results.

@@ -118,11 +118,10 @@ GitConfig open_config(const std::string& path) {
   const int code = git_config_open_ondisk(&raw, path.c_str());
   GitConfig config(raw);
   if (code == 0) return config;
-  // Where it cannot look, it finds nothing, or does not say why: that is no damage.
+  // libgit2 also finds nothing where it cannot look; that is no damage.
   if (code == GIT_ENOTFOUND)
     throw Error(Errc::input_output, "cannot read " + path + ": libgit2 does not find it; try again");
-  const bool could_not_look = git_message(code).starts_with("failed to stat");
-  throw_git_error(code, "reading " + path, could_not_look ? Errc::input_output : Errc::damaged_repository);
+  throw_git_error(code, "reading " + path, Errc::damaged_repository);
 }
 
 std::optional<std::string> find_git_directory(const std::string& path) {

@@ -24,7 +24,7 @@ void throw_git_error(int code, const std::string& doing, Errc fallback) {
   for (const int error : {ENOSPC, EDQUOT, EROFS, EACCES, EPERM, EIO, EMFILE, ENFILE, ENOMEM}) {
     if (system && message.ends_with(std::strerror(error))) throw Error(errc_of(error), doing + ": " + message);
   }
-  // Of a configuration that is not there it says nothing; this is any other error, without a text.
+  // libgit2 fails so at every error of stat(2) but a missing configuration, and does not say which (config_file.c).
   if (last != nullptr && last->klass == GIT_ERROR_CONFIG && message.starts_with("failed to stat "))
     throw Error(Errc::input_output, doing + ": " + message);
   throw Error(fallback, doing + ": " + message);

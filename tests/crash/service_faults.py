@@ -39,8 +39,8 @@ from service import Service
 from service_verbs import BIG, SESSIONS, VERBS, StillFails
 
 MOST_ASKED = 3
-# Then the next fault has another service. A fsck takes the longer, the more commits there are; and one that runs while
-# the service folds packs, after some 48 commits, misses those that are gone.
+# Then the next fault gets a new service. `git fsck` takes longer with every commit. The service folds its packs after
+# some 48 commits; a `git fsck` that runs beside this reports packs that are gone.
 MOST_TURNS = 10
 
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <string>
@@ -13,9 +14,12 @@
 
 #include "session/base/error.h"
 #include "storage/database/sqlite_session_catalog.h"
+#include "storage/disk/file_lookup.h"
+#include "storage/git/git_directory.h"
 #include "storage/staging/file_session_directories.h"
 #include "storage/staging/file_staging_area.h"
 #include "storage/staging/tiered_staging_area.h"
+#include "tests/storage/git_test_repository.h"
 #include "tests/support/sample_record.h"
 #include "tests/support/system_calls.h"
 #include "tests/support/temporary_directory.h"
@@ -35,22 +39,13 @@ extern "C" dirent* watched_readdir(DIR* directory) {
 namespace escrow::storage {
 namespace {
 
+namespace fs = std::filesystem;
 using session::Errc;
 using session::Error;
 using session::SessionRecord;
 using support::SystemCall;
 
-Errc code_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  ADD_FAILURE() << "nothing failed";
-  return {};
-}
-
-// SQLite then opens it for reading. A connection that cannot write would stay for the process's life.
+// SQLite itself would open it for reading, and escrowd would keep a connection that cannot write.
 TEST(PassingErrors, ADatabaseThatCouldNotBeOpenedForWritingIsNotOpenedForReading) {
   const support::TemporaryDirectory directory;
   const std::string path = directory.path() + "/catalog.db";
@@ -66,7 +61,7 @@ TEST(PassingErrors, ADatabaseThatCouldNotBeOpenedForWritingIsNotOpenedForReading
         return error;
       });
       const Errc expected = file == path + "-shm" ? Errc::input_output : code;
-      EXPECT_EQ(code_of([&] { SqliteSessionCatalog{path}; }), expected) << file << " " << error;
+      EXPECT_EQ(error_of([&] { SqliteSessionCatalog{path}; }).code(), expected) << file << " " << error;
       EXPECT_TRUE(is_struck) << file;
     }
   }
@@ -74,28 +69,45 @@ TEST(PassingErrors, ADatabaseThatCouldNotBeOpenedForWritingIsNotOpenedForReading
 }
 
 TEST(PassingErrors, WhoMayOnlyReadADatabaseReadsIt) {
-  if (::geteuid() != 0) GTEST_SKIP() << "takes root, to be somebody else";
   const support::TemporaryDirectory directory;
-  ASSERT_EQ(::chmod(directory.path().c_str(), 0755), 0);
   const std::string path = directory.path() + "/catalog.db";
   const SessionRecord first = support::sample_record(session::SessionId::generate());
   SqliteSessionCatalog(path).insert(first);
+  for (const std::string& name : names_in(directory.path()))
+    ASSERT_EQ(::chmod((directory.path() + "/" + name).c_str(), 0444), 0);
+  ASSERT_EQ(::chmod(directory.path().c_str(), 0755), 0);
+  // Root may write whatever the mode is.
   constexpr uid_t kNobody = 65534;
-  ASSERT_EQ(::seteuid(kNobody), 0);
-  EXPECT_EQ(code_of([&] {
+  const uid_t self = ::geteuid();
+  if (self == 0) {
+    ASSERT_EQ(::seteuid(kNobody), 0);
+  }
+  EXPECT_EQ(error_of([&] {
               SqliteSessionCatalog catalog(path);
               EXPECT_TRUE(catalog.find(first.id));
               catalog.insert(support::sample_record(session::SessionId::generate()));
-            }),
+            }).code(),
             Errc::access_denied);
-  ASSERT_EQ(::seteuid(0), 0);
+  ASSERT_EQ(::seteuid(self), 0);
+}
+
+// A symbolic link to itself fails every look (ELOOP).
+TEST(PassingErrors, WhatCannotBeLookedAtIsNeitherMissingNorDamaged) {
+  const GitTestRepository repository;
+  const std::string& git_directory = repository.pool->git_directory();
+  repository.references->check_target("main");
+  fs::create_symlink("worktrees", git_directory + "/worktrees");
+  EXPECT_EQ(error_of([&] { repository.references->check_target("main"); }).code(), Errc::input_output);
+  const std::string config = git_directory + "/looped";
+  fs::create_symlink("looped", config);
+  EXPECT_EQ(error_of([&] { open_config(config); }).code(), Errc::input_output);
 }
 
 TEST(PassingErrors, AListingThatFailsIsNotTakenForItsEnd) {
   const support::TemporaryDirectory directory;
   const auto fails = [](const std::function<void()>& work) {
     is_listing_to_fail = true;
-    const Errc code = code_of(work);
+    const Errc code = error_of(work).code();
     EXPECT_FALSE(is_listing_to_fail) << "nothing was listed";
     return code;
   };
