@@ -4,10 +4,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "session/base/error.h"
+#include "storage/disk/durable_file.h"
 
 namespace escrow::daemon {
 
@@ -37,20 +37,20 @@ void refuse_during_commit(session::Session& session) {
   if (session.gate().holds_calls_back()) refuse_busy(session);
 }
 
+constexpr char kReadingContent[] = "read the content that was received";
+
 SessionFiles::Content content_of(const api::WriteFileRequest& request) {
-  const auto cannot_read = [](int error) {
-    return Error(Errc::input_output, std::string("cannot read the content that was received: ") + std::strerror(error));
-  };
   struct stat about {};
-  if (request.content >= 0 && ::fstat(request.content, &about) != 0) throw cannot_read(errno);
+  if (request.content >= 0 && ::fstat(request.content, &about) != 0)
+    throw storage::system_error(errno, kReadingContent);
   if (request.content < 0 || !S_ISREG(about.st_mode))
     throw Error(Errc::bad_request, "the request has no content beside it");
-  const auto read = [file = request.content, cannot_read](std::uint64_t offset, std::span<std::byte> out) {
+  const auto read = [file = request.content](std::uint64_t offset, std::span<std::byte> out) {
     std::size_t done = 0;
     while (done < out.size()) {
       const ssize_t count = ::pread(file, out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
       if (count < 0 && errno == EINTR) continue;
-      if (count < 0) throw cannot_read(errno);
+      if (count < 0) throw storage::system_error(errno, kReadingContent);
       if (count == 0) break;
       done += static_cast<std::size_t>(count);
     }

@@ -368,6 +368,11 @@ def OutputIsBoundedAndReadWhileTheCommandRuns(start):
         expect_equal('the end', (answer.body, answer.headers['escrow-complete']), (b'', 'true'))
         for query in ('offset=1001', 'stream=stdin', 'stream=../cancel', 'follow=maybe', 'offset=-1', 'limit=9999999'):
             service.get(f'/v1/runs/{name}/output?{query}').expect(400, 'invalid_value')
+        # A symbolic link is not followed, so the open fails.
+        kept = f'{service.directory}/state/runs/{name}/stdout'
+        os.rename(kept, f'{kept}.aside')
+        os.symlink(f'{kept}.aside', kept)
+        service.get(f'/v1/runs/{name}/output').expect(500, 'internal')
 
 
 def FreeingARunTakesItsOutputAndLeavesItsSession(start):

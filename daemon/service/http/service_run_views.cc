@@ -14,6 +14,7 @@
 #include "daemon/process/output_capture.h"
 #include "daemon/service/runs/service_runs.h"
 #include "daemon/service/sessions/session_walk.h"
+#include "storage/disk/durable_file.h"
 
 namespace escrow::daemon {
 
@@ -149,8 +150,7 @@ ServiceRuns::Output ServiceRuns::output(const Caller& caller, const std::string&
     return {.bytes = {}, .next = 0, .is_complete = has_ended_before, .is_truncated = false};
   struct stat about {};
   if (!file || ::fstat(file.get(), &about) != 0)
-    throw Error(Errc::input_output, "cannot read the output of run " + found.run.id.text() + ": " +
-                                        std::strerror(errno));
+    throw storage::system_error(errno, "read the output of run " + found.run.id.text());
   const auto size = static_cast<std::uint64_t>(about.st_size);
   if (offset > size) {
     throw Problem(ProblemCode::invalid_value, "the output has " + std::to_string(size) + " bytes so far",
