@@ -75,13 +75,13 @@ def check_recorder(disk):
 
 
 def choose_cuts(options, history):
-    """[(number, cut, what is left)] in the order of the record."""
+    """[(number, cut, what is left)] in the order of the record, from the first deed: the mount before it is ext4's."""
     rng = random.Random(f'cuts {options.seed}')
     ends = sorted({deed.done for deed in all_deeds(history) if deed.done is not None})
     cuts = []
     for number in range(options.cuts):
         last = history.imported.done if number % 10 == 1 else history.entries
-        cut = rng.choice(ends) if number % 3 == 0 else rng.randrange(1, last + 1)
+        cut = rng.choice(ends) if number % 3 == 0 else rng.randrange(history.made.begun, last + 1)
         left = 'nothing' if number % 3 == 0 else rng.choice(sorted(LEFT))
         cuts.append((number, cut, left))
     return sorted(cuts, key=lambda one: one[1])
