@@ -16,13 +16,15 @@
 #   typescript  the client generated for TypeScript (needs npm)
 #   package     deploy/try-package.sh
 #   containers  deploy/try-containers.sh
-#   flakes      each test of the gate 30 times, alone and beside two busy loops
+#   flakes      each test of the gate 30 times
+#   busy        the same beside two busy loops
 #
-# The report is build/campaigns/report.md, with a log of each stage beside it.
+# The report is build/campaigns/report.md, with a log of each stage beside it. A stage that is run again on the same
+# commit replaces its row, so that several nights can fill one report.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export REQUIRE_FUSE=1
-all=(random crashes sanitizers days fuzz tsan mutants ceph typescript package containers flakes)
+all=(random crashes sanitizers days fuzz tsan mutants ceph typescript package containers flakes busy)
 stages=("$@")
 [ $# -gt 0 ] || stages=("${all[@]}")
 for stage in "${stages[@]}"; do
@@ -96,14 +98,14 @@ ceph() {
 typescript() { tests/typescript/run.py --escrow build/dev/daemon/escrow --escrowd build/dev/daemon/escrowd; }
 package() { deploy/try-package.sh; }
 containers() { deploy/try-containers.sh; }
-flakes() {
+flakes() { every_test build/dev --label-exclude nightly --parallel "$(($(nproc) + 2))" --repeat until-fail:30; }
+busy() {
   local status=0
-  every_test build/dev --label-exclude nightly --parallel 2 --repeat until-fail:30 || status=1
   for _ in 1 2; do
     (while :; do :; done) &
     loops+=($!)
   done
-  every_test build/dev --label-exclude nightly --parallel 2 --repeat until-fail:30 || status=1
+  flakes || status=1
   restore
   return $status
 }
@@ -111,10 +113,10 @@ flakes() {
 deploy/setup.sh && cmake --preset dev -Wno-dev -DESCROW_UNIT_TESTS=ON -DESCROW_CASES_PER_PROCESS=1 >/dev/null &&
   cmake --build --preset dev --parallel "$(nproc)" --target all nightly || exit 1
 
-{
-  echo "# Campaigns on $(git rev-parse --short HEAD), $(date --utc +%F), $(nproc) processors, Linux $(uname -r)"
-  printf '\n| stage | result | minutes | seeds |\n|---|---|---|---|\n'
-} >"$results/report.md"
+title="# Campaigns on $(git rev-parse --short HEAD), $(nproc) processors, Linux $(uname -r)"
+report=$results/report.md
+[ "$(head -n 1 "$report" 2>/dev/null)" = "$title" ] ||
+  printf '%s\n\n| stage | result | minutes | seeds |\n|---|---|---|---|\n' "$title" >"$report"
 failed=0
 for stage in "${stages[@]}"; do
   printf '\n== %s\n' "$stage"
@@ -122,6 +124,7 @@ for stage in "${stages[@]}"; do
   $stage >"$results/$stage.log" 2>&1 || { outcome=FAILED failed=1; tail -n 40 "$results/$stage.log"; }
   # ctest shows what a test printed, and so its seed, only where the test failed.
   seeds=$(grep --only-matching 'ESCROW_TEST_SEED=[0-9]*' "$results/$stage.log" | cut -d= -f2 | sort -un | xargs)
-  echo "| $stage | $outcome | $(((SECONDS - begin + 59) / 60)) | $seeds |" | tee -a "$results/report.md"
+  sed -i "/^| $stage |/d" "$report"
+  echo "| $stage | $outcome | $(((SECONDS - begin + 59) / 60)) | $seeds |" | tee -a "$report"
 done
 exit $failed
