@@ -60,7 +60,9 @@ bool is_at(const FileDescriptor& directory, const std::string& path) {
          held.st_dev == there.st_dev;
 }
 
-void remove_directories(const std::string& closed) noexcept {
+// Only who holds the directory that is at the path removes it: another process may have made it anew.
+void remove_directories(const FileDescriptor& held, const std::string& closed) noexcept {
+  if (!held || !is_at(held, closed)) return;
   ::rmdir((closed + std::string(kName)).c_str());
   ::rmdir(closed.c_str());
 }
@@ -70,7 +72,13 @@ void remove_directories(const std::string& closed) noexcept {
 // Of a directory that was just made: locked, as long as no late removal was quicker, and ready to be mounted on.
 bool FreshMountpoint::take(const std::string& closed, uid_t uid, gid_t gid) {
   lock_ = lock(closed);
-  if (!lock_ || !is_at(lock_, closed)) return false;
+  if (!lock_) {
+    const int error = errno;
+    ::rmdir(closed.c_str());  // whoever made it anew in this moment takes another
+    errno = error;
+    return false;
+  }
+  if (!is_at(lock_, closed)) return false;
   path_ = closed + std::string(kName);
   if (::mkdir(path_.c_str(), 0755) != 0 || ::chmod(path_.c_str(), 0755) != 0) return false;
   return ::geteuid() != 0 || ::chown(closed.c_str(), uid, gid) == 0;
@@ -83,7 +91,7 @@ FreshMountpoint::FreshMountpoint(uid_t uid, gid_t gid, const std::string& key) {
   // Whoever can write there may have made it: only a directory that was not there before is used.
   if (::mkdir(usual.c_str(), 0700) == 0) {
     if (take(usual, uid, gid)) return;
-    if (lock_) remove_directories(usual);
+    remove_directories(lock_, usual);
   }
   int error = 0;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
@@ -94,24 +102,20 @@ FreshMountpoint::FreshMountpoint(uid_t uid, gid_t gid, const std::string& key) {
     }
     if (take(random, uid, gid)) return;
     error = errno;
-    remove_directories(random);
+    remove_directories(lock_, random);
   }
   throw session::Error(session::Errc::unavailable, "no directory to mount on could be made below " + start + ": " +
                                                        std::strerror(error) + "; name one with --mountpoint");
 }
 
-FreshMountpoint::~FreshMountpoint() { remove_directories(closed_directory_of(path_)); }
+FreshMountpoint::~FreshMountpoint() { remove_directories(lock_, closed_directory_of(path_)); }
 
-bool is_fresh_mountpoint_gone(const std::string& path) noexcept {
-  const std::string closed = closed_directory_of(path);
-  return !closed.empty() && ::access(closed.c_str(), F_OK) != 0 && errno == ENOENT;
-}
-
-void remove_fresh_mountpoint(const std::string& path) noexcept {
+void remove_fresh_mountpoint(const std::string& path, const std::function<void()>& unmount) {
   const std::string closed = closed_directory_of(path);
   if (closed.empty()) return;
   const FileDescriptor held = lock(closed);
-  if (held && is_at(held, closed)) remove_directories(closed);
+  if (held && unmount) unmount();
+  remove_directories(held, closed);
 }
 
 }  // namespace escrow::daemon

@@ -44,9 +44,12 @@ void run_to_its_end(const std::vector<std::string>& program) {
   if (helper > 0) ::waitpid(helper, nullptr, 0);
 }
 
-void detach_dead_mount(const std::string& mountpoint) {
+// Where no process can be had to look with, the next command of the repository takes it away.
+void detach_if_dead(const std::string& mountpoint) noexcept try {
+  if (!fuse::is_dead_mount(mountpoint)) return;
   if (::umount2(mountpoint.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) == 0) return;
   run_to_its_end({"fusermount3", "-u", "-z", "-q", mountpoint});
+} catch (const std::exception&) {
 }
 
 class Supervisor {
@@ -327,10 +330,8 @@ void Supervisor::clean_up_after_host() {
 
 void Supervisor::take_away_mountpoint() {
   if (spec_.mountpoint.empty()) return;
-  // Its host has taken it away: the usual end.
-  if (spec_.remove_mountpoint && is_fresh_mountpoint_gone(spec_.mountpoint)) return;
-  if (fuse::is_dead_mount(spec_.mountpoint)) detach_dead_mount(spec_.mountpoint);
-  if (spec_.remove_mountpoint) remove_fresh_mountpoint(spec_.mountpoint);
+  if (!spec_.remove_mountpoint) return detach_if_dead(spec_.mountpoint);
+  remove_fresh_mountpoint(spec_.mountpoint, [this] { detach_if_dead(spec_.mountpoint); });
 }
 
 }  // namespace

@@ -1,17 +1,35 @@
 #include "daemon/process/fresh_mountpoint.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/support/temporary_directory.h"
+
+namespace {
+
+std::function<void()> before_lock;  // called once, at the next flock(2) of this program
+
+}  // namespace
+
+// Comes before the C library's (ld.so(8)).
+extern "C" int flock(int descriptor, int operation) noexcept {
+  if (const auto act = std::exchange(before_lock, nullptr)) act();
+  static const auto next = reinterpret_cast<int (*)(int, int)>(::dlsym(RTLD_NEXT, "flock"));
+  return next(descriptor, operation);
+}
 
 namespace escrow::daemon {
 namespace {
@@ -74,15 +92,98 @@ TEST_F(FreshMountpoints, WhatAKilledRunLeftIsTakenAway) {
   EXPECT_TRUE(nothing_is_left());
 }
 
-TEST_F(FreshMountpoints, ItIsGoneWhenItsRunHasTakenItAwayAndNotBefore) {
-  auto mountpoint = make();
-  const std::string path = mountpoint->path();
-  EXPECT_FALSE(is_fresh_mountpoint_gone(path));
-  fs::remove(path);
-  EXPECT_FALSE(is_fresh_mountpoint_gone(path)) << "the directory above it is there";
-  mountpoint.reset();
-  EXPECT_TRUE(is_fresh_mountpoint_gone(path));
-  EXPECT_FALSE(is_fresh_mountpoint_gone(directory_.path() + "/never/there")) << "none of ours";
+TEST_F(FreshMountpoints, WhatAnotherRunHasMadeAnewIsLeftToIt) {
+  auto first = make();
+  const std::string path = first->path();
+  fs::remove_all(closed(path));
+  const auto next = make();
+  ASSERT_EQ(next->path(), path);
+  first.reset();
+  EXPECT_TRUE(fs::is_directory(path));
+}
+
+TEST_F(FreshMountpoints, ARunThatHasLostItsPathLeavesItToTheOneThatHasIt) {
+  const std::string usual = make()->path();
+  std::unique_ptr<FreshMountpoint> other;
+  before_lock = [&] {  // the first run has made the directory, and a late removal comes before its lock
+    fs::remove_all(closed(usual));
+    other = make();
+  };
+  const auto first = make();
+  ASSERT_TRUE(other);
+  EXPECT_EQ(other->path(), usual);
+  EXPECT_NE(first->path(), usual);
+  EXPECT_TRUE(fs::is_directory(usual));
+  EXPECT_TRUE(fs::is_directory(first->path()));
+}
+
+TEST_F(FreshMountpoints, SoDoesOneThatHasLostARandomPath) {
+  const auto usual = make();
+  std::string random;
+  // The usual path's lock is tried first, and belongs to somebody else; then that of the path made up at random.
+  before_lock = [&] {
+    before_lock = [&] {
+      for (const fs::directory_entry& entry : fs::directory_iterator(directory_.path()))
+        if (entry.path() != closed(usual->path())) random = entry.path();
+      fs::remove(random);
+      fs::create_directories(random + "/mnt");
+    };
+  };
+  const auto second = make();
+  ASSERT_NE(random, "");
+  EXPECT_TRUE(fs::is_directory(random + "/mnt"));
+  EXPECT_NE(closed(second->path()), random);
+}
+
+TEST_F(FreshMountpoints, AMountIsTakenAwayOnlyWhileNoRunHasThePath) {
+  const std::string path = make()->path();
+  fs::create_directories(path);
+  int calls = 0;
+  remove_fresh_mountpoint(path, [&] {
+    ++calls;
+    EXPECT_NE(make()->path(), path) << "the path is held meanwhile";
+  });
+  EXPECT_EQ(calls, 1);
+  const auto next = make();
+  ASSERT_EQ(next->path(), path);
+  remove_fresh_mountpoint(path, [&] { ++calls; });
+  EXPECT_EQ(calls, 1) << "a live run has it";
+}
+
+// Each has its own directory from making it until it lets go of it, whoever comes and goes beside it.
+TEST_F(FreshMountpoints, ManyProcessesNeverShareOne) {
+  constexpr int kProcesses = 6, kRounds = 200;
+  const auto use_many = [&] {
+    for (int round = 0; round < kRounds; ++round) {
+      const auto mountpoint = make();
+      const int mine = ::open(mountpoint->path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+      if (mine < 0 || ::flock(mine, LOCK_EX | LOCK_NB) != 0) return 1;
+      struct stat opened {}, there {};
+      const bool is_mine = ::fstat(mine, &opened) == 0 && ::lstat(mountpoint->path().c_str(), &there) == 0 &&
+                           opened.st_ino == there.st_ino;
+      ::close(mine);
+      if (!is_mine) return 2;
+    }
+    return 0;
+  };
+  std::vector<pid_t> processes;
+  for (int at = 0; at < kProcesses; ++at) {
+    processes.push_back(::fork());
+    if (processes.back() == 0) {
+      int status = 3;
+      try {
+        status = use_many();
+      } catch (const std::exception&) {
+      }
+      ::_exit(status);
+    }
+  }
+  for (const pid_t process : processes) {
+    int status = 0;
+    ASSERT_EQ(::waitpid(process, &status, 0), process);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  }
+  EXPECT_TRUE(nothing_is_left());
 }
 
 TEST_F(FreshMountpoints, WhatSomebodyElseMadeIsNotUsed) {
