@@ -27,6 +27,7 @@
 #include "fuse/mount_visits.h"
 #include "fuse/operation_table.h"
 #include "fuse/passthrough.h"
+#include "fuse/place.h"
 #include "fuse/reply.h"
 #include "session/base/error.h"
 #include "session/base/synchronized.h"
@@ -174,17 +175,12 @@ void Mount::Impl::start() {
   if (options.io.data == Data::passthrough) service.open_files.pass_through(session.get());
   attach(session.get(), mountpoint, options);
   try {
+    device_number = device_of_new_mount(options);
     start_threads();
     // The request to begin has been answered, so the kernel knows what was asked for.
     if (options.io.data == Data::passthrough) require_passthrough(session.get(), mountpoint);
-    const auto device = device_of(mountpoint);
-    if (!device) {
-      throw Error(Errc::unavailable,
-                  "cannot mount at " + mountpoint + ": the mount cannot be looked at: " + std::strerror(errno));
-    }
-    device_number = *device;
   } catch (...) {
-    unmount(mountpoint, UnmountMode::detach);
+    detach_new_mount(options);
     stop_threads();
     throw;
   }
@@ -342,6 +338,8 @@ bool Mount::wait_for_end(std::chrono::milliseconds patience) const {
 bool Mount::is_mounted() const { return !impl_->is_severed(); }
 
 bool Mount::is_unmounted() const { return impl_->unmounted; }
+
+dev_t Mount::device() const { return impl_->device_number; }
 
 IoMode Mount::io() const { return impl_->options.io; }
 

@@ -84,6 +84,7 @@ class Mount {
   bool is_unmounted() const;
   // Whether the kernel has let go of it by then: after unmounting it can still be shown in another mount namespace.
   bool wait_for_end(std::chrono::milliseconds patience) const;
+  dev_t device() const;  // of all files in it, as stat(2) says
   IoMode io() const;
   // Whether requests have come over io_uring.
   bool uses_io_uring() const;

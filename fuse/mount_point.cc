@@ -2,15 +2,15 @@
 
 #include <fcntl.h>
 #include <sys/mount.h>
-#include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
+#include <vector>
 
 #include "fuse/passthrough.h"
 #include "fuse/place.h"
@@ -138,7 +138,7 @@ bool attach_directly(fuse_session* session, const std::string& mountpoint, const
                             ? take_device_for_passthrough(session, device)
                             : fuse_session_mount(session, ("/dev/fd/" + std::to_string(device)).c_str()) == 0;
   if (!is_taken) {
-    umount2(mountpoint.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW);
+    detach_new_mount(options);
     close(device);
     throw Error(Errc::unavailable, "cannot mount at " + mountpoint + ": libfuse did not take /dev/fuse over");
   }
@@ -205,13 +205,36 @@ bool unmount(const std::string& mountpoint, UnmountMode mode) {
   return run_fusermount(mountpoint, mode);
 }
 
-std::optional<dev_t> device_of(const std::string& mountpoint) {
-  struct statx attributes {};
-  if (statx(AT_FDCWD, mountpoint.c_str(), AT_STATX_DONT_SYNC | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, STATX_TYPE,
-            &attributes) != 0) {
-    return std::nullopt;
+// mount(2) succeeds also where the path has become another directory's, and where another session has been mounted
+// since the directory was found empty.
+dev_t device_of_new_mount(const MountOptions& options) {
+  const auto refuse = [&](const std::string& why) {
+    throw Error(Errc::unavailable, "cannot mount at " + options.mountpoint + ": " + why);
+  };
+  const auto device = device_of(options.mountpoint);
+  if (!device) refuse(std::string("the mount cannot be looked at: ") + std::strerror(errno));
+  const std::vector<MountedPath> table = mounted_paths();
+  const auto ours = std::find_if(table.begin(), table.end(), [&](const MountedPath& mounted) {
+    return mounted.device == *device && mounted.type == kMountType && mounted.source == options.source;
+  });
+  if (ours == table.end()) {
+    refuse("the path does not lead to the new mount, as if something else had been mounted there or moved at the same "
+           "time; try again, or name a directory of your own");
   }
-  return makedev(attributes.stx_dev_major, attributes.stx_dev_minor);
+  for (const MountedPath& below : table)
+    if (below.id == ours->parent && below.type == kMountType) refuse("another session has just been mounted there");
+  return *device;
+}
+
+void detach_new_mount(const MountOptions& options) noexcept {
+  try {
+    for (const MountedPath& mounted : mounted_paths()) {
+      const bool is_on_top = mounted.source == options.source && device_of(mounted.path) == mounted.device;
+      if (is_on_top) unmount(mounted.path, UnmountMode::detach);
+    }
+  } catch (const std::exception&) {
+    // It stays as a dead mount, which the next command of the repository takes away.
+  }
 }
 
 }  // namespace escrow::fuse

@@ -7,7 +7,6 @@
 
 #include <sys/types.h>
 
-#include <optional>
 #include <string>
 
 #include "fuse/libfuse.h"
@@ -28,7 +27,10 @@ enum class UnmountMode { if_unused, detach };
 // False when it is in use.  `mountpoint` must be a mount.
 bool unmount(const std::string& mountpoint, UnmountMode mode);
 
-// The device number of the mount at `mountpoint`, as in /proc/self/mountinfo; nullopt when it cannot be reached.
-std::optional<dev_t> device_of(const std::string& mountpoint);
+// The device number of the mount that attach() has made. Throws Error{unavailable} unless options.mountpoint, by which
+// its users come, leads to it.
+dev_t device_of_new_mount(const MountOptions& options);
+// Takes it away wherever it is, and nothing else.
+void detach_new_mount(const MountOptions& options) noexcept;
 
 }  // namespace escrow::fuse

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <climits>
 #include <cstdint>
 #include <cstdio>
@@ -119,10 +120,8 @@ std::size_t look(const std::string& path, PlaceMessage& message) {
     seen.has_dead_host = means_dead_host(errno);
   } else {
     seen = see(place);
-    char link[32] = "/proc/self/fd/";
-    char* digit = link + std::strlen(link);
-    if (place >= 10) *digit++ = static_cast<char>('0' + place / 10 % 10);
-    *digit = static_cast<char>('0' + place % 10);
+    char link[32] = "/proc/self/fd/";  // zeros after it
+    std::to_chars(link + std::strlen(link), link + sizeof link - 1, place);
     const ssize_t length = ::readlink(link, message + sizeof seen, sizeof message - sizeof seen);
     if (length < 0 && seen.error == 0) seen.error = errno;
     if (length > 0) size += static_cast<std::size_t>(length);
@@ -192,14 +191,21 @@ bool is_dead_mount(const std::string& path) {
   return means_dead_host(error);
 }
 
+std::optional<dev_t> device_of(const std::string& path) {
+  struct statx attributes {};
+  if (::statx(AT_FDCWD, path.c_str(), AT_STATX_DONT_SYNC | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, 0, &attributes) != 0)
+    return std::nullopt;
+  return makedev(attributes.stx_dev_major, attributes.stx_dev_minor);
+}
+
 std::vector<MountedPath> mounted_paths(const std::string& table) {
   std::vector<MountedPath> found;
   std::istringstream lines(table_of_mounts(table));
   for (std::string line; std::getline(lines, line);) {
     std::istringstream fields(line);
-    std::string skip, device, word;
+    std::string device, word;
     MountedPath mounted;
-    fields >> skip >> skip >> device >> mounted.root >> mounted.path;
+    fields >> mounted.id >> mounted.parent >> device >> mounted.root >> mounted.path;
     while (fields >> word && word != "-") {
     }
     fields >> mounted.type >> mounted.source;

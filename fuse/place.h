@@ -8,6 +8,8 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,8 +40,13 @@ bool is_the_machines(int error);
 // kernel's cache, which outlives the server. False also when nothing is said for kPlacePatience.
 bool is_dead_mount(const std::string& path);
 
+// The device number of the file system that `path` leads to, as in MountedPath; nullopt, with errno, when it cannot be
+// reached. No server of a file system is asked: on FUSE nothing else than the device is known without it.
+std::optional<dev_t> device_of(const std::string& path);
+
 // A line of a process's table of mounts. That of another process is empty when the process has gone.
 struct MountedPath {
+  std::uint64_t id = 0, parent = 0;  // parent: the mount that it lies in, or on top of
   dev_t device = 0;
   std::string root, path, type, source;
 };

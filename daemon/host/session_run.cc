@@ -246,6 +246,7 @@ void SessionRun::put_into_container(CommandSpec& spec) {
   spec.environment.clear();
   for (char** entry = environ; *entry; ++entry) spec.environment.emplace_back(*entry);
   spec.working_directory = std::filesystem::current_path().string();
+  spec.device.reset();
   spec.identity.reset();
   container_->wrap(spec, {.session = id_->text(),
                           .host_mountpoint = mountpoint_->path(),
@@ -261,6 +262,7 @@ CommandSpec SessionRun::command_spec() {
   spec.arguments = settings_.command;
   spec.environment = command_environment();
   spec.working_directory = mountpoint_->path();
+  spec.device = host_->mount().device();
   spec.identity = settings_.identity;
   spec.umask = settings_.umask;
   spec.timeout = settings_.timeout;

@@ -13,11 +13,12 @@
 #include "daemon/process/file_descriptor.h"
 #include "daemon/process/hardening.h"
 #include "daemon/process/network_namespace.h"
+#include "fuse/place.h"
 
 namespace escrow::daemon {
 namespace {
 
-enum class Stage : int { limits, output, directory, network, identity, hardening, execute };
+enum class Stage : int { limits, output, directory, mount, network, identity, hardening, execute };
 
 // What the child tells when it cannot go on; nothing at all when exec closed the pipe.
 struct Report {
@@ -65,6 +66,8 @@ void restore_signals(const SignalState& signals, bool wrapped) {
   ::umask(spec.umask);
   // Before the identity changes: a mount in a private directory can still be reached.
   if (::chdir(spec.working_directory.c_str()) != 0) give_up(Stage::directory, errno);
+  // Another mount may have come on top since the session's own was made.
+  if (spec.device && fuse::device_of(".") != spec.device) give_up(Stage::mount, 0);
   // While it may: another user's namespace would need the right to make one.
   if (spec.without_network) {
     if (const int error = leave_network()) give_up(Stage::network, error);
@@ -105,6 +108,10 @@ CommandEnd failure_of(const Report& report, const CommandSpec& spec) {
       break;
     case Stage::directory:
       end.message = "the mount " + spec.working_directory + " could not be entered: " + reason;
+      break;
+    case Stage::mount:
+      end.message = "the command was not started: " + spec.working_directory +
+                    " does not lead to the session's mount, as if something else had been mounted over it";
       break;
     case Stage::network:
       end.message = "the command could not be cut off from the network: " + reason;

@@ -11,6 +11,7 @@ std::string encode(const CommandSpec& spec) {
   out.texts(spec.arguments);
   out.texts(spec.environment);
   out.text(spec.working_directory);
+  out.optional(spec.device);
   out.number(spec.identity.has_value());
   if (spec.identity) {
     out.number(spec.identity->uid);
@@ -43,6 +44,7 @@ CommandSpec decode_command_spec(std::string_view bytes) {
   spec.arguments = in.texts();
   spec.environment = in.texts();
   spec.working_directory = in.text();
+  spec.device = in.optional<dev_t>();
   if (in.flag()) {
     CommandSpec::Identity identity;
     identity.uid = static_cast<uid_t>(in.number());

@@ -21,6 +21,7 @@ struct CommandSpec {
   std::vector<std::string> arguments;    // not empty; the first is looked for in the environment's PATH
   std::vector<std::string> environment;  // "NAME=value"
   std::string working_directory;
+  std::optional<dev_t> device;  // of the mount that the working directory has to be in: elsewhere nothing is started
   // Set only where they differ from the caller's.
   struct Identity {
     uid_t uid = 0;

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -22,9 +23,11 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "fuse/io_uring_support.h"
+#include "fuse/place.h"
 #include "session/base/error.h"
 #include "session/overlay/overlay.h"
 #include "tests/support/fake_journal.h"
@@ -32,6 +35,24 @@
 #include "tests/support/fake_staging.h"
 #include "tests/support/mounted_tree.h"
 #include "tests/support/temporary_directory.h"
+
+namespace {
+
+using MountCall = std::function<int(const char*, const char*, const char*, unsigned long, const void*)>;
+MountCall instead_of_mount;  // of the next mount(2) of this program
+
+int mount_for_real(const char* source, const char* target, const char* type, unsigned long flags, const void* data) {
+  return static_cast<int>(::syscall(SYS_mount, source, target, type, flags, data));
+}
+
+}  // namespace
+
+// Comes before the C library's (ld.so(8)).
+extern "C" int mount(const char* source, const char* target, const char* type, unsigned long flags,
+                     const void* data) noexcept {
+  const MountCall instead = std::exchange(instead_of_mount, nullptr);
+  return (instead ? instead : mount_for_real)(source, target, type, flags, data);
+}
 
 namespace escrow::support {
 namespace {
@@ -131,6 +152,67 @@ TEST_F(Mount, RefusesOptionsTheKernelDoesNotKnow) {
   wanted.extra_options = {"no_such_option"};
   EXPECT_NE(std::string::npos, refusal(wanted).find("options"));
   EXPECT_EQ(std::string::npos, mount_table().find(directory_.path()));
+}
+
+TEST_F(Mount, GoesWhereItWasWantedHoweverManyFilesAreOpen) {
+  const std::string wanted = directory_.path() + "/wanted", other = directory_.path() + "/other";
+  ASSERT_EQ(0, mkdir(wanted.c_str(), 0755));
+  ASSERT_EQ(0, mkdir(other.c_str(), 0755));
+  std::vector<int> open_files;
+  for (const std::size_t count : {60, 95, 99, 100, 110, 120, 1000, 4096}) {
+    while (open_files.size() < count) open_files.push_back(open(other.c_str(), O_PATH | O_CLOEXEC));
+    ASSERT_NE(-1, open_files.back()) << std::strerror(errno);
+    EXPECT_EQ(wanted, fuse::look_at_fresh(wanted).path) << count;
+    fuse::MountOptions fresh = options(wanted);
+    fresh.is_fresh_mountpoint = true;
+    const fuse::Mount mount(overlay_, fresh, log_);
+    EXPECT_EQ(mount.device(), fuse::device_of(wanted)) << count;
+    EXPECT_NE(mount.device(), fuse::device_of(other)) << count;
+  }
+  for (const int file : open_files) close(file);
+}
+
+TEST_F(Mount, OneThatDidNotComeAboutIsRefused) {
+  instead_of_mount = [](auto...) { return 0; };
+  EXPECT_NE(std::string::npos, refusal(options(directory_.path())).find("does not lead to the new mount"));
+  instead_of_mount = nullptr;
+}
+
+TEST_F(Mount, OneThatCameAboutElsewhereIsRefusedAndTakenAway) {
+  const std::string wanted = directory_.path() + "/wanted", other = directory_.path() + "/other";
+  ASSERT_EQ(0, mkdir(wanted.c_str(), 0755));
+  ASSERT_EQ(0, mkdir(other.c_str(), 0755));
+  instead_of_mount = [&](const char* source, const char*, auto... rest) {
+    return mount_for_real(source, other.c_str(), rest...);
+  };
+  EXPECT_NE(std::string::npos, refusal(options(wanted)).find("does not lead to the new mount"));
+  EXPECT_EQ(fuse::device_of(wanted), fuse::device_of(other));
+  EXPECT_EQ(std::string::npos, mount_table().find(other));
+}
+
+TEST_F(Mount, OneThatAnotherCameOnTopOfIsRefusedAndTheOtherStays) {
+  instead_of_mount = [](const char* source, const char* target, auto... rest) {
+    const int result = mount_for_real(source, target, rest...);
+    return result != 0 ? result : mount_for_real("on top", target, "tmpfs", 0, "size=4k");
+  };
+  EXPECT_NE(std::string::npos, refusal(options(directory_.path())).find("does not lead to the new mount"));
+  const std::string path = directory_.path();
+  EXPECT_NE(std::string::npos, mount_table().find(path + " rw,relatime"));
+  EXPECT_EQ(0, umount2(path.c_str(), MNT_DETACH)) << "the other";
+  EXPECT_EQ(0, umount2(path.c_str(), MNT_DETACH)) << "what is left of the one below, which nobody serves";
+  EXPECT_NE(0, umount2(path.c_str(), MNT_DETACH)) << "there is no third";
+}
+
+TEST_F(Mount, OneThatCameOnTopOfAnotherSessionIsRefusedAndTakenAway) {
+  std::unique_ptr<fuse::Mount> first;
+  instead_of_mount = [&](auto... arguments) {
+    first = mounted(directory_.path());
+    return mount_for_real(arguments...);
+  };
+  EXPECT_EQ("other: cannot mount at " + directory_.path() + ": another session has just been mounted there",
+            refusal(options(directory_.path())));
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->device(), fuse::device_of(directory_.path()));
 }
 
 TEST_F(Mount, TakesTheOptionsOfFstab) {

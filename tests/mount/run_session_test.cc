@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "tests/mount/run_fixture.h"
+#include "tests/support/seed.h"
 
 namespace escrow::test {
 namespace {
@@ -51,6 +52,60 @@ TEST_F(EscrowRun, TheHostMayOpenAsMuchAsIsAllowedAndTheCommandAsMuchAsItsCaller)
   words >> soft >> hard >> max >> open >> files >> host_soft;
   EXPECT_EQ(soft, "300");
   EXPECT_EQ(host_soft, hard);
+}
+
+TEST_F(EscrowRun, TheCommandIsInItsSessionHowManyFilesItsCallerMayHaveOpen) {
+  ASSERT_EQ(run_process({"mkdir", file("other")}).status, 0);
+  for (const char* count : {"60", "95", "110", "300", "4096"}) {
+    std::vector<std::string> command = {
+        "bash", "-c", "cd '" + file("other") + "'; for ((i = 0; i < " + count + "; ++i)); do exec {fd}< .; done\n"
+        "exec \"$0\" \"$@\""};
+    const std::string name = std::string("made-") + count;
+    for (const std::string& word : run_command_line({}, "echo x > " + name)) command.push_back(word);
+    const ProcessResult result = run_process(command, {.directory = directory_.path(), .environment = {}, .input = ""});
+    EXPECT_EQ(result.status, 0) << count << ": " << result.err;
+    EXPECT_TRUE(is_in_head(name)) << count;
+    EXPECT_FALSE(has("other/" + name)) << count;
+  }
+  EXPECT_TRUE(no_mount_left());
+}
+
+TEST_F(EscrowRun, WithoutAMountNoCommandIsStarted) {
+  const std::string before = head();
+  for (const std::vector<std::string>& options : {std::vector<std::string>{}, {"--confine"}, {"--network", "none"}}) {
+    std::vector<std::string> all = options;
+    all.insert(all.end(), {"--result", file("result")});
+    const ProcessResult result =
+        run_process(run_command_line(all, "touch " + file("started")),
+                    {.directory = directory_.path(), .environment = {{"LD_PRELOAD", MISLED_MOUNT}}, .input = ""});
+    EXPECT_EQ(result.status, 125) << result.err;
+    EXPECT_NE(result.err.find("does not lead to the new mount"), std::string::npos) << result.err;
+    EXPECT_NE(read("result").find("\"rolled_back\""), std::string::npos) << read("result");
+    EXPECT_FALSE(has("started"));
+    EXPECT_EQ(head(), before);
+  }
+}
+
+// Both may find the directory empty before either is mounted there.
+TEST_F(EscrowRun, OfTwoRunsOnOneMountpointNeitherWorksInTheOthersSession) {
+  ASSERT_EQ(run_process({"mkdir", file("point")}).status, 0);
+  for (std::uint64_t round = 0; round < support::gate_or_campaign(5, 200); ++round) {
+    std::vector<std::unique_ptr<BackgroundRun>> runs;
+    for (const char* name : {"one", "two"}) {
+      const std::string made = name + std::to_string(round);
+      runs.push_back(std::make_unique<BackgroundRun>(
+          run_command_line({"--mountpoint", file("point"), "--message", made}, "ls > " + made), file("err-" + made)));
+    }
+    for (const char* name : {"one", "two"}) {
+      const std::string made = name + std::to_string(round);
+      const int status = runs[name == std::string("two")]->wait();
+      EXPECT_TRUE(status == 0 || status == 125) << status << read("err-" + made);
+      EXPECT_EQ(is_in_head(made), status == 0) << read("err-" + made);
+      if (status != 0) continue;
+      EXPECT_EQ(git("log -1 --format=%s main -- " + made), made);
+    }
+  }
+  EXPECT_TRUE(no_mount_left());
 }
 
 TEST_F(EscrowRun, StandardInputAndOutputPassThrough) {

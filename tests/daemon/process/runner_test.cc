@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "daemon/process/output_capture.h"
+#include "fuse/place.h"
 #include "tests/daemon/process/process_helpers.h"
 
 namespace escrow::daemon {
@@ -63,6 +64,22 @@ TEST(Runner, ReportsTheExitStatus) {
     EXPECT_EQ(end.status, status);
     EXPECT_TRUE(end.survivors.empty());
   }
+}
+
+TEST(Runner, StartsNothingOutsideTheMountThatTheWorkingDirectoryHasToBeIn) {
+  const ScratchDirectory scratch;
+  CommandSpec spec = shell("touch started", scratch.path());
+  spec.device = fuse::device_of("/proc");
+  Runner runner;
+  const CommandEnd end = runner.run(spec);
+  EXPECT_EQ(end.cause, EndCause::failed);
+  EXPECT_EQ(end.message, "the command was not started: " + scratch.path() + " does not lead to the session's mount, as "
+                         "if something else had been mounted over it");
+  EXPECT_FALSE(tests::exists(scratch.file("started")));
+  spec.device = fuse::device_of(scratch.path());
+  Runner another;
+  EXPECT_EQ(another.run(spec).cause, EndCause::exited);
+  EXPECT_TRUE(tests::exists(scratch.file("started")));
 }
 
 TEST(Runner, ReportsTheSignalThatKilledTheCommand) {
