@@ -81,16 +81,12 @@ std::string Checkouts::scratch_path(const std::string& what) const {
 }
 std::string Checkouts::lock_path() const { return git_directory_ + "/escrow/checkouts.lock"; }
 
-// Whatever repository the caller's variables are about. That the repository is trusted was decided when it was opened.
+// The repository is trusted: that was decided when it was opened. main() has dropped the caller's GIT_DIR and its kin.
 Checkouts::Answer Checkouts::git(const std::string& work_tree, const std::vector<std::string>& arguments,
                                  const storage::UniqueFd& turn, const Instead& instead) const {
   std::vector<std::string> command;
   if (!instead.input.empty()) command = {"sh", "-c", "exec \"$@\" < \"$0\"", instead.input};
   command.emplace_back("env");
-  for (const char* variable :
-       {"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_COMMON_DIR", "GIT_CONFIG", "GIT_DIR", "GIT_INDEX_FILE",
-        "GIT_NAMESPACE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_QUARANTINE_PATH", "GIT_WORK_TREE"})
-    command.insert(command.end(), {"-u", variable});
   if (!instead.index.empty()) command.push_back("GIT_INDEX_FILE=" + instead.index);
   command.insert(command.end(), {"LC_ALL=C", "git", "--no-optional-locks", "-c", "safe.directory=*", "-C", work_tree});
   command.insert(command.end(), arguments.begin(), arguments.end());

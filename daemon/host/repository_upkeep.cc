@@ -23,18 +23,11 @@ std::int64_t milliseconds_between(const session::Timestamp& earlier, const sessi
          (static_cast<std::int64_t>(later.nanoseconds) - static_cast<std::int64_t>(earlier.nanoseconds)) / 1'000'000;
 }
 
-// Whatever repository the caller's variables are about, as those of a hook are. Opened as it is by us, the repository
-// is trusted, but for the programs that its configuration has git run to fetch an object that is missing.
+// The repository was opened, so it is trusted, but for the programs that its configuration has git run to fetch an
+// object that is missing. main() has dropped the caller's GIT_OBJECT_DIRECTORY and its kin.
 storage::GitProgram git_on(const std::string& git_directory) {
-  std::vector<std::string> command = {"env"};
-  for (const char* variable :
-       {"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_COMMON_DIR", "GIT_CONFIG", "GIT_DIR", "GIT_GRAFT_FILE",
-        "GIT_INDEX_FILE", "GIT_NAMESPACE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_QUARANTINE_PATH",
-        "GIT_REPLACE_REF_BASE", "GIT_SHALLOW_FILE", "GIT_WORK_TREE"}) {
-    command.insert(command.end(), {"-u", variable});
-  }
-  command.insert(command.end(), {"LC_ALL=C", "GIT_ALLOW_PROTOCOL=", "GIT_NO_LAZY_FETCH=1", "git",
-                                 "--git-dir=" + git_directory, "-c", "safe.directory=" + git_directory});
+  std::vector<std::string> command = {"env", "LC_ALL=C", "GIT_ALLOW_PROTOCOL=", "GIT_NO_LAZY_FETCH=1", "git",
+                                      "--git-dir=" + git_directory, "-c", "safe.directory=" + git_directory};
   return [command = std::move(command)](const std::vector<std::string>& arguments) {
     std::vector<std::string> whole = command;
     whole.insert(whole.end(), arguments.begin(), arguments.end());

@@ -148,6 +148,18 @@ def ARunCommitsByItsExitStatusAsItsCaller(start):
         expect_equal('stdout', output(service, view['run']), 'sweet sour\n/work\nb.txt\nsub\n')
 
 
+def VariablesThatTieGitToARepositoryEndAtTheService(start):
+    service = start()
+    service.before = ['env', 'GIT_DIR=/nowhere', 'GIT_INDEX_FILE=/nowhere/index', 'GIT_CONFIG_COUNT=no-number']
+    with service:
+        for fields in ({}, {'confined': False, 'network': 'host'}):
+            script = 'env | grep -E "^GIT_(DIR|INDEX|CONFIG)"; echo x >> new.txt'
+            view = awaited(service, run(service, shell(script, **fields)))
+            expect_equal(f'the outcome with {fields}', outcome(view), ('committed', 'success', 0))
+            expect_equal(f'what it is given with {fields}', output(service, view['run']), '')
+        service.post('/v1/repositories/data/gc').expect(200)
+
+
 ENDLESS = 'echo x > new; echo ready; while :; do sleep 0.1; done'
 
 

@@ -73,11 +73,12 @@ class Answer:
 
 
 class Client:
-    """A server and its connection. `initialize`: whether that is done."""
+    """A server and its connection. `initialize`: whether that is done. `variables`: of the server's environment."""
 
-    def __init__(self, repository, *options, version=NEWEST, initialize=True):
+    def __init__(self, repository, *options, version=NEWEST, initialize=True, variables=None):
         self.process = subprocess.Popen([repository.binary, '--repo', repository.path, 'mcp', *options],
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        env={**os.environ, **(variables or {})})
         self.version, self.count, self.schemas, self.said = version, 0, {}, None
         if initialize:
             self.said = self.initialize()

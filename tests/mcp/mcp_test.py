@@ -228,6 +228,17 @@ def TheOptionsHoldForEverySession(repository):
             expect(answer.is_error, f'{path}: {answer.document}')
 
 
+def NoVariableThatTiesGitToARepositoryReachesACommand(repository):
+    variables = {'GIT_DIR': '/nowhere', 'GIT_INDEX_FILE': '/nowhere/index', 'GIT_CONFIG_COUNT': 'no-number'}
+    with Client(repository, '--without-approval', variables=variables) as client:
+        session = client.call('open_session')['session']
+        ran = client.call('run_command', session=session,
+                          command='env | grep -E "^GIT_(DIR|INDEX|CONFIG)"; echo made > made.txt')
+        expect_equal('the command', (ran['exit_code'], ran.texts), (0, []))
+        expect_equal('the end', client.call('commit', session=session)['state'], 'committed')
+    expect_equal('the file', repository.git('show', 'main:made.txt'), 'made')
+
+
 def SessionsOutliveTheConnection(repository):
     with Client(repository) as client:
         session = client.call('open_session')['session']

@@ -182,6 +182,27 @@ TEST_F(Guard, ACommandIsNotToldWhereTheRepositoryIs) {
       << "a command that is to use it is given it";
 }
 
+TEST_F(Guard, ACommandHasNoVariableThatTiesGitToARepository) {
+  std::set<std::string> dropped = words(shell("git rev-parse --local-env-vars"));
+  EXPECT_GT(dropped.size(), 10u);
+  dropped.insert({"GIT_QUARANTINE_PATH", "GIT_NAMESPACE", "GIT_CONFIG_KEY_0", "GIT_CONFIG_VALUE_0"});
+  ProcessOptions options{.directory = directory_.path(), .environment = {{"GIT_AUTHOR_NAME", "kept"}}, .input = {}};
+  for (const std::string& name : dropped) options.environment.emplace_back(name, repository_);
+  const auto given = [&](const std::vector<std::string>& more) {
+    const ProcessResult result =
+        run_process(run_command_line(more, "env | sed -n 's/^\\(GIT_[A-Z_0-9]*\\)=.*/\\1/p'"), options);
+    EXPECT_EQ(result.status, 0) << result.err;
+    std::set<std::string> names = words(result.out);
+    EXPECT_EQ(names.contains("GIT_AUTHOR_NAME"), more.empty() || more.front() != "--confine") << result.out;
+    std::erase_if(names, [&](const std::string& name) { return !dropped.contains(name); });
+    return names;
+  };
+  EXPECT_EQ(given({}), std::set<std::string>());
+  EXPECT_EQ(given({"--network", "none"}), std::set<std::string>());
+  EXPECT_EQ(given({"--confine"}), std::set<std::string>());
+  EXPECT_EQ(given({"--env", "GIT_DIR=x"}), std::set<std::string>({"GIT_DIR"})) << "asked for by its name";
+}
+
 TEST_F(Guard, AForkBombMeetsTheLimitOfItsRunAndNobodyElseDoes) {
   for (const std::vector<std::string>& how : std::vector<std::vector<std::string>>{{}, {"--confine"}}) {
     std::vector<std::string> options = {"--max-processes", "50", "--timeout", "6s", "--grace", "100ms"};
