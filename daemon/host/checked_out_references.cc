@@ -14,7 +14,11 @@ CheckedOutReferences::CheckedOutReferences(session::ReferenceStore& inner, const
     : inner_(inner), checkouts_(checkouts), work_tree_(std::move(work_tree)) {}
 
 std::string CheckedOutReferences::default_branch() const {
-  return work_tree_ ? checkouts_.branch_of(*work_tree_) : inner_.default_branch();
+  if (!work_tree_) return inner_.default_branch();
+  if (const auto branch = checkouts_.branch_of(*work_tree_)) return *branch;
+  throw session::Error(session::Errc::wrong_state, "the work tree " + *work_tree_ +
+                                                       " is on no branch (its HEAD is detached); check out a branch "
+                                                       "there, or give one with --branch");
 }
 
 void CheckedOutReferences::check_target(const std::string& branch) const {

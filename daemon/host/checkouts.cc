@@ -113,13 +113,10 @@ std::optional<std::string> Checkouts::work_tree_around(const std::string& direct
   return answer.out.substr(0, line);
 }
 
-std::string Checkouts::branch_of(const std::string& work_tree) const {
+std::optional<std::string> Checkouts::branch_of(const std::string& work_tree) const {
   Answer answer = git(work_tree, {"symbolic-ref", "--quiet", "--short", "HEAD"});
   if (answer.out.ends_with('\n')) answer.out.pop_back();
-  if (answer.status != 0 || answer.out.empty())
-    throw Error(Errc::wrong_state, "the work tree " + work_tree +
-                                       " is on no branch (its HEAD is detached); check out a branch there, or give one "
-                                       "with --branch");
+  if (answer.status != 0 || answer.out.empty()) return std::nullopt;
   return answer.out;
 }
 

@@ -28,8 +28,8 @@ class Checkouts {
 
   // The root of the work tree around `directory`; nullopt: there is none, or it is of another repository.
   std::optional<std::string> work_tree_around(const std::string& directory) const;
-  // The branch that a work tree is on. Throws Error{wrong_state} when it is on none.
-  std::string branch_of(const std::string& work_tree) const;
+  // The branch that a work tree is on; nullopt: its HEAD is detached, as during a rebase.
+  std::optional<std::string> branch_of(const std::string& work_tree) const;
   // Files that differ from HEAD, and, where they are counted, files and directories that git neither knows nor ignores.
   enum class Untracked { counted, left_out };
   std::vector<std::string> uncommitted(const std::string& work_tree, Untracked untracked) const;

@@ -87,11 +87,12 @@ std::string RepositoryContext::take_changes_of_checkout(session::Session& sessio
   if (record.options.read_only)
     throw session::Error(Errc::bad_request, "--with-changes and --read-only exclude each other: a session that is read "
                                             "only has nothing to commit; leave one of them out");
-  const std::string there = checkouts_->branch_of(*work_tree_);
+  const std::optional<std::string> there = checkouts_->branch_of(*work_tree_);
   if (there != branch || checkouts_->head_of(*work_tree_) != record.base)
     throw session::Error(Errc::wrong_state, "--with-changes: the session begins at the head of '" + branch +
-                                                "', and the work tree " + *work_tree_ + " is at another commit, on '" +
-                                                there + "'; check '" + branch + "' out there, or name its branch");
+                                                "', and the work tree " + *work_tree_ + " is " +
+                                                (there ? "at another commit, on '" + *there + "'" : "on no branch") +
+                                                "; check '" + branch + "' out there, or name its branch");
   const TakenChanges changes = take_changes(*work_tree_, checkouts_->changed_paths(*work_tree_), session);
   std::string words;
   if (changes.taken > 0)

@@ -92,9 +92,8 @@ TEST_F(Hooks, ASessionInAHookOfAPushLeavesTheRepositoryAsItIs) {
 TEST_F(Hooks, ASessionInARebaseLeavesTheRebaseAsItIs) {
   in_project("git worktree add -q ../linked -b linked && cd ../linked && git commit -qm second --allow-empty && "
              "echo 3 > a && git commit -qam third");
-  // HEAD is detached during a rebase, so repository and branch are named.
-  write_program(inside_, shell("sed \"1d; s| run -- | --repo '" + project_ + "/.git' run --branch main -- |\" '" +
-                               inside_ + "'"));
+  // HEAD is detached during a rebase, so the branch is named.
+  write_program(inside_, shell("sed '1d; s| run -- | run --branch main -- |' '" + inside_ + "'"));
   shell("git rebase -q -x '" + inside_ + "' HEAD~1", in("linked"));
   expect_that_it_ran(project_ + "/.git");
   EXPECT_EQ(shell("git status --porcelain && git symbolic-ref --short HEAD && cat a", in("linked")), "linked\n3");
