@@ -1,12 +1,10 @@
 #include "storage/database/sqlite.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <optional>
 #include <utility>
 
+#include "storage/database/sqlite_files.h"
 #include "storage/disk/durable_file.h"
 #include "storage/disk/file_lookup.h"
 
@@ -36,59 +34,6 @@ bool has_failed_on_disk(sqlite3* database) {
   return last == EIO;
 }
 
-bool is_refused_writing(const char* path) {
-  if (::faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) == 0) return false;
-  return errno == EACCES || errno == EPERM || errno == EROFS;
-}
-
-int (*map_shared_memory)(sqlite3_file*, int, int, int, void volatile**);
-
-int map_shared_memory_to_write(sqlite3_file* file, int region, int bytes, int extends, void volatile** address) {
-  const int result = map_shared_memory(file, region, bytes, extends, address);
-  if ((result & 0xff) != SQLITE_READONLY) return result;
-  errno = 0;  // SQLite has lost the errno of the open that failed
-  return SQLITE_CANTOPEN;
-}
-
-// Closes a file again that SQLite has opened for reading only, though this process may write it.
-int open_to_write(sqlite3_vfs*, const char* path, sqlite3_file* file, int flags, int* opened_with) {
-  sqlite3_vfs* const unix_files = sqlite3_vfs_find("unix");
-  int opened = 0;
-  errno = 0;
-  const int result = unix_files->xOpen(unix_files, path, file, flags, &opened);
-  const int reason = errno;
-  if (opened_with != nullptr) *opened_with = opened;
-  if (result != SQLITE_OK || (flags & SQLITE_OPEN_READWRITE) == 0) return result;
-  if ((opened & SQLITE_OPEN_READONLY) != 0) {
-    if (is_refused_writing(path)) return SQLITE_OK;
-    file->pMethods->xClose(file);
-    file->pMethods = nullptr;
-    errno = reason;
-    return SQLITE_CANTOPEN;
-  }
-  if ((flags & SQLITE_OPEN_MAIN_DB) == 0) return SQLITE_OK;
-  static const sqlite3_io_methods methods = [file] {
-    sqlite3_io_methods own = *file->pMethods;
-    map_shared_memory = std::exchange(own.xShmMap, map_shared_memory_to_write);
-    return own;
-  }();
-  file->pMethods = &methods;
-  return SQLITE_OK;
-}
-
-// The name of a VFS that differs from SQLite's own in one point. SQLite's opens a file for reading when it cannot open
-// it for writing, whatever the reason (os_unix.c: unixOpen(), unixOpenSharedMemory()). A connection that is made while
-// the process has no descriptor left could then never write. Here the open fails unless the user has no right to write.
-const char* vfs_name() {
-  static sqlite3_vfs own = *sqlite3_vfs_find("unix");
-  static const bool is_registered [[maybe_unused]] = [] {
-    own.zName = "escrow";
-    own.xOpen = open_to_write;
-    return sqlite3_vfs_register(&own, 0) == SQLITE_OK;
-  }();
-  return own.zName;
-}
-
 // Nothing when it is not known.
 std::optional<std::int64_t> log_bytes(sqlite3* database) {
   sqlite3_file* log = nullptr;
@@ -101,12 +46,8 @@ std::optional<std::int64_t> log_bytes(sqlite3* database) {
 }  // namespace
 
 void Database::Close::operator()(sqlite3* handle) const noexcept {
-  if (keeps_log && has_failed) {
-    sqlite3_busy_timeout(handle, 0);
-    sqlite3_wal_checkpoint_v2(handle, nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr);
-  } else if (keeps_log && log_bytes(handle).value_or(kShortLogBytes) < kShortLogBytes) {
+  if (keeps_log && log_bytes(handle).value_or(kShortLogBytes) < kShortLogBytes)
     sqlite3_db_config(handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
-  }
   sqlite3_close_v2(handle);
 }
 
@@ -114,7 +55,7 @@ Database::Database(const std::string& path, const Options& options) : path_(path
   int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
   if (options.create) flags |= SQLITE_OPEN_CREATE;
   sqlite3* handle = nullptr;
-  const int result = sqlite3_open_v2(path.c_str(), &handle, flags, vfs_name());
+  const int result = sqlite3_open_v2(path.c_str(), &handle, flags, files_of_databases());
   handle_.reset(handle);
   if (result != SQLITE_OK) throw error(result);
   sqlite3_busy_timeout(handle, options.busy_timeout_ms);
@@ -123,7 +64,6 @@ Database::Database(const std::string& path, const Options& options) : path_(path
 
 Error Database::error(int result) const {
   const int kind = result & 0xff;
-  if (kind != SQLITE_BUSY && kind != SQLITE_LOCKED) handle_.get_deleter().has_failed = true;
   const int system = handle_ ? sqlite3_system_errno(handle_.get()) : 0;
   const std::string said = handle_ ? sqlite3_errmsg(handle_.get()) : sqlite3_errstr(result);
   switch (kind) {

@@ -64,15 +64,12 @@ class Database {
  private:
   struct Close {
     bool keeps_log;
-    // A transaction whose sync failed is in the log whole, and whoever opens it anew would take it for one that
-    // succeeded: such a log does not stay, whoever closes it last.
-    mutable bool has_failed;
     void operator()(sqlite3* handle) const noexcept;
   };
   std::string path_;                         // constant, as all here
   bool may_create_;
   std::unique_ptr<int> log_pages_ = std::make_unique<int>(0);  // SQLite has its address
-  std::unique_ptr<sqlite3, Close> handle_{nullptr, Close{false, false}};
+  std::unique_ptr<sqlite3, Close> handle_{nullptr, Close{false}};
 };
 
 // Bytes bound as a BLOB; a string is bound as TEXT.

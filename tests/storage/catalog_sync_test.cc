@@ -163,6 +163,52 @@ TEST_F(CatalogSync, NorWhereAnotherProcessIsTheLastToCloseIt) {
   EXPECT_FALSE(catalog.find(refused.id));
 }
 
+TEST_F(CatalogSync, NorWhereItsProcessIsKilledThen) {
+  const SessionRecord refused = support::sample_record(session::SessionId::generate());
+  SessionRecord noted = support::sample_record(session::SessionId::generate());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    SqliteSessionCatalog catalog(path_);
+    catalog.insert(record_);
+    catalog.insert(noted);
+    note(catalog, noted, "/mnt/noted");  // is committed without a sync
+    files_fail = true;
+    try {
+      catalog.insert(refused);
+    } catch (const Error&) {
+      ::kill(::getpid(), SIGKILL);
+    }
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  SqliteSessionCatalog catalog(path_);
+  EXPECT_TRUE(catalog.find(record_.id));
+  EXPECT_EQ(catalog.find(noted.id)->mountpoint, "/mnt/noted");
+  EXPECT_FALSE(catalog.find(refused.id));
+}
+
+TEST_F(CatalogSync, AfterATransactionThatCouldNotBeSyncedOthersAreThere) {
+  const SessionRecord refused = support::sample_record(session::SessionId::generate());
+  const SessionRecord next = support::sample_record(session::SessionId::generate());
+  {
+    const SqliteSessionCatalog reader(path_);
+    SqliteSessionCatalog catalog(path_);
+    catalog.insert(record_);
+    for (int round = 0; round < 3; ++round) {
+      files_fail = true;
+      EXPECT_THROW(catalog.insert(refused), Error);
+      EXPECT_EQ(reader.list().size(), 1u);
+    }
+    catalog.insert(next);
+    EXPECT_EQ(reader.list().size(), 2u);
+  }
+  SqliteSessionCatalog catalog(path_);
+  EXPECT_TRUE(catalog.find(record_.id) && catalog.find(next.id));
+  EXPECT_FALSE(catalog.find(refused.id));
+}
+
 TEST_F(CatalogSync, AShortLogCostsNoSyncWhenItIsOpenedAndClosed) {
   SqliteSessionCatalog(path_).insert(record_);
   const int before = syncs;
