@@ -37,8 +37,10 @@ constexpr std::chrono::milliseconds kPauses[] = {std::chrono::milliseconds(100),
                                                  std::chrono::seconds(4), std::chrono::seconds(5)};
 
 // What git says in English of a machine that has too little, and not of a repository.
-constexpr const char* kOfTheMachine[] = {"Too many open files", "annot allocate memory", "ut of memory",
-                                         "Resource temporarily unavailable", "Input/output error", kNoSuchPack.data()};
+constexpr const char* kOfTheMachine[] = {
+    "Too many open files", "annot allocate memory", "ut of memory",          "Resource temporarily unavailable",
+    "Input/output error",  "Read-only file system", kNoSuchPack.data(),
+};
 
 class Collection {
  public:
@@ -219,8 +221,11 @@ class Collection {
     check_installed(output);
     const std::string what = "git " + command + " failed: " + complaint(output);
     const auto is_said = [&](const char* words) { return output.err.find(words) != std::string::npos; };
-    if (is_said("No space left on device") || is_said("Out of diskspace"))
-      throw Error(Errc::no_space, what + "; nothing was lost; free some space and try again");
+    const bool is_quota = is_said("Disk quota exceeded");
+    if (is_quota || is_said("No space left on device") || is_said("Out of diskspace")) {
+      throw Error(is_quota ? Errc::quota_exceeded : Errc::no_space,
+                  what + "; nothing was lost; free some space and try again");
+    }
     const bool is_the_machines = std::any_of(std::begin(kOfTheMachine), std::end(kOfTheMachine), is_said);
     if (output.status > 128 || is_the_machines)
       throw Error(Errc::unavailable, what + "; nothing was lost, try again");

@@ -299,6 +299,34 @@ TEST_F(Garbage, FoldingKeepsEveryObjectItsAgeAndWhatGitDerived) {
   expect_sound();
 }
 
+TEST_F(Garbage, WhatGitSaysOfTheMachineIsNoDamage) {
+  commit("f", "one");
+  struct Said {
+    std::string words;
+    Errc code;
+  };
+  const Said all[] = {
+      {"renaming pack to '/x' failed: Disk quota exceeded", Errc::quota_exceeded},
+      {"write error: No space left on device", Errc::no_space},
+      {"write error: Out of diskspace", Errc::no_space},
+      {"unable to create '/x': Too many open files", Errc::unavailable},
+      {"cannot mkstemp: Read-only file system", Errc::unavailable},
+      {"failed to read object: Input/output error", Errc::unavailable},
+      {"bad tree object", Errc::damaged_repository},
+  };
+  const auto repository = Repository::open(repository_.path, silent);
+  for (const Said& said : all) {
+    const auto error = error_of([&] {
+      repository->gc([&](const std::vector<std::string>& arguments) {
+        if (arguments.front() != "repack") return git_program(repository_.path)(arguments);
+        return GitOutput{128, "", "fatal: " + said.words + "\n"};
+      });
+    });
+    EXPECT_EQ(error.code(), said.code) << error.what();
+    EXPECT_NE(std::string(error.what()).find(said.words), std::string::npos) << error.what();
+  }
+}
+
 TEST_F(Garbage, WithoutGitItSaysSoAndLeavesEverythingAsItIs) {
   commit("f", "one");
   const auto error = error_of([&] {
