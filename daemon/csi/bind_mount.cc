@@ -5,11 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <sstream>
 
+#include "fuse/place.h"
 #include "session/base/error.h"
 
 namespace escrow::daemon {
@@ -23,36 +21,12 @@ namespace {
   throw Error(errno == EBUSY ? Errc::busy : Errc::unavailable, "cannot " + doing + ": " + std::strerror(errno));
 }
 
-// Decodes the kernel's \ooo: blanks, newlines, backslashes.
-std::string unescaped(const std::string& text) {
-  std::string plain;
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    if (text[at] == '\\' && at + 3 < text.size()) {
-      plain += static_cast<char>(std::strtol(text.substr(at + 1, 3).c_str(), nullptr, 8));
-      at += 3;
-    } else {
-      plain += text[at];
-    }
-  }
-  return plain;
-}
-
 }  // namespace
 
-// Later lines lie over earlier ones. A line: ID PARENT DEVICE ROOT POINT OPTIONS TAGS... - KIND SOURCE OPTIONS.
 std::optional<MountedThere> mount_at(const std::string& path) {
-  std::ifstream table("/proc/self/mountinfo");
-  std::optional<MountedThere> found;
-  for (std::string line; std::getline(table, line);) {
-    std::istringstream words(line);
-    std::string word, device, point, kind, source;
-    words >> word >> word >> device >> word >> point;
-    if (unescaped(point) != path) continue;
-    while (words >> word && word != "-") {
-    }
-    words >> kind >> source;
-    found = MountedThere{.source = unescaped(source), .device = device};
-  }
+  std::optional<MountedThere> found;  // later lines lie over earlier ones
+  for (const fuse::MountedPath& mounted : fuse::mounted_paths())
+    if (mounted.path == path) found = MountedThere{.source = mounted.source, .device = mounted.device};
   return found;
 }
 
@@ -68,11 +42,13 @@ void bind_mount(const std::string& source, const std::string& target, bool is_re
   if (::mkdir(target.c_str(), 0750) != 0 && errno != EEXIST) refuse("make the directory " + target);
   if (::mount(source.c_str(), target.c_str(), nullptr, MS_BIND, nullptr) != 0) refuse("mount the session at " + target);
   const unsigned long flags = MS_BIND | MS_REMOUNT | MS_NOSUID | MS_NODEV | (is_read_only ? MS_RDONLY : 0);
-  if (::mount(nullptr, target.c_str(), nullptr, flags, nullptr) == 0) return;
-  const int error = errno;
-  ::umount2(target.c_str(), MNT_DETACH);
+  const int error = ::mount(nullptr, target.c_str(), nullptr, flags, nullptr) == 0 ? 0 : errno;
+  // The session's mount may have gone since it was seen: then the directory below it is what was bound.
+  if (error == 0 && mount_at(target) == wanted) return;
+  ::umount2(target.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW);
   errno = error;
-  refuse("restrict the mount at " + target);
+  if (error != 0) refuse("restrict the mount at " + target);
+  throw Error(Errc::unavailable, "the session's mount at " + source + " has gone while it was mounted at " + target);
 }
 
 void remove_bind_mount(const std::string& target) {

@@ -4,6 +4,8 @@
 // different targets. Throws Error{unavailable} naming the path. Sources: mount(2), umount2(2), proc_pid_mountinfo(5).
 #pragma once
 
+#include <sys/types.h>
+
 #include <optional>
 #include <string>
 
@@ -11,7 +13,7 @@ namespace escrow::daemon {
 
 struct MountedThere {
   std::string source;  // "escrow:ID"
-  std::string device;  // "0:77": another one for each time a session is mounted
+  dev_t device = 0;    // another one for each time a session is mounted
   bool operator==(const MountedThere&) const = default;
 };
 // The topmost mount at `path`, as this process sees it; nullopt: nothing is mounted there.

@@ -41,6 +41,12 @@ bool names(const std::string& entry, std::string_view name) {
   return entry.size() > name.size() && entry[name.size()] == '=' && entry.starts_with(name);
 }
 
+std::uint64_t requests_of(const fuse::Mount& mount) {
+  std::uint64_t sum = 0;
+  for (const fuse::OperationCount& of : mount.counts()) sum += of.count;
+  return sum;
+}
+
 void set_variable(std::vector<std::string>& environment, const std::string& name, const std::string& value) {
   std::erase_if(environment, [&](const std::string& entry) { return names(entry, name); });
   environment.push_back(name + "=" + value);
@@ -287,10 +293,29 @@ std::string SessionRun::visible_mountpoint() const {
   return settings_.mountpoint.empty() ? kSandboxMountpoint : settings_.mountpoint;
 }
 
+// A runtime finds the mount by its path: it looks at that before it starts the container. A runtime with other mounts
+// finds the directory below, and what the container writes there is in no session.
+void SessionRun::run_container() {
+  fuse::Mount& mount = host_->mount();
+  mount.invalidate({{session::kRootNode, ""}});  // whoever looks at it next has to ask
+  const std::uint64_t before = requests_of(mount);
+  end_ = runner_->run(command_spec(), settings_.started);
+  container_->settle(end_, settings_.grace);
+  if (end_.cause != EndCause::exited || requests_of(mount) != before) return;
+  end_.cause = EndCause::failed;
+  end_.command_status.reset();
+  end_.message = "the container did not see the session: the runtime has other mounts than this process, and what the "
+                 "container wrote is in the runtime's directory " + mountpoint_->path() +
+                 "; run escrow in the runtime's mount namespace";
+}
+
 void SessionRun::run_command() {
   if (settings_.before_start) settings_.before_start();
-  end_ = runner_->run(command_spec(), settings_.started);
-  if (container_) container_->settle(end_, settings_.grace);
+  if (container_) {
+    run_container();
+  } else {
+    end_ = runner_->run(command_spec(), settings_.started);
+  }
   std::string pids;
   for (const pid_t pid : end_.survivors) pids += (pids.empty() ? "" : ", ") + std::to_string(pid);
   if (end_.ran_out_of_processes) {

@@ -94,6 +94,7 @@ class SessionRun {
   void find_container();
   void put_into_container(CommandSpec& spec);
   void run_command();
+  void run_container();
   void end_session();
   void leave_session();
   void commit();

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -98,6 +99,24 @@ def ReadOnlyRootsAndDroppedRightsAreNoObstacle(machine):
     expect_equal('content', machine.git('show', 'main:new'), 'new')
     status, _, _ = machine.container(['--read-only'], 'touch new2 2>/dev/null && exit 9; exit 0')
     expect_equal('status of a read-only session', status, 0)
+
+
+# Podman is a child of escrow and has the mounts that it has.
+@only('Docker')
+def AContainerThatDoesNotSeeTheSessionIsRolledBack(machine):
+    before = machine.git('rev-parse', 'main')
+    for command in (machine.container_command([], 'echo written > new'), machine.container_command([], 'true')):
+        done = subprocess.run(['unshare', '--mount', '--propagation', 'private', *command], env=machine.environment,
+                              capture_output=True, text=True, check=False, timeout=200)
+        expect_equal(f'status ({done.stderr})', done.returncode, 125)
+        expect('the container did not see the session' in done.stderr, done.stderr)
+        lost = re.search("the runtime's directory (/.*/escrow-[^/]*/mnt);", done.stderr)[1]
+        if command[-1] != 'true':
+            with open(f'{lost}/new', encoding='ascii') as file:
+                expect_equal('what it wrote', file.read(), 'written\n')
+        shutil.rmtree(os.path.dirname(lost), ignore_errors=True)
+    expect_equal('the branch', machine.git('rev-parse', 'main'), before)
+    machine.expect_clean()
 
 
 @nightly('Podman')

@@ -222,6 +222,19 @@ def AMountTableIsHisWhoseTheSessionIs(start):
         service.delete(f'{at}/x').expect(409, 'session_finished')
 
 
+def ARunWithManyEntriesIsInItsSession(start):
+    """Each entry holds a directory of the host open, and none of them is mounted over."""
+    with started(start) as service:
+        source = f'{service.directory}/sources'
+        made = run(service, ordering('sh', '-c', 'ls -d entries/* | wc -l; echo x > made', mounts=[
+            {'path': f'entries/{number}', 'source': f'host:{source}'} for number in range(120)]))
+        view = awaited(service, made)
+        expect_equal(f'the outcome: {output(service, made, "stderr")}', outcome(view)[0], 'committed')
+        expect_equal('entries', output(service, made).strip(), '120')
+        expect_equal('the content', service.git('show', 'main:made'), 'x')
+        expect_equal('in the directory of the host', os.listdir(source), [])
+
+
 def ARunImportsAModuleThatWasSent(start):
     with started(start) as service:
         made = run(service, ordering(

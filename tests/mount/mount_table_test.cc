@@ -69,6 +69,21 @@ TEST_F(MountTableOnTheKernel, EntriesAndTheDirectoriesOnTheWayAreListed) {
       found);
 }
 
+// Each entry holds a directory of the host open, and none of them is mounted over.
+TEST_F(MountTableOnTheKernel, ACommandIsInItsSessionHoweverManyEntriesThereAre) {
+  for (const int count : {83, 120, 4096}) {
+    const std::string made = "made-" + std::to_string(count);
+    std::vector<std::string> words = {"run"};
+    for (int at = 0; at < count; ++at) words.insert(words.end(), {"--mount", entry("entries/" + std::to_string(at))});
+    words.insert(words.end(), {"--", "sh", "-c", "ls -d entries/* | wc -l; echo x > " + made});
+    const ProcessResult result = escrow(words);
+    EXPECT_EQ(0, result.status) << result.err;
+    EXPECT_EQ(std::to_string(count) + "\n", result.out);
+    EXPECT_EQ("x", shell("git -C '" + repository_ + "' show main:" + made));
+    EXPECT_FALSE(exists(host(made)));
+  }
+}
+
 TEST_F(MountTableOnTheKernel, EntriesAndTheDirectoriesOnTheWayAreBusy) {
   mount({"--mount", entry("vendor/lib", "read-write"), "--mount", entry("dir/tools", "read-write")});
   const std::string other = in_mount("other");
