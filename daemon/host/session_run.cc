@@ -293,7 +293,7 @@ std::string SessionRun::visible_mountpoint() const {
   return settings_.mountpoint.empty() ? kSandboxMountpoint : settings_.mountpoint;
 }
 
-// A runtime finds the mount by its path: it looks at that before it starts the container. A runtime with other mounts
+// A runtime looks at the path of the mount before it starts the container. One that has other mounts than this process
 // finds the directory below, and what the container writes there is in no session.
 void SessionRun::run_container() {
   fuse::Mount& mount = host_->mount();
