@@ -121,6 +121,22 @@ void Overlay::Impl::give_back(OverlayState& now, Taken& taken) {
   now.change += 1;
 }
 
+void Overlay::Impl::sync_if_many(const std::vector<Content*>& contents,
+                                 const std::function<void(std::size_t)>& form_became_durable) {
+  if (contents.size() <= kSyncAllThreshold) return;
+  std::vector<Content::SyncedUpTo> reached;
+  for (const Content* content : contents) reached.push_back(content->begin_sync());
+  try {
+    staging.sync_all();
+  } catch (const Error& error) {
+    log.write(LogLevel::error, error.what());
+    return;
+  }
+  for (std::size_t at = 0; at < contents.size(); ++at)
+    if (!contents[at]->is_damaged() && contents[at]->end_sync(std::move(reached[at])) && form_became_durable)
+      form_became_durable(at);
+}
+
 // Contents that take the place of others are on disk before their rows are written, so that a power loss never leaves a
 // name with neither the old bytes nor the new.
 void Overlay::Impl::sync_replacing(const Taken& taken) {
@@ -128,20 +144,14 @@ void Overlay::Impl::sync_replacing(const Taken& taken) {
   for (const auto& [index, content] : taken.contents)
     if (content->is_staged() && content->take_replaces_others()) replacing.push_back(content.get());
   try {
-    if (replacing.size() > kSyncAllThreshold) {
-      std::vector<Content::SyncedUpTo> reached;
-      for (const Content* content : replacing) reached.push_back(content->begin_sync());
-      staging.sync_all();
-      for (std::size_t i = 0; i < reached.size(); ++i) replacing[i]->end_sync(std::move(reached[i]));
-    } else {
-      for (Content* content : replacing) {
-        try {
-          content->sync();
-        } catch (const Error& error) {
-          // Its fsync and the commit say so; the other files' rows do not wait for it.
-          if (!content->is_damaged()) throw;
-          log.write(LogLevel::error, error.what());
-        }
+    sync_if_many(replacing);
+    for (Content* content : replacing) {
+      try {
+        content->sync();
+      } catch (const Error& error) {
+        // Its fsync and the commit say so; the other files' rows do not wait for it.
+        if (!content->is_damaged()) throw;
+        log.write(LogLevel::error, error.what());
       }
     }
   } catch (...) {
@@ -450,15 +460,9 @@ void Overlay::sync_files(std::span<const NodeId> files) {
   std::vector<std::pair<NodeId, std::shared_ptr<Content>>> contents;
   for (const NodeId id : files)
     if (auto content = impl_->content_to_sync(id)) contents.emplace_back(id, std::move(content));
-  if (contents.size() > Impl::kSyncAllThreshold) {
-    std::vector<Content::SyncedUpTo> reached;
-    for (const auto& [id, content] : contents) reached.push_back(content->begin_sync());
-    impl_->staging.sync_all();
-    for (std::size_t i = 0; i < reached.size(); ++i)
-      if (!contents[i].second->is_damaged() && contents[i].second->end_sync(std::move(reached[i])))
-        impl_->mark_recorded_anew(contents[i].first, *contents[i].second);
-  }
-  // A content that was synced above is not synced again; one whose bytes were lost earlier throws here.
+  std::vector<Content*> all;
+  for (const auto& [id, content] : contents) all.push_back(content.get());
+  impl_->sync_if_many(all, [&](std::size_t at) { impl_->mark_recorded_anew(contents[at].first, *all[at]); });
   for (const auto& [id, content] : contents) {
     if (content->sync()) impl_->mark_recorded_anew(id, *content);
     impl_->learn(id, *content, content->usage().modified);

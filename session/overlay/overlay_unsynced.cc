@@ -51,16 +51,14 @@ void Overlay::Impl::run_syncer() {
 
 // What fails is said by the next fsync of the file, and by the commit.
 void Overlay::Impl::sync_unsynced(std::vector<Unsynced::Item> items) {
-  std::vector<std::pair<std::shared_ptr<Content>, Content::SyncedUpTo>> reached;
   if (items.size() > kSyncAllThreshold) {
-    for (const Unsynced::Item& item : items)
-      if (auto content = item.content.lock()) reached.emplace_back(content, content->begin_sync());
-    try {
-      staging.sync_all();
-      for (auto& [content, up_to] : reached) content->end_sync(std::move(up_to));
-    } catch (const std::exception&) {
-      // Then one by one: it is told for which file.
+    std::vector<std::shared_ptr<Content>> held;
+    std::vector<Content*> contents;
+    for (const Unsynced::Item& item : items) {
+      if (auto content = item.content.lock()) held.push_back(std::move(content));
     }
+    for (const auto& content : held) contents.push_back(content.get());
+    sync_if_many(contents);
   }
   for (const Unsynced::Item& item : items) {
     const auto content = item.content.lock();

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <utility>
 
 #include "storage/disk/disk_era.h"
@@ -436,9 +437,12 @@ void FileStagingArea::sync(StagingId id) {
 
 void FileStagingArea::sync_directory() { names_.sync(); }
 
+// A syncfs(2) that fails says nothing of any file, perhaps because of a file that is not ours. The next would succeed,
+// though the kernel has dropped what it could not write.
 void FileStagingArea::sync_all() {
   const int directory = directory_fd();
   if (directory < 0) return;
+  const auto alone = syncing_all_.lock();
   const std::uint64_t names = names_.count();
   std::vector<StagingId> ids;
   for (auto& shard : unsynced_) {
@@ -454,13 +458,24 @@ void FileStagingArea::sync_all() {
   do {
     result = ::syncfs(directory);
   } while (result != 0 && errno == EINTR);
-  const int error = result == 0 ? 0 : errno;
-  for (const StagingId id : ids) error == 0 ? static_cast<void>(end_sync(id, false)) : give_up_sync(id);
-  if (error != 0) throw system_error(error, "sync the file system of " + directory_);
-  names_.note(names);
+  if (result == 0) {
+    for (const StagingId id : ids) end_sync(id, false);
+    return names_.note(names);
+  }
+  for (const StagingId id : ids) give_up_sync(id);
+  std::optional<Error> failure;
+  for (const StagingId id : ids) {
+    try {
+      sync(id);
+    } catch (const Error& error) {
+      const bool is_there = unsynced(id).lock()->contains(id);  // else it has been removed
+      if (is_there && !failure) failure = error;
+    }
+  }
+  if (failure) throw *failure;
+  names_.sync();
 }
 
-// Of a sync of all that failed: for which files, a sync of each will tell.
 void FileStagingArea::give_up_sync(StagingId id) noexcept {
   auto files = unsynced(id).lock();
   sync_ended_.notify_all();

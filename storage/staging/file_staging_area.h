@@ -15,6 +15,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <variant>
 
 #include "session/base/error.h"
 #include "session/base/synchronized.h"
@@ -123,6 +124,8 @@ class FileStagingArea final : public session::StagingArea {
   SyncedNames names_;                   // self-locking
   mutable std::array<session::Synchronized<UnsyncedFiles>, kShards> unsynced_;  // taken before shards_
   std::condition_variable_any sync_ended_;
+  // Taken first: of two syncfs(2) on one descriptor the kernel tells one of an error.
+  session::Synchronized<std::monostate> syncing_all_;
   mutable std::array<session::Synchronized<Shard>, kShards> shards_;  // self-locking
 };
 

@@ -289,18 +289,58 @@ TEST_F(StagingSync, ASyncOfNamesThatFailsIsSaidAlsoWhereTheLogHasNone) {
   EXPECT_FALSE(is_refused([&] { area_->sync_directory(); }));
 }
 
-TEST_F(StagingSync, ASyncOfAllThatFailsIsSaidAndDoneByTheNextCall) {
+// syncfs(2) may have failed for a file of somebody else's.
+TEST_F(StagingSync, WhereASyncOfAllFailsEachFileIsSyncedByItself) {
   make(1, large_);
+  make(2, large_);
   area_->sync_directory();
-  int calls = 0;
+  std::vector<std::string> synced;
   const auto fail = failing_once("/staging");
   const SyncDecision decision([&](int descriptor) {
-    calls += path_of(descriptor).ends_with("/staging");
+    synced.push_back(std::filesystem::path(path_of(descriptor)).filename());
     return fail(descriptor);
   });
-  EXPECT_TRUE(is_refused([&] { area_->sync_all(); }));
   EXPECT_FALSE(is_refused([&] { area_->sync_all(); }));
+  std::sort(synced.begin(), synced.end());
+  EXPECT_EQ(synced, (std::vector<std::string>{FileStagingArea::file_name(StagingId{1}),
+                                              FileStagingArea::file_name(StagingId{2}), "staging"}));
+  synced.clear();
+  EXPECT_FALSE(is_refused([&] { area_->sync_all(); }));
+  EXPECT_EQ(synced, std::vector<std::string>{"staging"});
+}
+
+TEST_F(StagingSync, SoAreTheNamesOfFilesWithoutContent) {
+  int failures = 0, calls = 0;
+  const SyncDecision decision([&](int descriptor) {
+    if (path_of(descriptor) != path_) return 0;
+    return ++calls <= failures ? EIO : 0;
+  });
+  FileStagingArea files(path_, 8);
+  files.create(StagingId{1});
+  failures = 2;
+  EXPECT_TRUE(is_refused([&] { files.sync_all(); }));
+  calls = 0;
+  failures = 1;
+  EXPECT_FALSE(is_refused([&] { files.sync_all(); }));
   EXPECT_EQ(calls, 2);
+}
+
+TEST_F(StagingSync, NoLaterSyncOfAllHidesTheFileThatCouldNotBeSynced) {
+  make(1, large_);
+  make(2, large_);
+  area_->sync_directory();
+  const auto fail_all = failing_once("/staging");
+  const auto fail_one = failing_once("/" + FileStagingArea::file_name(StagingId{2}));
+  const SyncDecision decision([&](int descriptor) {
+    const int error = fail_all(descriptor);
+    return error != 0 ? error : fail_one(descriptor);
+  });
+  EXPECT_TRUE(is_refused([&] { area_->sync_all(); }));
+  EXPECT_FALSE(is_refused([&] { area_->sync_all(); })) << "it has been said, and what is lost is known";
+  EXPECT_TRUE(area_->lost(StagingId{1}).written.empty());
+  EXPECT_FALSE(area_->lost(StagingId{2}).written.empty());
+  EXPECT_FALSE(sync_is_refused(1));
+  EXPECT_TRUE(sync_is_refused(2));
 }
 
 // The log of small files makes the staging area when the first of its bytes are appended.

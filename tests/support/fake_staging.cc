@@ -179,10 +179,25 @@ void FakeStaging::sync_directory() {
 
 void FakeStaging::sync_all() {
   sync_directory();
-  auto state = state_.lock();
-  if (std::exchange(state->fails_next_sync_of_all, false)) throw Error(Errc::input_output, "the disk failed to sync");
-  state->durable = state->files;
-  ++state->syncs;
+  std::vector<StagingId> alone;
+  {
+    auto state = state_.lock();
+    if (std::exchange(state->fails_next_sync_of_all, false)) {
+      for (const auto& [id, file] : state->files) alone.push_back(id);
+    } else {
+      state->durable = state->files;
+      ++state->syncs;
+    }
+  }
+  std::optional<Error> failure;
+  for (const StagingId id : alone) {
+    try {
+      sync(id);
+    } catch (const Error& error) {
+      failure = error;
+    }
+  }
+  if (failure) throw *failure;
 }
 
 std::uint64_t FakeStaging::held_bytes() const {

@@ -58,7 +58,7 @@ class FakeStaging final : public session::StagingArea {
   void limit_blocks(std::optional<std::uint64_t> blocks_of_4096);
   // The next sync() fails, and so does every later one of its file until it is emptied.
   void fail_next_sync() { state_.lock()->fails_next_sync = true; }
-  // The next sync_all() fails, and says nothing of any file.
+  // In the next sync_all() syncfs(2) fails, so that each file is synced by itself.
   void fail_next_sync_of_all() { state_.lock()->fails_next_sync_of_all = true; }
   // How often sync(), and how often sync_all() was called.
   std::uint64_t syncs() const;
