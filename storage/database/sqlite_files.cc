@@ -12,6 +12,7 @@ namespace escrow::storage {
 namespace {
 
 constexpr int kFrameHeaderBytes = 24;
+constexpr int kWriteLock = 0;  // its place among the locks of the shared memory
 constexpr int kPagesAfterCommitAt = 4;  // in that header: a number of 4 bytes, 0 unless the frame ends a transaction
 constexpr sqlite3_int64 kNone = std::numeric_limits<sqlite3_int64>::max();
 
@@ -22,7 +23,7 @@ sqlite3_vfs* sqlites() {
 
 int bytes_of_sqlites() { return (sqlites()->szOsFile + 7) / 8 * 8; }
 
-// What is ours of an open database or log lies behind what is SQLite's.
+// Escrow's state lies behind SQLite's in each open database and log.
 struct Ours {
   sqlite3_file* other;      // of a database its log, of a log its database; null: that is not open
   sqlite3_int64 commit_at;  // of a log: where the frame begins that ends a transaction not known to be committed
@@ -34,13 +35,34 @@ Ours& ours_of(sqlite3_file* file) {
 const sqlite3_io_methods* sqlites_for_databases = nullptr;
 const sqlite3_io_methods* sqlites_for_logs = nullptr;
 
+// The writer's lock is still held: no reader has seen the frame, and no writer has put another in its place.
+int take_back_transaction(sqlite3_file* log, int result) {
+  if (result == SQLITE_OK || ours_of(log).commit_at == kNone) return result;
+  const int error = errno;
+  sqlites_for_logs->xTruncate(log, ours_of(log).commit_at);
+  ours_of(log).commit_at = kNone;
+  errno = error;
+  return result;
+}
+
+// Also the last step of a transaction, after its sync: its frames are entered in an index that may have to grow.
 int map_shared_memory(sqlite3_file* file, int region, int bytes, int extends, void volatile** address) {
   const int result = sqlites_for_databases->xShmMap(file, region, bytes, extends, address);
+  if (sqlite3_file* const log = ours_of(file).other) take_back_transaction(log, result);
   if ((result & 0xff) != SQLITE_READONLY) return result;
   errno = 0;  // SQLite has lost the errno of the open that failed
   return SQLITE_CANTOPEN;
 }
 
+// Outside of the writer's lock the log is another's to write, and nothing in it is taken back.
+int lock_shared_memory(sqlite3_file* file, int offset, int count, int flags) {
+  const int result = sqlites_for_databases->xShmLock(file, offset, count, flags);
+  if (offset == kWriteLock && (flags & SQLITE_SHM_EXCLUSIVE) != 0 && ours_of(file).other != nullptr)
+    ours_of(ours_of(file).other).commit_at = kNone;
+  return result;
+}
+
+// The end of a transaction where there is no shared memory to lock.
 int control_database(sqlite3_file* file, int operation, void* argument) {
   if (operation == SQLITE_FCNTL_COMMIT_PHASETWO && ours_of(file).other != nullptr)
     ours_of(ours_of(file).other).commit_at = kNone;
@@ -55,16 +77,6 @@ int close_database(sqlite3_file* file) {
 int close_log(sqlite3_file* log) {
   if (sqlite3_file* const database = ours_of(log).other) ours_of(database).other = nullptr;
   return sqlites_for_logs->xClose(log);
-}
-
-// The writer's lock is still held: nobody has read the frame, or written another over it.
-int take_back_transaction(sqlite3_file* log, int result) {
-  if (result == SQLITE_OK || ours_of(log).commit_at == kNone) return result;
-  const int error = errno;
-  sqlites_for_logs->xTruncate(log, ours_of(log).commit_at);
-  ours_of(log).commit_at = kNone;
-  errno = error;
-  return result;
 }
 
 int write_frame(sqlite3_file* log, const void* bytes, int size, sqlite3_int64 at) {
@@ -85,6 +97,7 @@ void take_database(sqlite3_file* file) {
     sqlites_for_databases = file->pMethods;
     sqlite3_io_methods own = *file->pMethods;
     own.xShmMap = map_shared_memory;
+    own.xShmLock = lock_shared_memory;
     own.xFileControl = control_database;
     own.xClose = close_database;
     return own;

@@ -5,9 +5,9 @@
 // descriptor left could then never write.
 //
 // A transaction that could not be synced is taken out of the write-ahead log again. SQLite reports that it failed, and
-// leaves it in the log whole, commit mark included: whoever reads the log anew, after a kill or when all connections
-// have been closed, would take it for one that succeeded (wal.c: walFrames(), walIndexRecover()). A file is cut off for
-// that, which works on a full disk, too.
+// leaves it in the log whole, commit mark included. A process that reads the log anew, after a kill or when all
+// connections have been closed, would take it for committed (wal.c: walFrames(), walIndexRecover()). The log is cut off
+// before the commit mark, which works on a full disk, too. Only a power loss right then may bring the transaction back.
 //
 // Thread-safe. Sources: sqlite.org/vfs.html, sqlite.org/fileformat2.html section 4.
 #pragma once
