@@ -84,7 +84,7 @@ class StagingArea {
   // The names of all files made so far.
   virtual void sync_directory() = 0;
   // syncfs(2): every staging file at once, for when there are many. Where it fails, each is synced by itself. This
-  // throws when one of them could not be; sync() and lost() tell which.
+  // throws when one of them could not be, or has lost something before; sync() and lost() tell which.
   virtual void sync_all() = 0;
 
   // What all files together take of the disk, or will once what waits in memory is written.

@@ -151,8 +151,8 @@ struct Overlay::Impl {
   };
   // With more contents than this one syncfs is cheaper than a sync each.
   static constexpr std::size_t kSyncAllThreshold = 64;
-  // One sync of all instead of one of each, where there are many. Each is to be synced after this in any case. That
-  // costs nothing where this has done it, and says what could not be. `form_became_durable`: of which content.
+  // Syncs all staging files at once if there are many contents. The caller still syncs each one, which costs nothing
+  // after a success, and says what could not be synced. `form_became_durable`: of which content.
   void sync_if_many(const std::vector<Content*>& contents,
                     const std::function<void(std::size_t)>& form_became_durable = {});
   std::shared_ptr<Content> content_to_sync(NodeId id) const;

@@ -128,13 +128,12 @@ void Overlay::Impl::sync_if_many(const std::vector<Content*>& contents,
   for (const Content* content : contents) reached.push_back(content->begin_sync());
   try {
     staging.sync_all();
-  } catch (const Error& error) {
+    for (std::size_t at = 0; at < contents.size(); ++at)
+      if (!contents[at]->is_damaged() && contents[at]->end_sync(std::move(reached[at])) && form_became_durable)
+        form_became_durable(at);
+  } catch (const std::exception& error) {
     log.write(LogLevel::error, error.what());
-    return;
   }
-  for (std::size_t at = 0; at < contents.size(); ++at)
-    if (!contents[at]->is_damaged() && contents[at]->end_sync(std::move(reached[at])) && form_became_durable)
-      form_became_durable(at);
 }
 
 // Contents that take the place of others are on disk before their rows are written, so that a power loss never leaves a

@@ -388,13 +388,16 @@ session::StagingArea::Lost FileStagingArea::lost(StagingId id) const {
   return found == files->end() ? Lost{} : found->second.lost;
 }
 
-void FileStagingArea::begin_sync(StagingId id) {
-  auto files = unsynced(id).lock();
-  // One at a time for each file, so that none misses the failure of another.
+void FileStagingArea::await_sync(session::Synchronized<UnsyncedFiles>::Write& files, StagingId id) {
   sync_ended_.wait(files.lock(), [&] {
     const auto found = files->find(id);
     return found == files->end() || !found->second.is_syncing;
   });
+}
+
+void FileStagingArea::begin_sync(StagingId id) {
+  auto files = unsynced(id).lock();
+  await_sync(files, id);  // one at a time for each file, so that none misses the failure of another
   Unsynced& file = (*files)[id];
   file.is_syncing = true;
   file.under_way = std::exchange(file.since, {});
@@ -444,11 +447,14 @@ void FileStagingArea::sync_all() {
   if (directory < 0) return;
   const auto alone = syncing_all_.lock();
   const std::uint64_t names = names_.count();
-  std::vector<StagingId> ids;
+  std::vector<StagingId> ids, synced_by_others;
   for (auto& shard : unsynced_) {
     auto files = shard.lock();
     for (auto& [id, file] : *files) {
-      if (file.is_syncing) continue;
+      if (file.is_syncing) {
+        synced_by_others.push_back(id);
+        continue;
+      }
       file.is_syncing = true;
       file.under_way = std::exchange(file.since, {});
       ids.push_back(id);
@@ -458,6 +464,10 @@ void FileStagingArea::sync_all() {
   do {
     result = ::syncfs(directory);
   } while (result != 0 && errno == EINTR);
+  for (const StagingId id : synced_by_others) {
+    auto files = unsynced(id).lock();
+    await_sync(files, id);  // then lost() says what it lost
+  }
   if (result == 0) {
     for (const StagingId id : ids) end_sync(id, false);
     return names_.note(names);

@@ -102,6 +102,7 @@ class FileStagingArea final : public session::StagingArea {
   // After bytes were given up.
   void note_zeroes(session::StagingId id, std::uint64_t begin, std::uint64_t end);
   void write(session::StagingId id, Change change, std::uint64_t offset, std::span<const std::byte> bytes);
+  void await_sync(session::Synchronized<UnsyncedFiles>::Write& files, session::StagingId id);
   void begin_sync(session::StagingId id);
   // True: nothing is lost.
   bool end_sync(session::StagingId id, bool failed) noexcept;
