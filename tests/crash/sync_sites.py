@@ -195,12 +195,14 @@ SITES = {
         Exempt('the work tree still has what a session begins with'), Exempt('as its error')),
     'daemon/host/session_host.cc: session->overlay().flush(true)': (
         Exempt('writers wait the shorter: the savepoint syncs what it leaves'), Exempt('as its error')),
-    'session/overlay/overlay_savepoints.cc: flush(true)': (['fork'], [LIST]),
+    'session/overlay/overlay_savepoints.cc: flush(true)': (
+        Open('in the scenes the savepoint before it has left nothing to sync'), Open('as its error')),
     'session/transaction/forks.cc: parent.flush(true)': (['fork'], [LIST]),
     'session/transaction/forks.cc: heir->journal().barrier()': (['fork'], [LIST]),
     'session/transaction/land_fork.cc: over.sync()': (['commit-fork'], [LIST]),
     'session/transaction/land_fork.cc: parent.flush(true)': (['commit-fork'], [LIST]),
-    'session/transaction/land_fork.cc: parent.flush(true) (2)': (['commit-fork'], [LIST]),
+    'session/transaction/land_fork.cc: parent.flush(true) (2)': (
+        Open('in the scene the flusher has left nothing to sync'), Open('as its error')),
     'session/transaction/session_layers.cc: overlay.flush(true)': (
         Exempt('writers wait the shorter: the next one syncs what it leaves'), Exempt('as its error')),
     'session/transaction/session_layers.cc: overlay.flush(true) (2)': (['savepoint'], [LIST]),
