@@ -180,7 +180,10 @@ void Mount::Impl::start() {
     // The request to begin has been answered, so the kernel knows what was asked for.
     if (options.io.data == Data::passthrough) require_passthrough(session.get(), mountpoint);
   } catch (...) {
-    detach_new_mount(options);
+    if (device_number == 0)
+      detach_new_mount(options);
+    else if (is_reachable())
+      unmount(mountpoint, UnmountMode::detach);
     stop_threads();
     throw;
   }

@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "fuse/passthrough.h"
@@ -21,6 +23,10 @@ namespace {
 
 using session::Errc;
 using session::Error;
+
+constexpr int kLooks = 200;
+constexpr std::chrono::milliseconds kBetweenLooks{10};
+constexpr std::chrono::milliseconds kAnswerOfTheDead{500};
 
 struct FlagOption {
   std::string_view name;
@@ -170,7 +176,7 @@ std::string checked_mountpoint(const std::string& mountpoint, bool is_fresh) {
   if (!place.answered) refuse("the file system there does not answer", Errc::unavailable);
   if (is_the_machines(place.error)) refuse(std::string(std::strerror(place.error)) + "; try again", Errc::unavailable);
   if (place.path.empty()) refuse(std::string(std::strerror(place.error)) + "; name an existing empty directory");
-  // The table of the mounts, long where there are many sessions, is read only for a path on FUSE.
+  // The table of the mounts, long where there are many sessions, is read here only for a path on FUSE.
   const auto enclosing = place.is_on_fuse || place.error != 0 ? enclosing_escrow_mount(place.path) : std::nullopt;
   if (enclosing) refuse("it lies in the mount of another session, " + *enclosing + "; name a directory outside of it");
   if (place.error != 0) refuse(std::strerror(place.error));
@@ -211,26 +217,36 @@ dev_t device_of_new_mount(const MountOptions& options) {
   const auto refuse = [&](const std::string& why) {
     throw Error(Errc::unavailable, "cannot mount at " + options.mountpoint + ": " + why);
   };
-  const auto device = device_of(options.mountpoint);
-  if (!device) refuse(std::string("the mount cannot be looked at: ") + std::strerror(errno));
-  const std::vector<MountedPath> table = mounted_paths();
-  const auto ours = std::find_if(table.begin(), table.end(), [&](const MountedPath& mounted) {
-    return mounted.device == *device && mounted.type == kMountType && mounted.source == options.source;
-  });
-  if (ours == table.end()) {
-    refuse("the path does not lead to the new mount, as if something else had been mounted there or moved at the same "
-           "time; try again, or name a directory of your own");
+  for (int left = kLooks;; --left) {
+    const auto device = device_of(options.mountpoint);
+    if (!device) refuse(std::string("the mount cannot be looked at: ") + std::strerror(errno));
+    const std::vector<MountedPath> table = mounted_paths();
+    const auto find = [&](const auto& is_it) { return std::find_if(table.begin(), table.end(), is_it); };
+    const auto is_session = [](const MountedPath& mounted) { return mounted.type == kMountType; };
+    const auto top = find([&](const MountedPath& mounted) { return mounted.device == *device && is_session(mounted); });
+    const bool is_found = top != table.end();
+    const auto below = find([&](const MountedPath& mounted) { return is_found && mounted.id == top->parent; });
+    const bool is_on_session = below != table.end() && is_session(*below);
+    if (is_found && top->source == options.source) {
+      if (is_on_session) refuse("another session has just been mounted there");
+      return *device;
+    }
+    // Another session came on top a moment ago, and is about to find that it lies on this one.
+    const bool will_go = is_on_session && below->source == options.source && left > 0;
+    if (!will_go) {
+      refuse("the path does not lead to the new mount, as if something else had been mounted there or moved at the "
+             "same time; try again, or name a directory of your own");
+    }
+    std::this_thread::sleep_for(kBetweenLooks);
   }
-  for (const MountedPath& below : table)
-    if (below.id == ours->parent && below.type == kMountType) refuse("another session has just been mounted there");
-  return *device;
 }
 
 void detach_new_mount(const MountOptions& options) noexcept {
   try {
     for (const MountedPath& mounted : mounted_paths()) {
       const bool is_on_top = mounted.source == options.source && device_of(mounted.path) == mounted.device;
-      if (is_on_top) unmount(mounted.path, UnmountMode::detach);
+      // An older mount of the session is dead. The new one has not begun to answer.
+      if (is_on_top && !is_dead_mount(mounted.path, kAnswerOfTheDead)) unmount(mounted.path, UnmountMode::detach);
     }
   } catch (const std::exception&) {
     // It stays as a dead mount, which the next command of the repository takes away.

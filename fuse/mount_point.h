@@ -27,10 +27,10 @@ enum class UnmountMode { if_unused, detach };
 // False when it is in use.  `mountpoint` must be a mount.
 bool unmount(const std::string& mountpoint, UnmountMode mode);
 
-// The device number of the mount that attach() has made. Throws Error{unavailable} unless options.mountpoint, by which
-// its users come, leads to it.
+// The device number of the mount that attach() has made. Throws Error{unavailable} if options.mountpoint leads to
+// another.
 dev_t device_of_new_mount(const MountOptions& options);
-// Takes it away wherever it is, and nothing else.
+// Takes it away wherever it is, while no thread answers its requests yet. What another mount lies on stays.
 void detach_new_mount(const MountOptions& options) noexcept;
 
 }  // namespace escrow::fuse

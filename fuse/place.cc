@@ -178,13 +178,13 @@ bool is_the_machines(int error) {
   }
 }
 
-bool is_dead_mount(const std::string& path) {
+bool is_dead_mount(const std::string& path, std::chrono::milliseconds patience) {
   HelperProcess helper([&path](const HelperProcess::Report& report) {
     struct statfs space {};
     const std::int32_t error = ::statfs(path.c_str(), &space) == 0 ? 0 : errno;
     report.add(&error, sizeof error);
   });
-  const auto reported = helper.finish(kPlacePatience);
+  const auto reported = helper.finish(patience);
   std::int32_t error = 0;
   if (reported && reported->size() == 1 && reported->front().size() == sizeof error)
     std::memcpy(&error, reported->front().data(), sizeof error);

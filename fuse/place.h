@@ -37,8 +37,8 @@ Place look_at_fresh(const std::string& path);
 bool is_the_machines(int error);
 
 // Whether the FUSE mount at `path` has no server any more. Asked with statfs(2), for stat(2) may be answered from the
-// kernel's cache, which outlives the server. False also when nothing is said for kPlacePatience.
-bool is_dead_mount(const std::string& path);
+// kernel's cache, which outlives the server. False also when nothing is said for so long.
+bool is_dead_mount(const std::string& path, std::chrono::milliseconds patience = kPlacePatience);
 
 // The device number of the file system that `path` leads to, as in MountedPath; nullopt, with errno, when it cannot be
 // reached. No server of a file system is asked: on FUSE nothing else than the device is known without it.

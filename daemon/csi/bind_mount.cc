@@ -44,7 +44,7 @@ void bind_mount(const std::string& source, const std::string& target, bool is_re
   const unsigned long flags = MS_BIND | MS_REMOUNT | MS_NOSUID | MS_NODEV | (is_read_only ? MS_RDONLY : 0);
   const int error = ::mount(nullptr, target.c_str(), nullptr, flags, nullptr) == 0 ? 0 : errno;
   // The session's mount may have gone since it was seen: then the directory below it is what was bound.
-  if (error == 0 && mount_at(target) == wanted) return;
+  if (error == 0 && fuse::device_of(target) == wanted->device) return;
   ::umount2(target.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW);
   errno = error;
   if (error != 0) refuse("restrict the mount at " + target);

@@ -252,7 +252,6 @@ void SessionRun::put_into_container(CommandSpec& spec) {
   spec.environment.clear();
   for (char** entry = environ; *entry; ++entry) spec.environment.emplace_back(*entry);
   spec.working_directory = std::filesystem::current_path().string();
-  spec.device.reset();
   spec.identity.reset();
   container_->wrap(spec, {.session = id_->text(),
                           .host_mountpoint = mountpoint_->path(),
@@ -268,7 +267,6 @@ CommandSpec SessionRun::command_spec() {
   spec.arguments = settings_.command;
   spec.environment = command_environment();
   spec.working_directory = mountpoint_->path();
-  spec.device = host_->mount().device();
   spec.identity = settings_.identity;
   spec.umask = settings_.umask;
   spec.timeout = settings_.timeout;
@@ -276,6 +274,7 @@ CommandSpec SessionRun::command_spec() {
   spec.limits = settings_.limits;
   spec.output = settings_.output;
   spec.mountpoint = mountpoint_->path();
+  spec.device = host_->mount().device();
   spec.remove_mountpoint = mountpoint_->is_fresh();
   if (container_) {
     put_into_container(spec);
@@ -294,10 +293,11 @@ std::string SessionRun::visible_mountpoint() const {
 }
 
 // A runtime looks at the path of the mount before it starts the container. One that has other mounts than this process
-// finds the directory below, and what the container writes there is in no session.
+// finds the directory below, and what the container writes there is in no session. That stays unseen if somebody else
+// has looked at the mount meanwhile.
 void SessionRun::run_container() {
   fuse::Mount& mount = host_->mount();
-  mount.invalidate({{session::kRootNode, ""}});  // whoever looks at it next has to ask
+  mount.invalidate({{session::kRootNode, ""}});  // the next look at it sends a request
   const std::uint64_t before = requests_of(mount);
   end_ = runner_->run(command_spec(), settings_.started);
   container_->settle(end_, settings_.grace);

@@ -67,7 +67,10 @@ void restore_signals(const SignalState& signals, bool wrapped) {
   // Before the identity changes: a mount in a private directory can still be reached.
   if (::chdir(spec.working_directory.c_str()) != 0) give_up(Stage::directory, errno);
   // Another mount may have come on top since the session's own was made.
-  if (spec.device && fuse::device_of(".") != spec.device) give_up(Stage::mount, 0);
+  if (spec.device && spec.working_directory == spec.mountpoint) {
+    const std::optional<dev_t> device = fuse::device_of(".");
+    if (device != spec.device) give_up(Stage::mount, device ? 0 : errno);
+  }
   // While it may: another user's namespace would need the right to make one.
   if (spec.without_network) {
     if (const int error = leave_network()) give_up(Stage::network, error);
@@ -110,8 +113,8 @@ CommandEnd failure_of(const Report& report, const CommandSpec& spec) {
       end.message = "the mount " + spec.working_directory + " could not be entered: " + reason;
       break;
     case Stage::mount:
-      end.message = "the command was not started: " + spec.working_directory +
-                    " does not lead to the session's mount, as if something else had been mounted over it";
+      end.message = "the command was not started: " + spec.working_directory + " does not lead to the session's mount" +
+                    (report.error == 0 ? ", as if something else had been mounted over it" : ": " + reason);
       break;
     case Stage::network:
       end.message = "the command could not be cut off from the network: " + reason;

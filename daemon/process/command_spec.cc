@@ -11,7 +11,6 @@ std::string encode(const CommandSpec& spec) {
   out.texts(spec.arguments);
   out.texts(spec.environment);
   out.text(spec.working_directory);
-  out.optional(spec.device);
   out.number(spec.identity.has_value());
   if (spec.identity) {
     out.number(spec.identity->uid);
@@ -33,6 +32,7 @@ std::string encode(const CommandSpec& spec) {
   out.text(spec.output.directory);
   out.number(static_cast<std::int64_t>(spec.output.most_bytes));
   out.text(spec.mountpoint);
+  out.optional(spec.device);
   out.number(spec.remove_mountpoint);
   out.texts(spec.cleanup);
   return out.take();
@@ -44,7 +44,6 @@ CommandSpec decode_command_spec(std::string_view bytes) {
   spec.arguments = in.texts();
   spec.environment = in.texts();
   spec.working_directory = in.text();
-  spec.device = in.optional<dev_t>();
   if (in.flag()) {
     CommandSpec::Identity identity;
     identity.uid = static_cast<uid_t>(in.number());
@@ -68,6 +67,7 @@ CommandSpec decode_command_spec(std::string_view bytes) {
   spec.output.directory = in.text();
   spec.output.most_bytes = static_cast<std::uint64_t>(in.number());
   spec.mountpoint = in.text();
+  spec.device = in.optional<dev_t>();
   spec.remove_mountpoint = in.flag();
   spec.cleanup = in.texts();
   return spec;

@@ -21,7 +21,6 @@ struct CommandSpec {
   std::vector<std::string> arguments;    // not empty; the first is looked for in the environment's PATH
   std::vector<std::string> environment;  // "NAME=value"
   std::string working_directory;
-  std::optional<dev_t> device;  // of the mount that the working directory has to be in: elsewhere nothing is started
   // Set only where they differ from the caller's.
   struct Identity {
     uid_t uid = 0;
@@ -47,8 +46,10 @@ struct CommandSpec {
     std::string directory;
     std::uint64_t most_bytes = 0;  // of each stream
   } output;
-  // What to take down when the host process is killed: its mount, and the directory if it was made for the run.
+  // What to take down when the host process is killed: its mount, and the directory if it was made for the run. A
+  // command whose working directory it is starts only there.
   std::string mountpoint;
+  std::optional<dev_t> device;  // of the mount there
   bool remove_mountpoint = false;
   // A program that then takes away what is not below the supervisor: a container. Empty: none.
   std::vector<std::string> cleanup;

@@ -60,7 +60,7 @@ bool is_at(const FileDescriptor& directory, const std::string& path) {
          held.st_dev == there.st_dev;
 }
 
-// Only who holds the directory that is at the path removes it: another process may have made it anew.
+// Only the holder of the lock of the directory that is at the path removes it: another process may have made it anew.
 void remove_directories(const FileDescriptor& held, const std::string& closed) noexcept {
   if (!held || !is_at(held, closed)) return;
   ::rmdir((closed + std::string(kName)).c_str());
@@ -72,13 +72,7 @@ void remove_directories(const FileDescriptor& held, const std::string& closed) n
 // Of a directory that was just made: locked, as long as no late removal was quicker, and ready to be mounted on.
 bool FreshMountpoint::take(const std::string& closed, uid_t uid, gid_t gid) {
   lock_ = lock(closed);
-  if (!lock_) {
-    const int error = errno;
-    ::rmdir(closed.c_str());  // whoever made it anew in this moment takes another
-    errno = error;
-    return false;
-  }
-  if (!is_at(lock_, closed)) return false;
+  if (!lock_ || !is_at(lock_, closed)) return false;
   path_ = closed + std::string(kName);
   if (::mkdir(path_.c_str(), 0755) != 0 || ::chmod(path_.c_str(), 0755) != 0) return false;
   return ::geteuid() != 0 || ::chown(closed.c_str(), uid, gid) == 0;
@@ -102,6 +96,7 @@ FreshMountpoint::FreshMountpoint(uid_t uid, gid_t gid, const std::string& key) {
     }
     if (take(random, uid, gid)) return;
     error = errno;
+    if (!lock_) ::rmdir(random.c_str());  // no other run takes a random path
     remove_directories(lock_, random);
   }
   throw session::Error(session::Errc::unavailable, "no directory to mount on could be made below " + start + ": " +
@@ -110,12 +105,9 @@ FreshMountpoint::FreshMountpoint(uid_t uid, gid_t gid, const std::string& key) {
 
 FreshMountpoint::~FreshMountpoint() { remove_directories(lock_, closed_directory_of(path_)); }
 
-void remove_fresh_mountpoint(const std::string& path, const std::function<void()>& unmount) {
+void remove_fresh_mountpoint(const std::string& path) noexcept {
   const std::string closed = closed_directory_of(path);
-  if (closed.empty()) return;
-  const FileDescriptor held = lock(closed);
-  if (held && unmount) unmount();
-  remove_directories(held, closed);
+  if (!closed.empty()) remove_directories(lock(closed), closed);
 }
 
 }  // namespace escrow::daemon

@@ -1,15 +1,14 @@
 // A directory to mount on that is made for one run and goes with it. It lies below a directory of its own that only the
 // run's user may enter: a mount that root makes is open to everybody who reaches it, and the repository may be private.
 //
-// Runs of one key have the same path, one after the other, because build tools write it into what they make. Who makes
-// the directory locks it (flock(2)), and only who holds the lock of the directory that is at the path removes it: not a
-// supervisor of the run before that comes late, nor a run that has just lost the path to another. Where the path is
-// taken, by a run beside this one or by anybody else, it is one made up at random.
+// Runs of one key have the same path, one after the other, because build tools write it into what they make. The run
+// that makes the directory locks it (flock(2)), and only the holder of the lock of the directory that is at the path
+// removes it: not a supervisor of the run before that comes late, nor a run that has just lost the path to another. If
+// the path is taken, a random one is used.
 #pragma once
 
 #include <sys/types.h>
 
-#include <functional>
 #include <string>
 
 #include "daemon/process/file_descriptor.h"
@@ -37,7 +36,7 @@ class FreshMountpoint {
 };
 
 // Removes one whose owner is gone, of a run that was killed as well: empty directories, and only such as are named so.
-// `unmount` is called before, while no other run can have the path. No state; thread-safe.
-void remove_fresh_mountpoint(const std::string& path, const std::function<void()>& unmount = {});
+// It is not mounted. No state; thread-safe.
+void remove_fresh_mountpoint(const std::string& path) noexcept;
 
 }  // namespace escrow::daemon

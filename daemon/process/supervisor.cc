@@ -44,9 +44,10 @@ void run_to_its_end(const std::vector<std::string>& program) {
   if (helper > 0) ::waitpid(helper, nullptr, 0);
 }
 
-// Where no process can be had to look with, the next command of the repository takes it away.
-void detach_if_dead(const std::string& mountpoint) noexcept try {
-  if (!fuse::is_dead_mount(mountpoint)) return;
+// Only the mount of the session: another run may have the path by now. If no helper process can be started, the next
+// command of the repository detaches it.
+void detach_if_dead(const std::string& mountpoint, std::optional<dev_t> device) noexcept try {
+  if (fuse::device_of(mountpoint) != device || !fuse::is_dead_mount(mountpoint)) return;
   if (::umount2(mountpoint.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) == 0) return;
   run_to_its_end({"fusermount3", "-u", "-z", "-q", mountpoint});
 } catch (const std::exception&) {
@@ -330,8 +331,8 @@ void Supervisor::clean_up_after_host() {
 
 void Supervisor::take_away_mountpoint() {
   if (spec_.mountpoint.empty()) return;
-  if (!spec_.remove_mountpoint) return detach_if_dead(spec_.mountpoint);
-  remove_fresh_mountpoint(spec_.mountpoint, [this] { detach_if_dead(spec_.mountpoint); });
+  detach_if_dead(spec_.mountpoint, spec_.device);
+  if (spec_.remove_mountpoint) remove_fresh_mountpoint(spec_.mountpoint);
 }
 
 }  // namespace

@@ -38,8 +38,9 @@ class BindMount : public testing::Test {
     ASSERT_EQ(0, ::mount("escrow:1", source_.c_str(), "tmpfs", 0, "size=64k"));
   }
   ~BindMount() override {
-    ::umount2(target_.c_str(), MNT_DETACH);
-    ::umount2(source_.c_str(), MNT_DETACH);
+    for (const std::string& path : {target_, source_})
+      while (::umount2(path.c_str(), MNT_DETACH) == 0) {
+      }
   }
 
   support::TemporaryDirectory directory_;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -67,7 +68,8 @@ class Mount : public testing::Test {
   fuse::MountOptions options(const std::string& mountpoint) {
     fuse::MountOptions result;
     result.mountpoint = mountpoint;
-    result.source = "escrow:te,st\\1";
+    // A source is of one session, and tests run beside this one.
+    result.source = "escrow:" + directory_.path() + "/" + std::to_string(++sessions_);
     result.io_uring = io_uring_wanted();
     return result;
   }
@@ -85,6 +87,7 @@ class Mount : public testing::Test {
   }
 
   TemporaryDirectory directory_;
+  int sessions_ = 0;
   session::NullLog log_;
   session::SystemClock clock_;
   FakeObjectStore objects_;
@@ -107,8 +110,10 @@ bool within_a_minute(const std::function<bool()>& condition) {
 }
 
 TEST_F(Mount, IsShownWithItsSourceAndType) {
-  const auto mount = mounted(directory_.path());
-  EXPECT_TRUE(mount->is_mounted());
+  fuse::MountOptions wanted = options(directory_.path());
+  wanted.source = "escrow:te,st\\1";
+  const fuse::Mount mount(overlay_, wanted, log_);
+  EXPECT_TRUE(mount.is_mounted());
   const std::string table = mount_table();
   EXPECT_NE(std::string::npos, table.find(directory_.path() + " "));
   EXPECT_NE(std::string::npos, table.find("fuse.escrow escrow:te,st\\1341 ")) << table;
@@ -158,6 +163,10 @@ TEST_F(Mount, GoesWhereItWasWantedHoweverManyFilesAreOpen) {
   const std::string wanted = directory_.path() + "/wanted", other = directory_.path() + "/other";
   ASSERT_EQ(0, mkdir(wanted.c_str(), 0755));
   ASSERT_EQ(0, mkdir(other.c_str(), 0755));
+  rlimit most{};
+  ASSERT_EQ(0, getrlimit(RLIMIT_NOFILE, &most));
+  most.rlim_cur = most.rlim_max;
+  ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &most));
   std::vector<int> open_files;
   for (const std::size_t count : {60, 95, 99, 100, 110, 120, 1000, 4096}) {
     while (open_files.size() < count) open_files.push_back(open(other.c_str(), O_PATH | O_CLOEXEC));
@@ -199,7 +208,7 @@ TEST_F(Mount, OneThatAnotherCameOnTopOfIsRefusedAndTheOtherStays) {
   const std::string path = directory_.path();
   EXPECT_NE(std::string::npos, mount_table().find(path + " rw,relatime"));
   EXPECT_EQ(0, umount2(path.c_str(), MNT_DETACH)) << "the other";
-  EXPECT_EQ(0, umount2(path.c_str(), MNT_DETACH)) << "what is left of the one below, which nobody serves";
+  EXPECT_EQ(0, umount2(path.c_str(), MNT_DETACH)) << "what is left of the one below, which has no server";
   EXPECT_NE(0, umount2(path.c_str(), MNT_DETACH)) << "there is no third";
 }
 

@@ -54,12 +54,12 @@ TEST_F(EscrowRun, TheHostMayOpenAsMuchAsIsAllowedAndTheCommandAsMuchAsItsCaller)
   EXPECT_EQ(host_soft, hard);
 }
 
-TEST_F(EscrowRun, TheCommandIsInItsSessionHowManyFilesItsCallerMayHaveOpen) {
+TEST_F(EscrowRun, TheCommandIsInItsSessionHoweverManyFilesItsCallerHasOpen) {
   ASSERT_EQ(run_process({"mkdir", file("other")}).status, 0);
   for (const char* count : {"60", "95", "110", "300", "4096"}) {
     std::vector<std::string> command = {
-        "bash", "-c", "cd '" + file("other") + "'; for ((i = 0; i < " + count + "; ++i)); do exec {fd}< .; done\n"
-        "exec \"$0\" \"$@\""};
+        "bash", "-c", "ulimit -S -n $(ulimit -H -n); cd '" + file("other") + "'\n"
+        "for ((i = 0; i < " + count + "; ++i)); do exec {fd}< .; done; exec \"$0\" \"$@\""};
     const std::string name = std::string("made-") + count;
     for (const std::string& word : run_command_line({}, "echo x > " + name)) command.push_back(word);
     const ProcessResult result = run_process(command, {.directory = directory_.path(), .environment = {}, .input = ""});

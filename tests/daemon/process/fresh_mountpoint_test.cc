@@ -135,21 +135,6 @@ TEST_F(FreshMountpoints, SoDoesOneThatHasLostARandomPath) {
   EXPECT_NE(closed(second->path()), random);
 }
 
-TEST_F(FreshMountpoints, AMountIsTakenAwayOnlyWhileNoRunHasThePath) {
-  const std::string path = make()->path();
-  fs::create_directories(path);
-  int calls = 0;
-  remove_fresh_mountpoint(path, [&] {
-    ++calls;
-    EXPECT_NE(make()->path(), path) << "the path is held meanwhile";
-  });
-  EXPECT_EQ(calls, 1);
-  const auto next = make();
-  ASSERT_EQ(next->path(), path);
-  remove_fresh_mountpoint(path, [&] { ++calls; });
-  EXPECT_EQ(calls, 1) << "a live run has it";
-}
-
 // Each has its own directory from making it until it lets go of it, whoever comes and goes beside it.
 TEST_F(FreshMountpoints, ManyProcessesNeverShareOne) {
   constexpr int kProcesses = 6, kRounds = 200;

@@ -69,6 +69,7 @@ TEST(Runner, ReportsTheExitStatus) {
 TEST(Runner, StartsNothingOutsideTheMountThatTheWorkingDirectoryHasToBeIn) {
   const ScratchDirectory scratch;
   CommandSpec spec = shell("touch started", scratch.path());
+  spec.mountpoint = scratch.path();
   spec.device = fuse::device_of("/proc");
   Runner runner;
   const CommandEnd end = runner.run(spec);
