@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "session/base/error.h"
+#include "storage/database/sqlite.h"
 #include "storage/database/sqlite_session_catalog.h"
 #include "storage/staging/sqlite_session_journal.h"
 #include "tests/support/journal_rows.h"
@@ -28,6 +29,7 @@ std::atomic<int> syncs_of_directories = 0;  // by fsync(2), as ours are; SQLite'
 std::atomic<bool> refuses_to_be_synced = false;  // once
 std::atomic<bool> directories_fail = false;
 std::atomic<bool> files_fail = false;  // once
+std::atomic<bool> indexes_fail_to_grow = false;  // those of logs, in shared memory
 
 int sync_by(long call, int descriptor) {
   struct stat status {};
@@ -50,6 +52,18 @@ int sync_by(long call, int descriptor) {
 
 extern "C" int fdatasync(int descriptor) { return sync_by(SYS_fdatasync, descriptor); }
 extern "C" int fsync(int descriptor) { return sync_by(SYS_fsync, descriptor); }
+
+extern "C" ssize_t pwrite64(int descriptor, const void* bytes, std::size_t size, off64_t at) {
+  if (indexes_fail_to_grow) {
+    std::error_code failed;
+    const auto path = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(descriptor), failed).string();
+    if (path.ends_with("-shm")) {
+      errno = ENOSPC;
+      return -1;
+    }
+  }
+  return ::syscall(SYS_pwrite64, descriptor, bytes, size, at);
+}
 
 extern "C" int sqlite3_exec(sqlite3* database, const char* sql, int (*callback)(void*, int, char**, char**),
                             void* first, char** message) {
@@ -243,6 +257,66 @@ TEST_F(CatalogSync, WhatWasNotedIsThereWhenTheProcessIsKilled) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFSIGNALED(status));
   EXPECT_EQ(SqliteSessionCatalog(path_).find(record_.id)->mountpoint, "/mnt/noted");
+}
+
+// With rows of megabytes, so that the index of the log grows: its first part has room for 4,062 frames.
+class LongLog : public testing::Test {
+ protected:
+  static constexpr const char* kLong = "INSERT INTO t VALUES (1, zeroblob(16000000))";     // 3,907 frames
+  static constexpr const char* kBeyond = "INSERT INTO t VALUES (2, zeroblob(1000000))";    // 245 more
+
+  LongLog() { indexes_fail_to_grow = files_fail = false; }
+  ~LongLog() override { indexes_fail_to_grow = files_fail = false; }
+  Database open() const {
+    Database database(path_, {.create = true});
+    database.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0");
+    return database;
+  }
+  static void fill(Database& database) {
+    database.execute("CREATE TABLE t (n, b)");
+    database.execute(kLong);
+  }
+  std::string rows() const { return open().text("SELECT group_concat(n) FROM (SELECT n FROM t ORDER BY n)"); }
+
+  const support::TemporaryDirectory directory_;
+  const std::string path_ = directory_.path() + "/some.db";
+};
+
+TEST_F(LongLog, ATransactionThatFailsAfterItsSyncDoesNotComeBack) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    Database database = open();
+    fill(database);
+    indexes_fail_to_grow = true;
+    try {
+      database.execute(kBeyond);
+    } catch (const Error&) {
+      ::kill(::getpid(), SIGKILL);
+    }
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status)) << "the index did not have to grow";
+  EXPECT_EQ(rows(), "1");
+}
+
+TEST_F(LongLog, AnErrorTakesNothingBackThatAnotherConnectionHasCommittedSince) {
+  Database first = open(), second = open();
+  fill(first);
+  indexes_fail_to_grow = true;
+  EXPECT_THROW(first.execute(kBeyond), Error);
+  indexes_fail_to_grow = false;
+  second.execute("INSERT INTO t VALUES (3, zeroblob(2000000))");
+  const auto committed_bytes = std::filesystem::file_size(path_ + "-wal");
+  files_fail = true;
+  EXPECT_THROW(first.execute("INSERT INTO t VALUES (4, '')"), Error);
+  EXPECT_EQ(rows(), "1,3");
+  EXPECT_GE(std::filesystem::file_size(path_ + "-wal"), committed_bytes);
+  files_fail = true;  // in a sync before a checkpoint
+  first.checkpoint(SQLITE_CHECKPOINT_PASSIVE);
+  EXPECT_GE(std::filesystem::file_size(path_ + "-wal"), committed_bytes);
+  EXPECT_EQ(rows(), "1,3");
 }
 
 TEST(JournalSync, ABarrierThatSqliteCannotMakeIsRefusedAndMadeByTheNext) {
