@@ -109,7 +109,8 @@ struct Overlay::Impl {
   Content::Recorded recorded_in(const NodeRow& row, const std::unordered_set<StagingId>& present) const;
   static void add_files(std::unordered_set<StagingId>& files, const Content& content);
   static void add_recorded_files(Writer& now_writing, std::unordered_set<StagingId>& files);
-  void remove_unnamed_staging(const OverlayState& state, const std::unordered_set<StagingId>& present);
+  void remove_unnamed_staging(Writer& now_writing, const OverlayState& state,
+                              const std::unordered_set<StagingId>& present);
   Taken take(OverlayState& state);
   void give_back(OverlayState& state, Taken& taken);
   void sync_replacing(const Taken& taken);

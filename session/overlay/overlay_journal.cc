@@ -294,7 +294,8 @@ BaseTimes::Directory Overlay::Impl::times_of_root() const {
 }
 
 std::vector<Overlay::Impl::Unsynced::Item> Overlay::Impl::load() {
-  const JournalState saved = writer.lock()->journal.load();
+  auto now_writing = writer.lock();
+  const JournalState saved = now_writing->journal.load();
   auto now = guarded.lock();
   auto root = std::make_unique<Node>();
   root->id = kRootNode;
@@ -374,7 +375,7 @@ std::vector<Overlay::Impl::Unsynced::Item> Overlay::Impl::load() {
   *savepoints.lock() = saved.savepoints;
   if (abandoned) return {};
   sealed_below = first_of_its_own(*now);
-  remove_unnamed_staging(*now, present);
+  remove_unnamed_staging(*now_writing, *now, present);
   for (const auto& [node, content] : unsynced_rows) sync_later(node, content);
   return cut_short;
 }
@@ -434,11 +435,12 @@ void Overlay::Impl::add_recorded_files(Writer& now_writing, std::unordered_set<S
 }
 
 // Staging files that no row names were made in the last moments before a kill, or waited for a barrier to be removed.
-void Overlay::Impl::remove_unnamed_staging(const OverlayState& now, const std::unordered_set<StagingId>& present) {
+void Overlay::Impl::remove_unnamed_staging(Writer& now_writing, const OverlayState& now,
+                                           const std::unordered_set<StagingId>& present) {
   std::unordered_set<StagingId> named;
   for (const auto& [id, node] : now.nodes)
     if (node->content) add_files(named, *node->content);
-  if (!savepoints.lock()->empty()) add_recorded_files(*writer.lock(), named);
+  if (!savepoints.lock()->empty()) add_recorded_files(now_writing, named);
   for (const StagingId id : present)
     if (!named.contains(id)) staging.remove(id);
 }
