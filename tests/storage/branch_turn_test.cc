@@ -18,6 +18,7 @@
 #include <thread>
 #include <tuple>
 
+#include "session/base/synchronized.h"
 #include "tests/session/eventually.h"
 #include "tests/storage/git_test_repository.h"
 
@@ -83,12 +84,12 @@ TEST_F(BranchTurns, WhoComesFirstIsServedFirst) {
   constexpr int kMany = 32;
   auto first = take();
   EXPECT_FALSE(first->is_wanted());
-  std::vector<int> served;  // by whose turn it is
+  session::Synchronized<std::vector<int>> served;
   std::vector<std::thread> threads;
   for (int number = 0; number < kMany; ++number) {
     threads.emplace_back([&, number] {
       const auto turn = take();
-      served.push_back(number);
+      served.lock()->push_back(number);
     });
     EXPECT_TRUE(support::eventually([&] { return tickets() == number + 2; }));
   }
@@ -97,7 +98,7 @@ TEST_F(BranchTurns, WhoComesFirstIsServedFirst) {
   for (std::thread& thread : threads) thread.join();
   std::vector<int> expected(kMany);
   for (int number = 0; number < kMany; ++number) expected[static_cast<std::size_t>(number)] = number;
-  EXPECT_EQ(served, expected);
+  EXPECT_EQ(*served.lock(), expected);
 }
 
 TEST_F(BranchTurns, BranchesDoNotWaitForOneAnother) {
