@@ -30,7 +30,8 @@ bool unmount(const std::string& mountpoint, UnmountMode mode);
 // The device number of the mount that attach() has made. Throws Error{unavailable} if options.mountpoint leads to
 // another.
 dev_t device_of_new_mount(const MountOptions& options);
-// Takes it away wherever it is, while no thread answers its requests yet. What another mount lies on stays.
+// Detaches the mount that attach() has made, at whatever path it is, while no thread answers its requests yet. If
+// another mount lies on top of it, it stays.
 void detach_new_mount(const MountOptions& options) noexcept;
 
 }  // namespace escrow::fuse

@@ -46,8 +46,8 @@ struct CommandSpec {
     std::string directory;
     std::uint64_t most_bytes = 0;  // of each stream
   } output;
-  // What to take down when the host process is killed: its mount, and the directory if it was made for the run. A
-  // command whose working directory it is starts only there.
+  // The supervisor of a killed host unmounts the session here, and removes the directory if it was made for the run. A
+  // command that has its working directory here is started only on that mount.
   std::string mountpoint;
   std::optional<dev_t> device;  // of the mount there
   bool remove_mountpoint = false;
