@@ -94,11 +94,11 @@ class Quarantine : public ObjectReader {
   virtual ObjectId put_tree(const Tree& tree) = 0;
   virtual ObjectId put_commit(const Commit& commit) = 0;
 
-  // Makes everything reachable from `root` that the repository lacks durable and visible to it, in one pack, and what
-  // it had when it was put in another, which stays whatever becomes of `root`. Protects the packs from any concurrent
-  // gc until the returned guard goes away: keep it until a reference holds `root`. (While only refs/sessions/ does, the
-  // first pack stays protected.) What `root` does not reach is not published. Idempotent: publishing again after a
-  // crash or for another root is legal. On return the data has been fsynced, and the directory that names it.
+  // Makes everything reachable from `root` that the repository lacks, or had only by chance, durable and visible to it,
+  // in packs that no concurrent gc takes until the returned guard goes away: keep it until a reference holds `root`.
+  // (While only refs/sessions/ does, they stay protected.) What `root` does not reach is not published. Idempotent:
+  // publishing again after a crash or for another root is legal. On return the data has been fsynced, and the directory
+  // that names it.
   class Published {
    public:
     virtual ~Published() = default;
@@ -119,8 +119,8 @@ class Quarantine : public ObjectReader {
   // About as many bytes as publish() may have to bring to the disk; what was published before counts, too.
   virtual std::uint64_t held_bytes() const = 0;
 
-  // Forgets every object and removes their files, with those it published unless a reference reaches one of its roots
-  // or anything it published. The quarantine stays usable.
+  // Forgets every object and removes their files. What it published stays in the repository, where others may have
+  // come to need it: unless a reference holds it, it is garbage like any other. The quarantine stays usable.
   virtual void discard() = 0;
 };
 

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <set>
-#include <sstream>
 
 #include "session/base/error.h"
 #include "storage/disk/byte_sources.h"
@@ -70,8 +69,8 @@ std::string top_of(const LfsStore& store) {
 
 }  // namespace
 
-LfsHolding::LfsHolding(const LfsStore& store, std::string directory, std::string list)
-    : store_(store), directory_(std::move(directory)), list_(std::move(list)) {}
+LfsHolding::LfsHolding(const LfsStore& store, std::string directory)
+    : store_(store), directory_(std::move(directory)) {}
 
 LfsPointer LfsHolding::write(const session::ByteSource& source, const std::string& path) const {
   const UniqueFd fd = make_file(path);
@@ -132,7 +131,7 @@ void LfsHolding::publish(const std::vector<ObjectId>& blobs) {
       if (found == held->end()) continue;
       pointer = found->second;
     }
-    publish(blob, pointer);
+    publish(pointer);
     for (std::string at = parent_of(store_.path_of(pointer)); at.size() >= top.size() && at.size() > 1;
          at = parent_of(at))
       directories.insert(at);
@@ -141,7 +140,7 @@ void LfsHolding::publish(const std::vector<ObjectId>& blobs) {
   for (auto at = directories.rbegin(); at != directories.rend(); ++at) sync_directory(*at);
 }
 
-void LfsHolding::publish(const ObjectId& blob, const LfsPointer& pointer) {
+void LfsHolding::publish(const LfsPointer& pointer) {
   const std::string own = own_path(pointer);
   if (has_bytes_of(pointer, own)) return;
   const std::string path = store_.path_of(pointer), directory = parent_of(path);
@@ -152,15 +151,13 @@ void LfsHolding::publish(const ObjectId& blob, const LfsPointer& pointer) {
   if (!sync_data(fd.get())) throw system_error(errno, "sync " + own);
   // What has the name and not the bytes is damaged.
   if (is_there(path) && ::unlink(path.c_str()) != 0) throw system_error(errno, "replace " + path);
-  note({pointer, blob});
   if (::link(own.c_str(), path.c_str()) == 0 || errno == EEXIST) return;
   if (errno != EXDEV && errno != EPERM && errno != EMLINK && errno != EOPNOTSUPP)
     throw system_error(errno, "make " + path);
-  publish_copy(own, blob, pointer, path);
+  publish_copy(own, pointer, path);
 }
 
-void LfsHolding::publish_copy(const std::string& own, const ObjectId& blob, const LfsPointer& pointer,
-                              const std::string& path) {
+void LfsHolding::publish_copy(const std::string& own, const LfsPointer& pointer, const std::string& path) {
   // The name that git-lfs has for its own, which it removes when they are old.
   const std::string temporaries = parent_of(store_.directory()) + "/tmp";
   const SharedPermissions permissions = SharedPermissions::of(store_.git_directory());
@@ -173,54 +170,8 @@ void LfsHolding::publish_copy(const std::string& own, const ObjectId& blob, cons
   write_all(to.get(), FileBytes(std::move(from), pointer.size_bytes, own), copy, [](std::span<const std::byte>) {});
   permissions.apply(to.get(), copy, parent_of(path));
   if (!sync_data(to.get())) throw system_error(errno, "sync " + copy);
-  note({pointer, blob});
   if (::rename(copy.c_str(), path.c_str()) != 0) throw system_error(errno, "make " + path);
   temporary.keep();
-}
-
-// A line begins with a newline: half a line that a full disk left does not spoil it.
-void LfsHolding::note(const Published& published) {
-  make_directories(parent_of(list_));
-  const bool is_new = !is_there(list_);
-  const std::string doing = "write " + list_;
-  const std::string line = "\n" + published.blob.hex() + " " + published.pointer.oid + " " +
-                           std::to_string(published.pointer.size_bytes) + "\n";
-  const UniqueFd fd = open_or_throw(AT_FDCWD, list_.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600, doing);
-  const ssize_t count = ::write(fd.get(), line.data(), line.size());
-  if (count != static_cast<ssize_t>(line.size())) throw system_error(count < 0 ? errno : ENOSPC, doing);
-  if (!sync_data(fd.get())) throw system_error(errno, "sync " + list_);
-  if (is_new) sync_directory(parent_of(list_));
-}
-
-std::vector<LfsHolding::Published> LfsHolding::noted() const {
-  std::vector<Published> published;
-  std::istringstream in(read_if_there(list_).value_or(""));
-  for (std::string line; std::getline(in, line);) {
-    std::istringstream words(line);
-    std::string blob, oid;
-    std::uint64_t size = 0;
-    if (!(words >> blob >> oid >> size)) continue;
-    const auto id = ObjectId::from_hex(blob);
-    const auto pointer = session::parse_lfs_pointer(encode(LfsPointer{oid, size}));
-    if (id && pointer) published.push_back({*pointer, *id});
-  }
-  return published;
-}
-
-bool LfsHolding::has_published() const { return is_there(list_); }
-
-void LfsHolding::release() {
-  if (::unlink(list_.c_str()) != 0 && errno != ENOENT) throw system_error(errno, "remove " + list_);
-}
-
-void LfsHolding::take_back(const std::function<bool(const ObjectId& blob)>& is_kept) {
-  for (const Published& one : noted()) {
-    const std::string path = store_.path_of(one.pointer);
-    struct stat about {};
-    if (::lstat(path.c_str(), &about) != 0 || is_kept(one.blob)) continue;
-    if (::unlink(path.c_str()) != 0 && errno != ENOENT) throw system_error(errno, "remove " + path);
-  }
-  release();
 }
 
 }  // namespace escrow::storage

@@ -14,7 +14,7 @@
 #include "storage/disk/durable_file.h"
 #include "storage/disk/file_lookup.h"
 #include "storage/git/shared_permissions.h"
-#include "storage/objects/derived_files.h"
+#include "storage/objects/multi_pack_index.h"
 #include "storage/objects/pack_writer.h"
 
 namespace escrow::storage {

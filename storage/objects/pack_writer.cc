@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -247,6 +248,13 @@ void install_pack(const std::string& stem, const std::string& installed, const s
 
 bool release_pack(const std::string& stem) noexcept {
   return ::unlink((stem + ".keep").c_str()) == 0 || errno == ENOENT;
+}
+
+bool leave_pack_to_gc(const std::string& stem) noexcept {
+  struct stat status {};
+  if (::lstat((stem + ".idx").c_str(), &status) != 0 && errno == ENOENT) return remove_pack(stem);
+  ::utimensat(AT_FDCWD, (stem + ".pack").c_str(), nullptr, 0);
+  return release_pack(stem);
 }
 
 bool remove_pack(const std::string& stem) noexcept {

@@ -89,6 +89,9 @@ void install_pack(const std::string& stem, const std::string& installed, const s
 void write_keep_file(const std::string& path, std::string_view more = {});
 // Takes the protection away. Idempotent. false: it is still there.
 bool release_pack(const std::string& stem) noexcept;
+// The same for a pack that nothing may need any more: its age, by which gc goes (git-repack(1), --cruft), counts from
+// now on, unless it is another user's. A pack without an index, which nobody has seen and git takes for damage, goes.
+bool leave_pack_to_gc(const std::string& stem) noexcept;
 // Removes the pack, which nobody may need any more. Idempotent. false: its .keep file is still there, and with it what
 // could not be removed.
 bool remove_pack(const std::string& stem) noexcept;

@@ -18,13 +18,6 @@ namespace escrow::storage {
 namespace fs = std::filesystem;
 using session::ObjectId;
 
-namespace {
-
-// Ends the line of a copy.
-constexpr std::string_view kCopyMark = " copy";
-
-}  // namespace
-
 Publications::Publications(std::string list_path, std::string objects)
     : list_path_(std::move(list_path)), objects_(std::move(objects)) {
   auto packs = packs_.lock();
@@ -32,8 +25,8 @@ Publications::Publications(std::string list_path, std::string objects)
   for (Pack& pack : *packs) pack.stem = objects_ + "/pack/" + pack.stem;
 }
 
-void Publications::install(const std::string& stem, const ObjectId& root, Kind kind, bool link) {
-  const Pack pack{new_pack_stem(objects_), root, kind};
+void Publications::install(const std::string& stem, const ObjectId& root, bool link) {
+  const Pack pack{new_pack_stem(objects_), root};
   record(pack);
   packs_.lock()->push_back(pack);
   try {
@@ -46,11 +39,9 @@ void Publications::install(const std::string& stem, const ObjectId& root, Kind k
 }
 
 // Begins with a newline: half a line that a full disk left does not spoil it, and says nothing. On disk before the pack
-// gets its name: a pack that no list names after a power loss would outlive the rollback, or the rejection, of its
-// session.
+// gets its name: of a pack that no list names after a power loss gc would remove the .keep file.
 void Publications::record(const Pack& pack) {
-  const std::string line = '\n' + pack.root.hex() + ' ' + fs::path(pack.stem).filename().string() +
-                           std::string(pack.kind == Kind::copy ? kCopyMark : "") + '\n';
+  const std::string line = '\n' + pack.root.hex() + ' ' + fs::path(pack.stem).filename().string() + '\n';
   make_directories(parent_of(list_path_));
   if (!is_there(list_path_)) return write_keep_file(list_path_, line);
   const std::string doing = "write " + list_path_;
@@ -60,11 +51,12 @@ void Publications::record(const Pack& pack) {
   if (!sync_data(fd.get())) throw system_error(errno, "sync " + list_path_);
 }
 
-std::vector<std::shared_ptr<const PackFile>> Publications::open(const std::function<bool(const Pack&)>& wanted) const {
+std::vector<std::shared_ptr<const PackFile>> Publications::kept() const {
   std::vector<std::shared_ptr<const PackFile>> found;
   for (const Pack& pack : packs()) {
     try {
-      if (wanted(pack) && is_there(pack.stem + ".idx")) found.push_back(std::make_shared<const PackFile>(pack.stem));
+      if (is_there(pack.stem + ".keep") && is_there(pack.stem + ".idx"))
+        found.push_back(std::make_shared<const PackFile>(pack.stem));
     } catch (const session::Error&) {
       if (is_there(pack.stem + ".idx")) throw;  // a gc may take one without .keep meanwhile
     }
@@ -72,41 +64,18 @@ std::vector<std::shared_ptr<const PackFile>> Publications::open(const std::funct
   return found;
 }
 
-std::vector<std::shared_ptr<const PackFile>> Publications::own() const {
-  return open([](const Pack& pack) { return pack.kind == Kind::own; });
-}
-
-std::vector<std::shared_ptr<const PackFile>> Publications::kept() const {
-  return open([](const Pack& pack) { return is_there(pack.stem + ".keep"); });
-}
-
-void Publications::release_copies() {
-  for (const Pack& pack : packs()) {
-    if (pack.kind == Kind::copy) release_pack(pack.stem);
-  }
-}
-
-void Publications::end(const std::function<bool(const Pack&)>& end_one, const char* doing) {
+void Publications::release() {
   auto packs = packs_.lock();
   std::string stays;
   int error = 0;
   for (const Pack& pack : *packs) {
-    if (end_one(pack)) continue;
+    if (leave_pack_to_gc(pack.stem)) continue;
     error = errno;
     stays = pack.stem;
   }
-  if (!stays.empty()) throw system_error(error, doing + stays);
+  if (!stays.empty()) throw system_error(error, "let go of the pack " + stays);
   if (::unlink(list_path_.c_str()) != 0 && errno != ENOENT) throw system_error(errno, "remove " + list_path_);
   packs->clear();
-}
-
-void Publications::release() {
-  end([](const Pack& pack) { return release_pack(pack.stem); }, "remove the .keep file of ");
-}
-
-void Publications::remove() {
-  end([](const Pack& pack) { return pack.kind == Kind::own ? remove_pack(pack.stem) : release_pack(pack.stem); },
-      "remove the pack ");
 }
 
 // Lines of another kind, as that which makes the list a .keep file, say nothing of packs.
@@ -114,12 +83,10 @@ std::vector<Publications::Pack> read_published(const std::string& path) {
   std::vector<Publications::Pack> packs;
   std::istringstream in(read_if_there(path).value_or(""));
   for (std::string line; std::getline(in, line);) {
-    const bool is_copy = line.ends_with(kCopyMark);
-    if (is_copy) line.resize(line.size() - kCopyMark.size());
-    const std::size_t space = std::min(line.find(' '), line.size());
-    const auto root = ObjectId::from_hex(line.substr(0, space));
-    if (root && space + 1 < line.size())
-      packs.push_back({line.substr(space + 1), *root, is_copy ? Publications::Kind::copy : Publications::Kind::own});
+    std::istringstream words(line);
+    std::string hex, stem;
+    words >> hex >> stem;  // an older Escrow has a third one
+    if (const auto root = ObjectId::from_hex(hex); root && !stem.empty()) packs.push_back({stem, *root});
   }
   return packs;
 }

@@ -91,7 +91,7 @@ GitQuarantine::GitQuarantine(GitRepositoryPool& pool, const GitObjectStore& stor
       own_pack_bytes_(own_pack_bytes),
       publications_(directory_ + "/published", pool_.git_directory() + "/objects"),
       lfs_store_(pool_.git_directory(), !pool_.has_source()),
-      lfs_(lfs_store_, directory_ + "/lfs", directory_ + "/" + kPublishedLfs),
+      lfs_(lfs_store_, directory_ + "/lfs"),
       large_blobs_(directory_ + "/cache", kLargeBlobsLimitBytes) {
   try {
     clear_files();
@@ -102,7 +102,7 @@ GitQuarantine::GitQuarantine(GitRepositoryPool& pool, const GitObjectStore& stor
 
 GitQuarantine::~GitQuarantine() {
   try {
-    settle(false);
+    release_if_referenced();
   } catch (const std::exception&) {
     // Listed as they are, they are looked at when the session is opened again.
   }

@@ -4,10 +4,11 @@
 // blobs get a pack of their own. The first small ones stay in memory: most sessions need no file. Publishing copies
 // entries without inflating them. What the repository already had when an object was put is borrowed: its file is
 // linked into <directory>/borrowed, so that no gc can take it away. Packs that were published are listed in
-// <directory>/published (publications.h); discard() removes those that none came to need. Objects of Git LFS lie in
-// <directory>/lfs (lfs_holding.h), and share the fate of the pointers that name them. Everything else here is a
-// cache: opening an existing directory empties it, for all of it can be made again from staging. Thread-safety as
-// session::Quarantine says.
+// <directory>/published (publications.h); discard() leaves them to gc, for a push under way may rely on what it found
+// there (git-receive-pack(1) stores nothing that the repository has). Objects of Git LFS lie in <directory>/lfs
+// (lfs_holding.h). Everything else here is a cache: opening an
+// existing directory empties it, for all of it can be made again from staging. Thread-safety as session::Quarantine
+// says.
 #pragma once
 
 #include <map>
@@ -89,7 +90,6 @@ class GitQuarantine final : public session::Quarantine {
   class Guard;
   struct Walk;
   std::string list_path() const { return directory_ + "/published"; }
-  static constexpr const char* kPublishedLfs = "published-lfs";
 
   session::ObjectId put_small(ObjectType type, const std::string& content);
   session::ObjectId put_large(const session::ByteSource& source);
@@ -111,11 +111,8 @@ class GitQuarantine final : public session::Quarantine {
   std::string next_path(const char* kind);
 
   std::vector<session::ObjectId> collect(const session::ObjectId& root);
-  void write_packs(const std::vector<session::ObjectId>& wanted, const session::ObjectId& root,
-                   Publications::Kind kind);
-  bool is_needed_by_others(git_repository* repository) const;
-  void settle(bool discarding);
-  void take_back_lfs();
+  void write_packs(const std::vector<session::ObjectId>& wanted, const session::ObjectId& root);
+  void release_if_referenced();
   void clear_files();
 
   GitRepositoryPool& pool_;                                        // self-locking

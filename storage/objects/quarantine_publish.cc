@@ -1,16 +1,12 @@
-// The half of GitQuarantine that makes a session's objects the repository's, or makes them vanish.
+// The half of GitQuarantine that makes a session's objects the repository's, or gives them up.
 #include <algorithm>
 
 #include "session/base/error.h"
 #include "storage/disk/durable_file.h"
 #include "storage/disk/lock_file.h"
 #include "storage/disk/remove_tree.h"
-#include "storage/git/git_error.h"
-#include "storage/git/reference_files.h"
-#include "storage/objects/derived_files.h"
 #include "storage/objects/quarantine.h"
 #include "storage/objects/reachable.h"
-#include "storage/objects/still_needed.h"
 
 namespace escrow::storage {
 
@@ -18,17 +14,16 @@ using session::ObjectId;
 using session::Tree;
 
 // While it is there gc takes no .keep file for abandoned. When it goes, packs that a reference holds by then lose their
-// .keep files, and copies of what the repository had before lose theirs in any case: they stay, and are nobody's.
+// .keep files.
 class GitQuarantine::Guard final : public session::Quarantine::Published {
  public:
   explicit Guard(GitQuarantine& quarantine)
       : quarantine_(quarantine), gc_lock_(lock_file(quarantine.gc_lock_path_, LockKind::shared)) {}
   ~Guard() override {
-    quarantine_.publications_.release_copies();
     try {
-      quarantine_.settle(false);
+      quarantine_.release_if_referenced();
     } catch (const std::exception&) {
-      // The packs keep their .keep files and stay listed: nothing is lost, and the next settling looks again.
+      // The packs keep their .keep files and stay listed: nothing is lost, and the next one looks again.
     }
   }
 
@@ -43,15 +38,7 @@ std::unique_ptr<session::Quarantine::Published> GitQuarantine::publish(const Obj
   const std::vector<ObjectId> wanted = collect(root);
   // Before the pointers, so that nobody finds one whose object is not there.
   lfs_.publish(wanted);
-  // Apart: what the repository has already must stay when the session takes its own back.
-  std::vector<ObjectId> own, copies;
-  const auto packs = store_.directory().packs();
-  for (const ObjectId& id : wanted) {
-    const bool here = contents_.lock()->borrowed.contains(id) || store_.directory().is_in(packs, id);
-    (here ? copies : own).push_back(id);
-  }
-  write_packs(own, root, Publications::Kind::own);
-  write_packs(copies, root, Publications::Kind::copy);
+  write_packs(wanted, root);
   // recent() looks once per tick of the clock: this listing shows it the new packs within the same tick, too.
   if (!wanted.empty()) store_.directory().packs();
   // Also when nothing is new: an earlier attempt may have failed just here.
@@ -150,7 +137,7 @@ void GitQuarantine::store_again(const ObjectId& id) {
   store(id, object.type, object.content);
 }
 
-void GitQuarantine::write_packs(const std::vector<ObjectId>& wanted, const ObjectId& root, Publications::Kind kind) {
+void GitQuarantine::write_packs(const std::vector<ObjectId>& wanted, const ObjectId& root) {
   std::vector<std::pair<ObjectId, Stored>> small;
   for (const ObjectId& id : wanted) {
     const Stored stored = *find(id);
@@ -159,7 +146,7 @@ void GitQuarantine::write_packs(const std::vector<ObjectId>& wanted, const Objec
       continue;
     }
     stored.own_pack->finish();
-    publications_.install(stored.own_pack->stem(), root, kind, true);
+    publications_.install(stored.own_pack->stem(), root, true);
   }
   if (small.empty()) return;
   // In the order in which they lie in their files, so that copying reads forward.
@@ -174,53 +161,26 @@ void GitQuarantine::write_packs(const std::vector<ObjectId>& wanted, const Objec
                            "session again and commit: it is then made anew from the session's files");
   }
   writer.finish();
-  publications_.install(writer.stem(), root, kind, false);
+  publications_.install(writer.stem(), root, false);
 }
 
 // When a reference holds one root, every pack may be needed, because later publications leave out what earlier ones
-// hold. When none does, the packs stay protected for the next attempt, or go when the session is discarded, but for
-// what others came to need meanwhile. A result that may yet be rejected, under refs/sessions/, is no reason to let go.
-void GitQuarantine::settle(bool discarding) {
+// hold. When none does, the packs stay protected for the next attempt. A result that may yet be rejected, under
+// refs/sessions/, is no reason to let go.
+void GitQuarantine::release_if_referenced() {
   const std::vector<Publications::Pack> packs = publications_.packs();
-  if (packs.empty()) return discarding ? take_back_lfs() : void();
+  if (packs.empty()) return;
   const auto repository = pool_.borrow();
   const bool referenced = std::any_of(packs.rbegin(), packs.rend(), [&](const Publications::Pack& one) {
-    return is_referenced(repository.get(), one.root, discarding ? Results::count : Results::do_not_count);
+    return is_referenced(repository.get(), one.root);
   });
-  if (!referenced && !discarding) return;
-  if (referenced || is_needed_by_others(repository.get())) {
-    lfs_.release();
-    return publications_.release();
-  }
-  sync_removed_references(pool_.git_directory());
-  remove_derived_files(pool_.git_directory() + "/objects", publications_.own());
-  publications_.remove();
-  take_back_lfs();
+  if (referenced) publications_.release();
 }
 
-// An object stays as long as the repository has its pointer: from before, or from somebody who brought it since.
-void GitQuarantine::take_back_lfs() {
-  if (!lfs_.has_published()) return;
-  store_.close_what_is_gone();
-  pool_.renew();
-  lfs_.take_back([this](const ObjectId& blob) { return store_.contains(blob); });
-}
-
-bool GitQuarantine::is_needed_by_others(git_repository* repository) const {
-  const std::vector<std::shared_ptr<const PackFile>> packs = publications_.own();
-  if (packs.empty()) return false;
-  // Nothing in the packs was in the repository when they came, so what was complete when the first came reaches none
-  // of it. (The parent of a later one may have brought the same.)
-  std::vector<ObjectId> known;
-  if (const ObjectId first = publications_.packs().front().root; store_.contains(first))
-    known = store_.read_commit(first).parents;
-  std::erase_if(known, [&](const ObjectId& id) { return !store_.contains(id); });
-  return reaches_into(repository, store_, packs, known);
-}
-
-// When what it published cannot be removed, it stays listed, and can be discarded later.
+// Nothing that git could see is removed: a push under way may rely on it, which has not stored what it found here. What
+// was published is garbage from now on, and goes with gc.
 void GitQuarantine::discard() {
-  settle(true);
+  publications_.release();
   clear_files();
 }
 
@@ -228,7 +188,7 @@ void GitQuarantine::clear_files() {
   auto contents = contents_.lock();
   *contents = Contents();
   lfs_.forget();
-  remove_inside(directory_, {"published", kPublishedLfs});
+  remove_inside(directory_, {"published"});
 }
 
 }  // namespace escrow::storage

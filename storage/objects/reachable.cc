@@ -82,8 +82,8 @@ std::vector<Root> all_roots(git_repository* repository) {
 
 namespace {
 
-// Of all references that `glob` takes and that are not symbolic.
-std::vector<ObjectId> reference_targets(git_repository* repository, Results results, const char* glob) {
+// Of all references that `glob` takes, that are not symbolic, and not results.
+std::vector<ObjectId> reference_targets(git_repository* repository, const char* glob) {
   std::vector<ObjectId> targets;
   git_reference_iterator* raw = nullptr;
   check_git(git_reference_iterator_glob_new(&raw, repository, glob), "listing references");
@@ -92,9 +92,7 @@ std::vector<ObjectId> reference_targets(git_repository* repository, Results resu
   int code = 0;
   while ((code = git_reference_next(&next, raw)) == 0) {
     const GitReference reference(next);
-    if (results == Results::do_not_count && std::string_view(git_reference_name(next)).starts_with("refs/sessions/")) {
-      continue;
-    }
+    if (std::string_view(git_reference_name(next)).starts_with("refs/sessions/")) continue;
     if (const git_oid* target = git_reference_target(next)) targets.push_back(from_git(*target));
   }
   if (code != GIT_ITEROVER) check_git(code, "listing references");
@@ -123,10 +121,10 @@ bool is_reached_from(git_repository* repository, std::vector<ObjectId> targets, 
 
 }  // namespace
 
-bool is_referenced(git_repository* repository, const ObjectId& commit, Results results) {
+bool is_referenced(git_repository* repository, const ObjectId& commit) {
   // Branches first: what was just committed is at the end of one, while each open session has a reference of its own.
-  return is_reached_from(repository, reference_targets(repository, results, "refs/heads/*"), commit) ||
-         is_reached_from(repository, reference_targets(repository, results, "refs/*"), commit);
+  return is_reached_from(repository, reference_targets(repository, "refs/heads/*"), commit) ||
+         is_reached_from(repository, reference_targets(repository, "refs/*"), commit);
 }
 
 void walk_objects(std::vector<Root> roots, std::unordered_set<ObjectId>& seen,

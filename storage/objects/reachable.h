@@ -23,11 +23,9 @@ struct Root {
 // Every reference, HEAD, every reflog, the index, and those of linked work trees.
 std::vector<Root> all_roots(git_repository* repository);
 
-// Whether refs/sessions/*, which hold results that may yet be taken back, count among the references.
-enum class Results { count, do_not_count };
-
-// Whether a reference reaches the commit. False for what is not a commit.
-bool is_referenced(git_repository* repository, const session::ObjectId& commit, Results results);
+// Whether a reference reaches the commit, other than those of results that may yet be taken back (refs/sessions/*).
+// False for what is not a commit.
+bool is_referenced(git_repository* repository, const session::ObjectId& commit);
 
 // An object that a walk has come to.
 struct Reached {

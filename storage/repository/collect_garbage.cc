@@ -44,8 +44,8 @@ constexpr const char* kOfTheMachine[] = {
 
 class Collection {
  public:
-  Collection(const std::string& git_directory, const GitProgram& git)
-      : git_directory_(git_directory), objects_(git_directory + "/objects"), git_(git) {}
+  Collection(const std::string& git_directory, const GitProgram& git, std::time_t kept_from)
+      : git_directory_(git_directory), objects_(git_directory + "/objects"), git_(git), kept_from_(kept_from) {}
 
   GcReport run() {
     check_roots();
@@ -90,10 +90,9 @@ class Collection {
       throw Error(Errc::unsupported_repository, "the time gc.pruneExpire cannot be read: " + complaint(output) +
                                          "; set it to one that git reads, 2.weeks.ago for example");
     if (expiry == 0) return kNever;
-    const std::time_t now = std::time(nullptr);
-    auto latest = static_cast<std::uint64_t>(now);
-    if (const std::optional<std::time_t> push = oldest_push(now)) latest = static_cast<std::uint64_t>(*push - 1);
-    return std::to_string(std::min(expiry, latest));
+    std::time_t latest = kept_from_;
+    if (const std::optional<std::time_t> push = oldest_push(std::time(nullptr))) latest = std::min(latest, *push - 1);
+    return std::to_string(std::min(expiry, static_cast<std::uint64_t>(std::max<std::time_t>(latest, 1))));
   }
 
   // When the oldest push that is under way began: git-receive-pack(1), "quarantine environment".
@@ -131,7 +130,7 @@ class Collection {
     }
     for (const std::chrono::milliseconds pause : kPauses) {
       const GitOutput output = git_(arguments);
-      // A session took its pack back meanwhile, or somebody was killed while he put one here, or removed one.
+      // Somebody was killed while he put a pack here, or removed one; or it was folded meanwhile.
       if (output.err.find(kNoSuchPack) == std::string::npos) return check(arguments.front(), output);
       std::this_thread::sleep_for(pause);
       remove_unfinished_packs();
@@ -251,12 +250,13 @@ class Collection {
 
   const std::string git_directory_, objects_;
   const GitProgram& git_;
+  const std::time_t kept_from_;
 };
 
 }  // namespace
 
-GcReport collect_objects(const std::string& git_directory, const GitProgram& git) {
-  return Collection(git_directory, git).run();
+GcReport collect_objects(const std::string& git_directory, const GitProgram& git, std::time_t kept_from) {
+  return Collection(git_directory, git, kept_from).run();
 }
 
 }  // namespace escrow::storage

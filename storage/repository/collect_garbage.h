@@ -2,12 +2,15 @@
 // gc.pruneExpire says (a cruft pack), and drops the rest.
 //
 // Nobody waits for it. What sessions have published is in packs with .keep files, which git leaves alone, and what they
-// borrowed is linked; what a push that is under way brings, or relies on, is newer than the push, and stays. Derived
-// files (commit-graph, multi-pack-index, bitmaps) that were there are there again afterwards. Throws
-// Error{damaged_repository} with git's own words, and has then removed nothing that is needed; Error{unavailable} when
-// git is not installed. Sources: git-gc(1), git-repack(1), git-prune(1), builtin/gc.c.
+// borrowed is linked. What a push that is under way, or the git inside an open session, writes stays, also where git
+// found the object here and only set its time anew. (What that git takes over without writing, by git-fetch(1) say, is
+// as old as it was.) Derived files (commit-graph, multi-pack-index,
+// bitmaps) that were there are there again afterwards. Throws Error{damaged_repository} with git's own words, and has
+// then removed nothing that is needed; Error{unavailable} when git is not installed. Sources: git-gc(1), git-repack(1),
+// git-prune(1), builtin/gc.c.
 #pragma once
 
+#include <ctime>
 #include <string>
 
 #include "storage/git/git_program.h"
@@ -15,6 +18,7 @@
 
 namespace escrow::storage {
 
-GcReport collect_objects(const std::string& git_directory, const GitProgram& git);
+// What was written after `kept_from` stays, whatever gc.pruneExpire says: from before any open session.
+GcReport collect_objects(const std::string& git_directory, const GitProgram& git, std::time_t kept_from);
 
 }  // namespace escrow::storage

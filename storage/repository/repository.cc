@@ -2,7 +2,9 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <ctime>
 #include <filesystem>
 #include <set>
 
@@ -65,8 +67,7 @@ void clear_abandoned_packs(const std::string& git_directory, const std::string& 
   for (const std::string& name : names_in(directory)) {
     if (!name.ends_with(kKeep) || first_line_of(directory + name) + '\n' != kKeepMark) continue;
     const std::string pack = name.substr(0, name.size() - kKeep.size());
-    if (!is_there(directory + pack + ".idx")) remove_pack(directory + pack);
-    else if (!undecided.contains(pack)) release_pack(directory + pack);
+    if (!undecided.contains(pack) || !is_there(directory + pack + ".idx")) leave_pack_to_gc(directory + pack);
   }
 }
 
@@ -274,14 +275,18 @@ GcReport Repository::gc(const GitProgram& git) {
     const bool is_asked_for = record && (!session::is_final(record->state) || session::keeps_result(*record));
     if (!is_asked_for) impl_->references.drop_result(id);
   }
+  std::time_t kept_from = std::time(nullptr);
   for (const SessionRecord& record : impl_->catalog.unended()) {
+    // What waits for a reviewer has no .git any more.
+    if (record.state != session::State::awaiting_approval)
+      kept_from = std::min<std::time_t>(kept_from, record.created.seconds - 1);
     if (!record.base || impl_->references.has_pin(record.id)) continue;
     impl_->references.pin_base(record.id, *record.base);  // a power loss took the pin
   }
   for (const session::SessionId& id : impl_->pinned_for_nobody()) impl_->references.unpin_base(id);
   sync_removed_references(git_directory());
   impl_->caches.collect(read_cache_limit(git_directory()));
-  GcReport report = collect_objects(git_directory(), git);
+  GcReport report = collect_objects(git_directory(), git, kept_from);
   renew_handles();
   return report;
 }

@@ -29,7 +29,6 @@ constexpr int kMostAttempts = 100;
 
 // In a session's objects (storage/objects/quarantine.h).
 constexpr const char* kPublished = "published";
-constexpr const char* kPublishedLfs = "published-lfs";
 
 struct flock whole_file(short type) {
   struct flock lock {};
@@ -100,7 +99,7 @@ class FileSessionDirectory final : public session::SessionDirectory {
 bool FileSessionDirectory::drop_staged() {
   journal_.abandon();
   const bool here = remove_inside(path_, {"lock", "objects", "caches"});
-  const bool in_objects = remove_inside(path_ + "/objects", {kPublished, kPublishedLfs});
+  const bool in_objects = remove_inside(path_ + "/objects", {kPublished});
   return here || in_objects;
 }
 
@@ -114,13 +113,8 @@ void FileSessionDirectory::share_staging(const std::vector<session::StagingId>& 
 
 void FileSessionDirectory::remove() {
   journal_.abandon();
-  // What the session published in vain lies in the repository: only its quarantine knows which packs that is, and which
-  // objects of Git LFS.
-  for (const char* list : {kPublished, kPublishedLfs}) {
-    if (::access((path_ + "/objects/" + list).c_str(), F_OK) != 0 && errno == ENOENT) continue;
-    quarantine().discard();
-    break;
-  }
+  // What the session published in vain lies in the repository: only its quarantine knows which packs that is.
+  if (::access((path_ + "/objects/" + kPublished).c_str(), F_OK) == 0 || errno != ENOENT) quarantine().discard();
   // The lock's name goes last: until then nobody takes the rest for a session of their own. Once it is gone, another
   // process may put a lock file of its own there: the directory is then its, for a fresh session or for a recovery.
   // Only what nobody holds is taken away too.

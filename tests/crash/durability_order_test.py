@@ -401,16 +401,6 @@ def check_review(scene):
            'the row said that the result waits before it was on disk')
     expect(any(made[0].ended < call.began and call.ended < rows[0].began
                for call in trace.syncs(os.path.join(scene.repo, 'refs'))), 'the name of refs/sessions was not on disk')
-    scene.run('reject', session, before=scene.tracer('reject'))
-    trace = Trace(os.path.join(scene.top, 'reject'))
-    removals = {name: [call for call in trace.calls if call.name.startswith('unlink') and call.paths[-1].endswith(name)]
-                for name in (f'/refs/sessions/{session}', '.idx')}
-    gone, packs = removals.values()
-    expect(gone and packs, 'the trace shows no removal of the reference, or of the pack')
-    for directory in ('refs/sessions', '.'):
-        path = os.path.normpath(os.path.join(scene.repo, directory))
-        expect(any(gone[0].ended < call.began and call.ended < packs[0].began for call in trace.syncs(path)),
-               f'what a reference held was removed before {directory} was on disk without it')
 
 
 CHECKS = {'commit': check_commit, 'run': check_run, 'review': check_review, 'fsync': check_fsync,

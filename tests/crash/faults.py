@@ -80,16 +80,6 @@ def leftovers(bench):
     return found
 
 
-def lost_objects_of_lfs(bench):
-    """Objects of Git LFS that no commit of the branch names."""
-    there = {name for _, _, names in os.walk(os.path.join(bench.repo, 'lfs')) for name in names}
-    if not there:
-        return []
-    blobs = subprocess.run(['git', '-C', bench.repo, 'grep', '-h', 'oid sha256:',
-                            *bench.git('rev-list', 'main').split()], capture_output=True, text=True, check=False)
-    return sorted(there - set(re.findall('sha256:([0-9a-f]{64})', blobs.stdout)))
-
-
 class Play:
     """A scene, again and again. Those that are played one after the other in the same directory may share `made`."""
 
@@ -201,7 +191,7 @@ class Play:
         if self.scene.row and not any(line.endswith(self.scene.row) for line in self.syncs[place - 1:]):
             return False
         return self.scene.promises(ended.struck) and \
-            not is_tidying(ended.struck, self.syncs[place:], self.session) and \
+            not is_tidying(ended.struck, self.syncs[place:]) and \
             not is_done_anew(ended, self.syncs.count(ended.struck))
 
     # A run whose commit failed leaves its session open, with what it wrote; the next run is another one.
@@ -225,22 +215,17 @@ class Play:
             raise Broken(f'the bytes are wrong: {wrong[:5]}')
         self.expect_sound('in the end')
         self.bench.git('fsck', '--full', '--strict')
-        left = leftovers(self.bench) + lost_objects_of_lfs(self.bench)
+        left = leftovers(self.bench)
         if left:
             raise Broken(f'it is left over: {left}')
 
 
-def is_tidying(here, following, session):
+def is_tidying(here, following):
     """Whether a sync that fails breaks no promise: after the removal of what has ended, of a checkpoint, or of the
-    directory of a database, which SQLite syncs once more in each process. References that are removed when the outcome
-    is on disk are synced before the objects that they held are removed: where that fails, these stay for the time."""
+    directory of a database, which SQLite syncs once more in each process."""
     here, following = kind_of_call(here), [kind_of_call(line) for line in following]
-    rows = [at for at, line in enumerate(following)
-            if line.endswith('.db-wal') and following[at + 1:at + 2] != [line.replace('.db-wal', '.db')]]
     if here.endswith('.db-wal'):
         return following[:1] == [here.replace('.db-wal', '.db')]
-    if re.search(r'^fsync .*(/refs/sessions|/refs/escrow/base|\.git)$', here):
-        return session and not rows
     return here.endswith(('/escrow/sessions', '.db')) or re.search(r'^fdatasync .*/escrow(/sessions/#)?$', here)
 
 

@@ -82,7 +82,8 @@ MUTANTS = {
         (COMMIT, REVIEWED_HEAD, 'if (false)'),
     ], [SESSION]),
     'rejected-with-what-others-need': ('a rejection removes objects that others came to need', [
-        (PUBLISH_CC, 'if (referenced || is_needed_by_others(repository.get()))', 'if (referenced)'),
+        (PACK_WRITER, 'status) != 0 && errno == ENOENT) return remove_pack(stem);',
+         'status) <= 0) return remove_pack(stem);'),
     ], [GIT]),
     'staging-unsynced': ('fsync does not sync the staging file', [
         (STAGING, 'const int error = sync_data(file->get()) ? 0 : errno;', 'const int error = 0;'),
@@ -140,8 +141,8 @@ MUTANTS = {
         (REFERENCES, 'if (!fd || ::fsync(fd.get()) != 0) throw', 'if (!fd || ::fsync(fd.get()) > 0) throw'),
     ], [SYNC_FAULTS]),
     'removed-references-unsynced': ('what a result held is removed before the reference is gone for good', [
-        (PUBLISH_CC, '  sync_removed_references(pool_.git_directory());\n', ''),
-    ], [DURABILITY]),
+        ('storage/repository/repository.cc', '  sync_removed_references(git_directory());\n', ''),
+    ], [SYNCS]),
     'catalog-unsynced': ('a row of the catalog is reported before it is on disk', [
         ('storage/database/schema.cc', 'database.execute("PRAGMA synchronous = FULL");',
          'database.execute("PRAGMA synchronous = NORMAL");'),
@@ -156,8 +157,16 @@ MUTANTS = {
         (PACK_WRITER, '  if (keep.empty() || ::link(keep.c_str(), installed_keep.c_str()) != 0) '
                       'write_keep_file(installed_keep);\n', '  (void)keep;\n'),
     ], [CRASH]),
-    'rejected-stays': ('nothing of what was published in vain is removed', [
-        (PUBLISH_CC, '  settle(true);\n', '  settle(false);\n'),
+    'rejected-stays': ('what was published in vain is kept from gc for ever', [
+        (PUBLISH_CC, 'void GitQuarantine::discard() {\n  publications_.release();\n',
+         'void GitQuarantine::discard() {\n'),
+    ], [GIT]),
+    'grace-from-the-seal': ('a result that waited for long has no grace when it is rejected', [
+        (PACK_WRITER, '  ::utimensat(AT_FDCWD, (stem + ".pack").c_str(), nullptr, 0);\n', ''),
+    ], [GIT]),
+    'gc-beside-sessions': ('gc drops what the git inside an open session found', [
+        ('storage/repository/repository.cc',
+         'kept_from = std::min<std::time_t>(kept_from, record.created.seconds - 1);', 'continue;'),
     ], [GIT]),
     'gate-without-waiting': ('the seal does not wait for writes that are under way', [
         ('session/decorators/write_gate.cc', 'return traffic->calls == 0 && (position == Position::draining || '

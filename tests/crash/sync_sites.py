@@ -127,14 +127,10 @@ SITES = {
     'storage/lfs/lfs_holding.cc: sync_data(fd.get())': (['commit-lfs'], [LIST]),
     'storage/lfs/lfs_holding.cc: sync_data(to.get())': (
         Open('objects of Git LFS on another file system'), Open('as its error')),
-    'storage/lfs/lfs_holding.cc: sync_data(fd.get()) (2)': (['commit-lfs'], [LIST]),
-    'storage/lfs/lfs_holding.cc: sync_directory(parent_of(list_))': (['commit-lfs'], [LIST]),
     'storage/objects/publications.cc: sync_data(fd.get())': (['approve'], [LIST]),
     'storage/objects/quarantine_publish.cc: sync_directory(pool_.git_directory() + "/objects/pack")': (
         ['commit'], [LIST]),
-    'storage/objects/quarantine_publish.cc: sync_removed_references(pool_.git_directory())': (
-        [REPOSITORY], [REPOSITORY, LIST, 'order of review']),
-    'storage/git/reference_files.cc: sync_directory(path)': ([REPOSITORY], [REPOSITORY, LIST, 'order of review']),
+    'storage/git/reference_files.cc: sync_directory(path)': ([REPOSITORY], [REPOSITORY, LIST]),
     'storage/git/reference_lock.cc: ::fsync(fd.get())': (['commit'], [LIST]),
     'storage/git/reflog.cc: sync_directory(directory)': (['import-first'], [LIST]),
     'storage/git/reflog.cc: ::fsync(file_.get())': (['commit'], [LIST]),

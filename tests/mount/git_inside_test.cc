@@ -1,5 +1,6 @@
 // The git of a session, played by the git of this machine.
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -200,6 +201,27 @@ TEST_F(GitInsideAMount, APersonCommitsInItAndThenIt) {
   EXPECT_EQ(said.find("left out"), std::string::npos) << said;
   EXPECT_EQ(git("log -1 --format=%s main"), "By a person");
   EXPECT_EQ(git("ls-tree -r --name-only main").find(".git"), std::string::npos);
+}
+
+// Its git finds the other session's objects in the repository, and stores nothing.
+TEST_F(GitInsideAMount, ItKeepsWhatItFoundInAResultThatIsRejectedAndCollected) {
+  const ProcessResult sealed =
+      escrow({"run", "--require-approval", "--", "sh", "-c", "mkdir new; echo both-wrote-this > new/n.txt"});
+  EXPECT_EQ(sealed.status, 123) << sealed.err;
+  const std::string rejected = sealed.err.substr(sealed.err.find("session ") + 8, 16);
+  const std::string id = mount({"--git"});
+  std::filesystem::create_directory(in_mount("new"));
+  write(in_mount("new/n.txt"), "both-wrote-this\n");
+  in_session("add .");
+  in_session("commit -qm 'By a person'");
+  done({"reject", rejected});
+  git("config gc.pruneExpire now");
+  done({"gc"});
+  EXPECT_EQ(in_session("fsck --full --strict --no-dangling"), "");
+  EXPECT_EQ(in_session("show HEAD:new/n.txt"), "both-wrote-this\n");
+  done({"commit", id});
+  EXPECT_EQ(git("log -1 --format=%s main"), "By a person");
+  EXPECT_EQ(git("fsck --full --strict --no-dangling"), "");
 }
 
 TEST_F(GitInsideAMount, ItIsThereWhenTheSessionIsMountedAgainAndCommitsWithoutAMount) {

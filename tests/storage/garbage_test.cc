@@ -6,6 +6,7 @@
 #include "session/base/log.h"
 #include "storage/objects/fold_packs.h"
 #include "tests/storage/git_test_repository.h"
+#include "tests/support/sample_record.h"
 
 namespace escrow::storage {
 namespace {
@@ -35,6 +36,13 @@ class Garbage : public testing::Test {
     EXPECT_TRUE(repository_.references->compare_and_swap("main", head, made, "test"));
     return made;
   }
+  ObjectId publish_in_vain(const std::string& name, const std::string& content) {
+    const auto held = repository_.quarantine("vain");
+    const ObjectId made =
+        GitTestRepository::put_file(*held, name, content, {*repository_.references->head("main")});
+    held->publish(made);
+    return made;
+  }
   std::string put_loose(const std::string& content) {
     return run("printf '" + content + "' | git -C " + repository_.path + " hash-object -w --stdin");
   }
@@ -50,10 +58,10 @@ class Garbage : public testing::Test {
     return run("cd " + repository_.path + "/objects && find . -name '" + pattern + "' | sort");
   }
   // Pushes to main from a clone; the push stops in `hook` until finish_push().
-  void start_push(const std::string& hook) {
+  void start_push(const std::string& hook, const std::string& content = "pushed") {
     work_ = repository_.scratch("work");
-    run("git clone -q " + repository_.path + " " + work_ + " && cd " + work_ + " && echo pushed > pushed && "
-        "git add . && git commit -qm pushed");
+    run("cd " + repository_.scratch("") + " && rm -rf work reached go && git clone -q " + repository_.path + " work && "
+        "cd work && echo " + content + " > pushed && git add . && git commit -qm pushed");
     const std::string program = repository_.path + "/hooks/" + hook;
     std::ofstream(program) << "#!/bin/sh\ntouch " << repository_.scratch("reached") << "\nwhile ! test -e "
                            << repository_.scratch("go") << "; do sleep 0.05; done\n";
@@ -62,11 +70,12 @@ class Garbage : public testing::Test {
     while (!fs::exists(repository_.scratch("reached")) && push_.wait_for(20ms) == std::future_status::timeout) {
     }
   }
-  void finish_push() {
+  void finish_push(const std::string& content = "pushed") {
     std::ofstream(repository_.scratch("go")) << "";
     const Shell pushed = push_.get();
     EXPECT_EQ(pushed.status, 0) << pushed.output;
-    EXPECT_EQ(repository_.git("show main:pushed"), "pushed");
+    EXPECT_EQ(repository_.git("show main:pushed"), content);
+    for (const char* hook : {"pre-receive", "update"}) fs::remove(repository_.path + "/hooks/" + hook);
   }
 
   GitTestRepository repository_;
@@ -190,28 +199,56 @@ TEST_F(Garbage, ABitmapStaysBesideAPackOfAnOpenSession) {
   expect_sound();
 }
 
-TEST_F(Garbage, DerivedFilesThatDoNotNameWhatIsTakenBackStay) {
+// git-receive-pack(1) stores nothing that it finds in the repository, and moves its reference later.
+TEST_F(Garbage, APushThatFoundWhatARejectedResultBroughtIsWhole) {
+  commit("f", "one");
+  for (const char* hook : {"pre-receive", "update"}) {
+    const std::string content = std::string("pushed through ") + hook;
+    publish_in_vain("pushed", content + "\n");
+    run("touch -d '20 days ago' " + repository_.path + "/objects/pack/*");  // it has waited for long
+    start_push(hook, content);
+    repository_.quarantine("vain")->discard();
+    gc();
+    finish_push(content);
+    expect_sound();
+  }
+}
+
+// The git inside it borrows what the repository has, and sets its time anew (git-gc(1), "NOTES").
+TEST_F(Garbage, WhatAnOpenSessionMayHaveFoundHereStays) {
+  commit("f", "one");
+  repository_.git("config gc.pruneExpire now");
+  const auto repository = Repository::open(repository_.path, silent);
+  session::SessionRecord record = support::sample_record(session::SessionId::generate());
+  record.base = repository_.references->head("main");
+  record.created = session::SystemClock().now();
+  repository->catalog().insert(record);
+  const std::string older = put_loose("older"), found = put_loose("found");
+  run("touch -d '2 minutes ago' " + repository_.path + "/objects/" + older.substr(0, 2) + "/" + older.substr(2));
+  gc();
+  EXPECT_FALSE(has(older));
+  EXPECT_TRUE(has(found));
+  record.state = session::State::rolled_back;
+  repository->catalog().transition(session::State::open, record, "test", "test");
+  gc();
+  EXPECT_FALSE(has(found));
+  expect_sound();
+}
+
+TEST_F(Garbage, DerivedFilesAreRightWhenWhatTheyNamedIsGone) {
   for (int i = 0; i < 3; ++i) commit("f" + std::to_string(i), "content");
-  repository_.git("multi-pack-index write --no-progress");
-  repository_.git("commit-graph write --reachable --no-progress");
-  const auto in_vain = [&](const std::string& content) {
-    const auto held = repository_.quarantine("vain");
-    const auto made = GitTestRepository::put_file(*held, "v", content, {*repository_.references->head("main")});
-    held->publish(made);
-    return made;
-  };
-  in_vain("unknown to any");
-  repository_.quarantine("vain")->discard();
-  EXPECT_NE(packs("multi-pack-index"), "");
-  EXPECT_NE(packs("commit-graph"), "");
-  const ObjectId named = in_vain("named by both");
+  const ObjectId named = publish_in_vain("v", "named by both");
   repository_.git("update-ref refs/sessions/x " + named.hex());
   repository_.git("multi-pack-index write --no-progress");
   repository_.git("commit-graph write --reachable --no-progress");
   repository_.git("update-ref -d refs/sessions/x");
   repository_.quarantine("vain")->discard();
+  EXPECT_TRUE(has(named.hex()));
+  repository_.git("config gc.pruneExpire now");
+  gc();
   EXPECT_FALSE(has(named.hex()));
-  EXPECT_EQ(packs("multi-pack-index") + packs("commit-graph"), "");
+  repository_.git("multi-pack-index verify --no-progress");
+  repository_.git("commit-graph verify --no-progress");
   expect_sound();
 }
 

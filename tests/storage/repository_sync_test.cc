@@ -110,23 +110,6 @@ TEST(RepositorySync, TheFirstBranchInNewDirectoriesIsThereOnceTheirNamesAreOnDis
   }
 }
 
-TEST(RepositorySync, PacksStayUntilTheDiskHasNoReferenceToThemAnyMore) {
-  const GitTestRepository repository;
-  const auto quarantine = repository.quarantine();
-  const ObjectId commit = publish(*quarantine);
-  const SessionId session = SessionId::generate();
-  repository.references->keep_result(session, commit);
-  repository.references->pin_base(session, commit);
-  repository.references->drop_result(session);
-  repository.references->unpin_base(session);
-  for (const char* const directory : {"/refs/sessions", "/refs/escrow/base", ""}) {
-    EXPECT_TRUE(is_told(repository.path + directory, [&] { quarantine->discard(); })) << directory;
-    EXPECT_EQ(count_packs(repository.path), 1u) << directory;
-  }
-  quarantine->discard();
-  EXPECT_EQ(count_packs(repository.path), 0u);
-}
-
 TEST(RepositorySync, GcCallsGitOnceTheDiskHasNoneOfTheReferencesThatItDropped) {
   const GitTestRepository repository;
   const auto quarantine = repository.quarantine();

@@ -21,7 +21,7 @@ int reject(const GlobalOptions& options, const RejectArguments& arguments) {
   const std::string& id = session.text();
   const api::RollbackAnswer answer = source->reject(session, arguments.comment);
   print_line(arguments.json ? api::to_json(answer, id)
-                            : "Session " + id + " was rejected and rolled back; nothing of it remains.");
+                            : "Session " + id + " was rejected and rolled back.");
   return kExitSuccess;
 }
 

@@ -171,7 +171,7 @@ const std::vector<OfferedTool>& offered_tools() {
        mcp_commit},
       {{.name = "rollback",
         .title = "Roll back",
-        .description = "Ends the session, or withdraws its sealed result; nothing of it remains.",
+        .description = "Ends the session, or withdraws its sealed result: nothing of it is committed.",
         .schema = R"({"type": "object", "additionalProperties": false, "required": ["session"], "properties": {
             )" ESCROW_MCP_SESSION R"(}})"},
        mcp_rollback},
