@@ -20,7 +20,6 @@ using GitOdb = std::unique_ptr<git_odb, FreeWith<git_odb_free>>;
 using GitOdbObject = std::unique_ptr<git_odb_object, FreeWith<git_odb_object_free>>;
 using GitObject = std::unique_ptr<git_object, FreeWith<git_object_free>>;
 using GitReference = std::unique_ptr<git_reference, FreeWith<git_reference_free>>;
-using GitReferenceIterator = std::unique_ptr<git_reference_iterator, FreeWith<git_reference_iterator_free>>;
 using GitReflog = std::unique_ptr<git_reflog, FreeWith<git_reflog_free>>;
 using GitSignature = std::unique_ptr<git_signature, FreeWith<git_signature_free>>;
 using GitConfig = std::unique_ptr<git_config, FreeWith<git_config_free>>;

@@ -52,12 +52,15 @@ std::string PackedReferences::read(std::uint64_t offset, std::uint64_t length) c
 std::optional<PackedReferences::Line> PackedReferences::line_at(std::uint64_t offset) const {
   if (offset >= size_) return std::nullopt;
   for (std::uint64_t length = kPiece_bytes;; length *= 2) {
-    std::string bytes = read(offset, length);
-    const std::size_t newline = bytes.find('\n');
-    if (newline == std::string::npos && bytes.size() == length) continue;
-    const std::size_t size = std::min(newline, bytes.size());
-    bytes.resize(size);
-    return Line{offset, std::min(offset + size + 1, size_), std::move(bytes)};
+    if (offset < piece_begin_ || offset >= piece_begin_ + piece_.size()) piece_.clear();
+    const std::size_t at = piece_.empty() ? 0 : offset - piece_begin_;
+    const std::size_t newline = piece_.find('\n', at);
+    if (newline != std::string::npos || (!piece_.empty() && piece_begin_ + piece_.size() == size_)) {
+      const std::size_t end = std::min(newline, piece_.size());
+      return Line{offset, std::min(piece_begin_ + end + 1, size_), piece_.substr(at, end - at)};
+    }
+    piece_ = read(offset, length);
+    piece_begin_ = offset;
   }
 }
 

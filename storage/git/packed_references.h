@@ -48,6 +48,8 @@ class PackedReferences {
   std::uint64_t size_ = 0, body_ = 0;  // `body_`: where the header ends
   unsigned mode_ = 0666;
   bool is_sorted_ = false;
+  mutable std::string piece_;  // what was read last, and where it begins
+  mutable std::uint64_t piece_begin_ = 0;
 };
 
 }  // namespace escrow::storage

@@ -1,13 +1,20 @@
-// What a reference says, and which there are, read afresh from git's files: the loose one first, then packed-refs.
+// What a reference says, and which there are, read afresh from git's files: loose ones first, then packed-refs.
 //
-// libgit2 answers from what it remembers of packed-refs, which is no ground to move or to delete a reference on. No
-// state; thread-safe. Throws Error{damaged_repository} naming the file. Source: gitrepository-layout(5).
+// git packs a reference in this order: it renames packed-refs into place, then it removes the loose file. A reference
+// whose file was gone when we looked is therefore in the packed-refs that we open afterwards. A file that is there is
+// newer than packed-refs, so that its value counts. libgit2 lists names first, reads the files later and skips those
+// that went; it also answers from what it remembers of packed-refs.
+//
+// No state; thread-safe. Throws Error{damaged_repository} naming the file, and the machine's errors: only ENOENT and
+// ENOTDIR mean that a file is gone. Sources: gitrepository-layout(5), refs/files-backend.c and packed-backend.c of git.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "session/base/error.h"
 #include "session/base/ids.h"
 
 namespace escrow::storage {
@@ -18,7 +25,28 @@ std::string resolve_reference(const std::string& git_directory, const std::strin
 // nullopt: there is none.
 std::optional<session::ObjectId> read_reference(const std::string& git_directory, const std::string& name);
 
-// Every reference below `directory`, which has a slash at its end, sorted.
+struct Reference {
+  std::string name;                     // "refs/heads/main"
+  std::optional<session::ObjectId> id;  // nullopt: it is symbolic
+  std::string points_to;                // the name in a symbolic one
+};
+
+// Is told of each file below the directory that is no reference: an empty one, one whose name git refuses, or a damaged
+// packed-refs.
+using TakeDamaged = std::function<void(const std::string& name, const session::Error& error)>;
+
+// Every reference below `directory`, which has a slash at its end, sorted. One that exists throughout is among them,
+// with a value that it had meanwhile; one that is deleted meanwhile may be. Where a file vanishes that packed-refs does
+// not have, another pass follows, which finds a reference that got another name. Without `damaged`, damage is thrown.
+// Error{busy}: files vanished in each of 100 passes.
+std::vector<Reference> read_references(const std::string& git_directory, const std::string& directory,
+                                       const TakeDamaged& damaged = nullptr);
+
+// The same of all directories: "refs/", and what each linked work tree has of its own (refs/bisect, refs/rewritten,
+// refs/worktree), by the name that it has in the main one: "worktrees/NAME/refs/bisect/bad".
+std::vector<Reference> all_references(const std::string& git_directory, const TakeDamaged& damaged = nullptr);
+
+// The names alone, those of damaged files too.
 std::vector<std::string> references_below(const std::string& git_directory, const std::string& directory);
 
 // Results and pins that have gone, whoever removed them, are gone for good on return: called before objects are removed

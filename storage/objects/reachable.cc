@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "session/base/error.h"
 #include "storage/disk/file_lookup.h"
 #include "storage/git/git_error.h"
 
@@ -49,53 +50,35 @@ void add_head(const std::string& file, const std::string& name, std::vector<Root
   });
 }
 
+// What each work tree has of its own; `directory` has a slash at its end.
+void add_own_roots(const std::string& directory, std::vector<Root>& roots) {
+  add_reflogs(directory + "logs", roots);
+  add_index(directory + "index", roots);
+  for (const char* name : {"HEAD", "MERGE_HEAD", "ORIG_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "FETCH_HEAD"})
+    add_head(directory + name, name, roots);
+}
+
 }  // namespace
 
-std::vector<Root> all_roots(git_repository* repository) {
+std::vector<Root> all_roots(git_repository* repository, const TakeDamaged& damaged) {
   std::vector<Root> roots;
-  git_reference_iterator* raw = nullptr;
-  check_git(git_reference_iterator_new(&raw, repository), "listing references");
-  const GitReferenceIterator iterator(raw);
-  git_reference* next = nullptr;
-  int code = 0;
-  while ((code = git_reference_next(&next, raw)) == 0) {
-    const GitReference reference(next);
-    if (const git_oid* target = git_reference_target(next)) {
-      roots.push_back({from_git(*target), git_reference_name(next), true});
-    }
-  }
-  if (code != GIT_ITEROVER) check_git(code, "listing references");
   const std::string git_directory = git_repository_commondir(repository);  // with a slash
-  add_reflogs(git_directory + "logs", roots);
-  add_index(git_directory + "index", roots);
-  for (const char* name : {"HEAD", "MERGE_HEAD", "ORIG_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "FETCH_HEAD"}) {
-    add_head(git_directory + name, name, roots);
-  }
+  for (Reference& reference : all_references(git_directory, damaged))
+    if (reference.id) roots.push_back({*reference.id, std::move(reference.name), true});
+  add_own_roots(git_directory, roots);
   const std::string worktrees = git_directory + "worktrees/";
-  for (const std::string& name : names_in(worktrees)) {
-    add_head(worktrees + name + "/HEAD", "HEAD", roots);
-    add_index(worktrees + name + "/index", roots);
-    add_reflogs(worktrees + name + "/logs", roots);
-  }
+  for (const std::string& name : names_in(worktrees)) add_own_roots(worktrees + name + "/", roots);
   return roots;
 }
 
 namespace {
 
-// Of all references that `glob` takes, that are not symbolic, and not results.
-std::vector<ObjectId> reference_targets(git_repository* repository, const char* glob) {
+// Of all references in `directory` that are neither symbolic nor results nor damaged.
+std::vector<ObjectId> reference_targets(git_repository* repository, const std::string& directory) {
+  const TakeDamaged leave_out = [](const std::string&, const session::Error&) {};
   std::vector<ObjectId> targets;
-  git_reference_iterator* raw = nullptr;
-  check_git(git_reference_iterator_glob_new(&raw, repository, glob), "listing references");
-  const GitReferenceIterator iterator(raw);
-  git_reference* next = nullptr;
-  int code = 0;
-  while ((code = git_reference_next(&next, raw)) == 0) {
-    const GitReference reference(next);
-    if (std::string_view(git_reference_name(next)).starts_with("refs/sessions/")) continue;
-    if (const git_oid* target = git_reference_target(next)) targets.push_back(from_git(*target));
-  }
-  if (code != GIT_ITEROVER) check_git(code, "listing references");
+  for (const Reference& reference : read_references(git_repository_commondir(repository), directory, leave_out))
+    if (reference.id && !reference.name.starts_with("refs/sessions/")) targets.push_back(*reference.id);
   return targets;
 }
 
@@ -123,8 +106,8 @@ bool is_reached_from(git_repository* repository, std::vector<ObjectId> targets, 
 
 bool is_referenced(git_repository* repository, const ObjectId& commit) {
   // Branches first: what was just committed is at the end of one, while each open session has a reference of its own.
-  return is_reached_from(repository, reference_targets(repository, "refs/heads/*"), commit) ||
-         is_reached_from(repository, reference_targets(repository, "refs/*"), commit);
+  return is_reached_from(repository, reference_targets(repository, "refs/heads/"), commit) ||
+         is_reached_from(repository, reference_targets(repository, "refs/"), commit);
 }
 
 void walk_objects(std::vector<Root> roots, std::unordered_set<ObjectId>& seen,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "storage/git/git_handle.h"
+#include "storage/git/reference_files.h"
 #include "storage/objects/git_object_store.h"
 
 namespace escrow::storage {
@@ -20,11 +21,12 @@ struct Root {
   bool required;  // a reflog or index may name what is gone
 };
 
-// Every reference, HEAD, every reflog, the index, and those of linked work trees.
-std::vector<Root> all_roots(git_repository* repository);
+// Every reference, HEAD, every reflog, the index, and those of linked work trees. A reference that cannot be read may
+// need anything: it is thrown, or told to `damaged`, who then decides nothing by what is not reached.
+std::vector<Root> all_roots(git_repository* repository, const TakeDamaged& damaged = nullptr);
 
-// Whether a reference reaches the commit, other than those of results that may yet be taken back (refs/sessions/*).
-// False for what is not a commit.
+// Whether a reference reaches the commit, other than refs/sessions/*: a result may yet be rejected. False for what is
+// not a commit, and if only a damaged reference reaches it.
 bool is_referenced(git_repository* repository, const session::ObjectId& commit);
 
 // An object that a walk has come to.

@@ -4,7 +4,9 @@
 
 #include "session/base/error.h"
 #include "session/base/repo_path.h"
+#include "storage/disk/file_lookup.h"
 #include "storage/git/git_error.h"
+#include "storage/git/reference_files.h"
 
 namespace escrow::storage {
 namespace {
@@ -12,6 +14,8 @@ namespace {
 using session::Commit;
 using session::ObjectId;
 using session::TreeEntry;
+
+constexpr char kHeads[] = "refs/heads/";
 
 std::vector<std::pair<std::string, std::string>> trailers_of(const std::string& message) {
   git_message_trailer_array found{};
@@ -47,6 +51,24 @@ bool changes_path(const GitObjectStore& objects, const Commit& commit, const ses
   });
 }
 
+// nullopt: it leads to no reference.
+std::optional<ObjectId> target_of(const std::string& git_directory, const Reference& symbolic) {
+  try {
+    return read_reference(git_directory, symbolic.name);
+  } catch (const session::Error& error) {
+    if (error.code() != session::Errc::damaged_repository) throw;
+    return std::nullopt;
+  }
+}
+
+std::optional<ObjectId> head_of(git_repository* repository, const std::string& branch) {
+  const std::string name = kHeads + branch;
+  int is_valid = 0;
+  check_git(git_reference_name_is_valid(&is_valid, name.c_str()), "checking the name of a branch",
+            session::Errc::bad_request);
+  return is_valid == 0 ? std::nullopt : read_reference(git_repository_commondir(repository), name);
+}
+
 }  // namespace
 
 void walk_history(git_repository* repository, const GitObjectStore& objects, const std::string& branch,
@@ -56,33 +78,33 @@ void walk_history(git_repository* repository, const GitObjectStore& objects, con
   check_git(git_revwalk_new(&raw, repository), "walking the history");
   const GitRevwalk walk(raw);
   git_revwalk_sorting(raw, GIT_SORT_TOPOLOGICAL | GIT_SORT_TIME);
-  git_oid head;
-  const int code = git_reference_name_to_id(&head, repository, ("refs/heads/" + branch).c_str());
-  if (code == GIT_ENOTFOUND || code == GIT_EINVALIDSPEC) {
+  const std::optional<ObjectId> head = head_of(repository, branch);
+  if (!head) {
     throw session::Error(session::Errc::no_branch, "there is no branch '" + branch +
                                                        "', or nothing has been committed to it yet");
   }
-  check_git(code, "reading the branch '" + branch + "'");
-  check_git(git_revwalk_push(raw, &head), "reading the branch '" + branch + "'", session::Errc::input_output);
-  for (git_oid oid; git_revwalk_next(&oid, raw) == 0;) {
+  const git_oid from = to_git(*head);
+  check_git(git_revwalk_push(raw, &from), "reading the branch '" + branch + "'", session::Errc::input_output);
+  int code = 0;
+  for (git_oid oid; (code = git_revwalk_next(&oid, raw)) == 0;) {
     LogEntry entry{from_git(oid), objects.read_commit(from_git(oid)), {}};
     if (!wanted.is_root() && !changes_path(objects, entry.commit, wanted)) continue;
     entry.trailers = trailers_of(entry.commit.message);
     if (!visit(entry)) return;
   }
+  // The history of a shallow clone ends where libgit2 finds no parent.
+  if (code != GIT_ITEROVER && !is_there(git_repository_commondir(repository) + std::string("shallow")))
+    check_git(code, "reading the history of the branch '" + branch + "'", session::Errc::input_output);
 }
 
 std::vector<std::pair<std::string, ObjectId>> list_branches(git_repository* repository) {
-  constexpr std::string_view kHeads = "refs/heads/";
-  git_reference_iterator* raw = nullptr;
-  check_git(git_reference_iterator_glob_new(&raw, repository, "refs/heads/*"), "listing branches");
-  const GitReferenceIterator iterator(raw);
+  const std::string git_directory = git_repository_commondir(repository);
+  // verify names those that are damaged, and whoever asks for one by name is told; the others are listed.
+  const TakeDamaged leave_out = [](const std::string&, const session::Error&) {};
   std::vector<std::pair<std::string, ObjectId>> branches;
-  for (const char* name = nullptr; git_reference_next_name(&name, raw) == 0;) {
-    git_oid head;
-    // One that went meanwhile is left out.
-    if (git_reference_name_to_id(&head, repository, name) != 0) continue;
-    branches.emplace_back(std::string_view(name).substr(kHeads.size()), from_git(head));
+  for (const Reference& reference : read_references(git_directory, kHeads, leave_out)) {
+    const std::optional<ObjectId> head = reference.id ? reference.id : target_of(git_directory, reference);
+    if (head) branches.emplace_back(reference.name.substr(std::string_view(kHeads).size()), *head);
   }
   std::sort(branches.begin(), branches.end());
   return branches;

@@ -125,7 +125,12 @@ std::vector<Problem> verify_objects(git_repository* repository, const GitObjectS
                                     const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
   ObjectCheck check(objects, progress);
   try {
-    check.run(all_roots(repository));
+    std::vector<Problem> damaged;
+    const std::vector<Root> roots = all_roots(repository, [&damaged](const std::string& name, const auto& error) {
+      damaged.push_back({"reference " + name, error.what()});
+    });
+    check.problems = std::move(damaged);
+    check.run(roots);
   } catch (const session::Error& error) {
     check.problems.push_back({"references", error.what()});
   }

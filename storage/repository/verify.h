@@ -12,7 +12,8 @@
 
 namespace escrow::storage {
 
-// `repository` is for listing references. A fault is an entry of the answer, never an exception.
+// `repository` is for its references. A fault is an entry of the answer, never an exception; behind a damaged reference
+// the others are checked all the same.
 std::vector<Problem> verify_objects(git_repository* repository, const GitObjectStore& objects,
                                     const std::function<void(std::uint64_t, std::uint64_t)>& progress);
 
