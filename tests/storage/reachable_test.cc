@@ -1,9 +1,11 @@
 // What holds objects: every reference, whatever git packs, deletes or renames while they are read.
 #include <dirent.h>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <cstdarg>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -17,24 +19,42 @@
 #include "storage/repository/history.h"
 #include "tests/storage/git_test_repository.h"
 
-// Is called before each readdir(3) of the thread that set it; an errno to fail with, or 0.
-static thread_local std::function<int(int number)>* watching_listings = nullptr;
-static thread_local int listed = 0;
+// Is called before each open(2) and readdir(3) of the thread that set it; an errno to fail with, or 0.
+static thread_local std::function<int(int number)>* watching_looks = nullptr;
+static thread_local int looks = 0;
 
-// In front of the C library's: ours is readdir64 where file offsets have 64 bits, libgit2's may be the other.
-#define LISTS(function)                                                                                       \
-  extern "C" dirent* watched_##function(DIR* directory) __asm__(#function);                                   \
-  extern "C" dirent* watched_##function(DIR* directory) {                                                     \
-    static const auto next = reinterpret_cast<dirent* (*)(DIR*)>(::dlsym(RTLD_NEXT, #function));              \
-    auto* const watcher = std::exchange(watching_listings, nullptr);                                          \
-    const int error = watcher == nullptr ? 0 : (*watcher)(++listed);                                          \
-    watching_listings = watcher;                                                                              \
-    if (error == 0) return next(directory);                                                                   \
-    errno = error;                                                                                            \
-    return nullptr;                                                                                           \
+// False, with errno set: the call is to fail.
+static bool may_look() {
+  auto* const watcher = std::exchange(watching_looks, nullptr);
+  const int error = watcher == nullptr ? 0 : (*watcher)(++looks);
+  watching_looks = watcher;
+  if (error != 0) errno = error;
+  return error == 0;
+}
+
+// In front of the C library's: ours end in 64 where file offsets have 64 bits, libgit2's may be the others.
+#define LISTS(function)                                                                            \
+  extern "C" dirent* watched_##function(DIR* directory) __asm__(#function);                        \
+  extern "C" dirent* watched_##function(DIR* directory) {                                          \
+    static const auto next = reinterpret_cast<dirent* (*)(DIR*)>(::dlsym(RTLD_NEXT, #function));   \
+    return may_look() ? next(directory) : nullptr;                                                 \
   }
 LISTS(readdir)
 LISTS(readdir64)
+
+#define OPENS(function)                                                                                       \
+  extern "C" int watched_##function(const char* path, int flags, ...) __asm__(#function);                     \
+  extern "C" int watched_##function(const char* path, int flags, ...) {                                       \
+    va_list rest;                                                                                             \
+    va_start(rest, flags);                                                                                    \
+    const unsigned mode = (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(rest, unsigned) : 0;                  \
+    va_end(rest);                                                                                             \
+    static const auto next =                                                                                  \
+        reinterpret_cast<int (*)(const char*, int, ...)>(::dlsym(RTLD_NEXT, #function));                      \
+    return may_look() ? next(path, flags, mode) : -1;                                                         \
+  }
+OPENS(open)
+OPENS(open64)
 
 namespace escrow::storage {
 namespace {
@@ -45,22 +65,22 @@ using session::Error;
 using session::ObjectId;
 using Values = std::map<std::string, ObjectId>;
 
-// Returns how often `work` called readdir(3).
-int watch_listings(std::function<int(int number)> watcher, const std::function<void()>& work) {
-  listed = 0;
-  watching_listings = &watcher;
+// Returns how often `work` looked.
+int watch_looks(std::function<int(int number)> watcher, const std::function<void()>& work) {
+  looks = 0;
+  watching_looks = &watcher;
   try {
     work();
   } catch (...) {
-    watching_listings = nullptr;
+    watching_looks = nullptr;
     throw;
   }
-  watching_listings = nullptr;
-  return listed;
+  watching_looks = nullptr;
+  return looks;
 }
 
 // More than any reading takes.
-constexpr int kMostListed = 1000;
+constexpr int kMostLooks = 1000;
 
 class Reachable : public testing::Test {
  protected:
@@ -85,22 +105,22 @@ class Reachable : public testing::Test {
     fs::remove(path("packed-refs"));
   }
   void pack() const { repository_.git("pack-refs --all --prune"); }
-  // Git packs every reference before each call of readdir(3), one after the other; `read` finds them all each time.
+  // Git packs every reference before each look, one after the other; `read` finds them all each time.
   void expect_all(const std::function<Values()>& read, const std::string& directory) const {
     Values expected;
     for (const auto& [name, id] : all_)
       if (name.starts_with(directory)) expected.emplace(name, id);
     for (int step = 1;; ++step) {
-      ASSERT_LT(step, kMostListed);
+      ASSERT_LT(step, kMostLooks);
       loosen();
       Values found;
-      const int count = watch_listings(
+      const int count = watch_looks(
           [&](int number) {
             if (number == step) pack();
             return 0;
           },
           [&] { found = read(); });
-      EXPECT_EQ(found, expected) << "packed before call " << step;
+      EXPECT_EQ(found, expected) << "packed before look " << step;
       if (count < step) break;
     }
   }
@@ -169,11 +189,11 @@ TEST_F(Reachable, AReferenceThatGetsAnotherNameMeanwhileIsRead) {
   const std::string id = all_.at("refs/heads/main").hex();
   write("rename", "create refs/heads/a " + id + "\ncreate refs/heads/z " + id + "\ndelete refs/heads/main\n");
   for (int step = 1;; ++step) {
-    ASSERT_LT(step, kMostListed);
+    ASSERT_LT(step, kMostLooks);
     loosen();
     for (const char* name : {"refs/heads/a", "refs/heads/z"}) fs::remove(path(name));
     std::set<std::string> found;
-    const int count = watch_listings(
+    const int count = watch_looks(
         [&](int number) {
           if (number == step) run("git -C " + repository_.path + " update-ref --stdin <" + path("rename"));
           return 0;
@@ -181,7 +201,7 @@ TEST_F(Reachable, AReferenceThatGetsAnotherNameMeanwhileIsRead) {
         [&] {
           for (const auto& [name, value] : read("refs/heads/")) found.insert(value.hex());
         });
-    EXPECT_TRUE(found.contains(id)) << "renamed before call " << step;
+    EXPECT_TRUE(found.contains(id)) << "renamed before look " << step;
     if (count < step) break;
   }
 }
@@ -190,7 +210,7 @@ TEST_F(Reachable, FilesThatVanishInEveryPassEndInBusy) {
   const std::string id = all_.at("refs/heads/main").hex() + "\n";
   const auto name = [](int number) { return "refs/heads/" + std::to_string(number); };
   const auto read_while_they_vanish = [&] {
-    watch_listings(
+    watch_looks(
         [&](int number) {
           fs::remove(path(name(number - 1)));
           write(name(number), id);
@@ -263,14 +283,14 @@ TEST_F(Reachable, ADamagedPackedRefsIsNamed) {
   EXPECT_EQ(error_of([this] { read("refs/"); }).code(), Errc::damaged_repository);
 }
 
-TEST_F(Reachable, ADirectoryThatCannotBeListedIsAnError) {
+TEST_F(Reachable, ALookThatFailsIsAnError) {
   int count = 0;
   for (int step = 1; step == 1 || step <= count; ++step) {
     const auto fail = [&] {
-      watch_listings([&](int number) { return number == step ? EIO : 0; }, [this] { read("refs/"); });
+      watch_looks([&](int number) { return number == step ? EIO : 0; }, [this] { read("refs/"); });
     };
-    EXPECT_EQ(error_of(fail).code(), Errc::input_output) << "call " << step;
-    count = watch_listings([](int) { return 0; }, [this] { read("refs/"); });
+    EXPECT_EQ(error_of(fail).code(), Errc::input_output) << "look " << step;
+    count = watch_looks([](int) { return 0; }, [this] { read("refs/"); });
   }
   fs::create_symlink("loop", path("refs/heads/loop"));  // ELOOP, as EMFILE or EACCES elsewhere
   EXPECT_EQ(error_of([this] { read("refs/"); }).code(), Errc::input_output);
