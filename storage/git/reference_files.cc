@@ -73,7 +73,7 @@ std::optional<std::string> target_in(std::string_view text) {
 }
 
 std::optional<ObjectId> id_in(std::string_view text) {
-  if (text.size() > kIdLength && !is_blank(text[kHexLength])) return std::nullopt;
+  if (text.size() > kIdLength && !is_blank(text[kIdLength])) return std::nullopt;
   return ObjectId::from_hex(text.substr(0, kIdLength));
 }
 
@@ -116,8 +116,8 @@ class Reading {
     start_libgit2();
     for (int passes = 0; !pass(); ++passes) {
       if (passes == kMostPasses)
-        throw Error(Errc::busy, "the references in " + git_directory_ + "/" + directory_ +
-                                    " vanish while they are read; try again");
+        throw Error(Errc::busy, "references in " + git_directory_ + "/" + directory_ +
+                                    " came and went all the time while they were read; try again");
     }
   }
 

@@ -31,19 +31,19 @@ struct Reference {
   std::string points_to;                // the name in a symbolic one
 };
 
-// Is told of each file below the directory that is no reference: an empty one, one whose name git refuses, or a damaged
+// Called for each file that should be a reference and is none (empty, or of a name that git refuses), and for a damaged
 // packed-refs.
 using TakeDamaged = std::function<void(const std::string& name, const session::Error& error)>;
 
 // Every reference below `directory`, which has a slash at its end, sorted. One that exists throughout is among them,
-// with a value that it had meanwhile; one that is deleted meanwhile may be. Where a file vanishes that packed-refs does
-// not have, another pass follows, which finds a reference that got another name. Without `damaged`, damage is thrown.
-// Error{busy}: files vanished in each of 100 passes.
+// with a value that it had meanwhile; one that is deleted meanwhile may be. If a file vanishes that packed-refs lacks,
+// another pass follows: a reference may have got another name. Damage is thrown if `damaged` is null. Throws
+// Error{busy} if new files vanished in each of 100 passes.
 std::vector<Reference> read_references(const std::string& git_directory, const std::string& directory,
                                        const TakeDamaged& damaged = nullptr);
 
-// The same of all directories: "refs/", and what each linked work tree has of its own (refs/bisect, refs/rewritten,
-// refs/worktree), by the name that it has in the main one: "worktrees/NAME/refs/bisect/bad".
+// read_references() of "refs/" and of each linked work tree's own (refs/bisect, refs/rewritten, refs/worktree), which
+// are named as in the main work tree: "worktrees/NAME/refs/bisect/bad". Source: git-worktree(1), REFS.
 std::vector<Reference> all_references(const std::string& git_directory, const TakeDamaged& damaged = nullptr);
 
 // The names alone, those of damaged files too.

@@ -21,8 +21,8 @@ struct Root {
   bool required;  // a reflog or index may name what is gone
 };
 
-// Every reference, HEAD, every reflog, the index, and those of linked work trees. A reference that cannot be read may
-// need anything: it is thrown, or told to `damaged`, who then decides nothing by what is not reached.
+// Every reference, HEAD, every reflog, the index, and those of linked work trees. A damaged reference may have held any
+// object: its Error is thrown, or given to `damaged`, whose caller then removes nothing.
 std::vector<Root> all_roots(git_repository* repository, const TakeDamaged& damaged = nullptr);
 
 // Whether a reference reaches the commit, other than refs/sessions/*: a result may yet be rejected. False for what is

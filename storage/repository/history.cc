@@ -99,7 +99,7 @@ void walk_history(git_repository* repository, const GitObjectStore& objects, con
 
 std::vector<std::pair<std::string, ObjectId>> list_branches(git_repository* repository) {
   const std::string git_directory = git_repository_commondir(repository);
-  // verify names those that are damaged, and whoever asks for one by name is told; the others are listed.
+  // A damaged branch is no reason not to list the others; verify names it.
   const TakeDamaged leave_out = [](const std::string&, const session::Error&) {};
   std::vector<std::pair<std::string, ObjectId>> branches;
   for (const Reference& reference : read_references(git_directory, kHeads, leave_out)) {

@@ -15,7 +15,7 @@ namespace escrow::storage {
 void walk_history(git_repository* repository, const GitObjectStore& objects, const std::string& branch,
                   const std::string& path, const std::function<bool(const LogEntry&)>& visit);
 
-// See Repository::branches.
+// See Repository::branches. Without those that are damaged, or symbolic and lead to no reference.
 std::vector<std::pair<std::string, session::ObjectId>> list_branches(git_repository* repository);
 
 }  // namespace escrow::storage

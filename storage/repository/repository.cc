@@ -266,7 +266,7 @@ GcReport Repository::gc(const GitProgram& git) {
   const UniqueFd turn = lock_file(impl_->upkeep_lock_path(), LockKind::exclusive);
   // git holds the turn too, and keeps it should this process be killed.
   if (::fcntl(turn.get(), F_SETFD, 0) != 0) throw system_error(errno, "share " + impl_->upkeep_lock_path());
-  // A reference that cannot be read may need anything.
+  // Throws for a damaged reference, which may have held any object.
   all_references(git_directory());
   // What a crash left can wait for a quiet moment; nobody who publishes waits for this.
   if (const UniqueFd quiet = try_lock_file(impl_->gc_lock_path(), kPatience))
