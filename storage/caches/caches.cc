@@ -195,7 +195,8 @@ void Caches::publish_one(const std::string& session, const std::string& key, std
   CacheTree tree(copy, about->generation.empty() ? "" : cache + '/' + about->generation);
   if (!tree.is_changed()) return;
   if (about->era != disk_era(session))
-    throw Error(Errc::unavailable, "the machine crashed or was restarted since the session wrote to it");
+    throw Error(Errc::unavailable,
+                "the machine was restarted or its disk was mounted again since the session wrote to it");
   const CacheTotals totals = tree.complete();
   if (totals.bytes > most_bytes) {
     throw Error(Errc::no_space, "it has " + say_bytes(totals.bytes) + ", and all caches together may have " +

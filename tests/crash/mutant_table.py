@@ -27,11 +27,14 @@ DURABILITY, CRASH, SESSION, GIT = 'durability_order', 'crash_tests', 'session_te
 POLICY, FILES, SYNCS = 'mount_policy_test', 'storage_file_tests', 'storage_sync_tests'
 STAGING_SYNC, MODEL, STAGING = 'storage_staging_sync_tests', 'model_tests', 'storage/staging/file_staging_area.cc'
 REFERENCE_STEPS, SYNC_FAULTS, POWER = 'storage_reference_tests', 'sync_faults', 'power_cuts'
+SHUTDOWNS = 'disk_shutdowns'
 SYNC_PACKS = ('  if (!wanted.empty() || !publications_.empty()) '
               'sync_directory(pool_.git_directory() + "/objects/pack");\n')
 TESTS = {
     DURABILITY: ('escrow', [sys.executable, '{source}/tests/crash/durability_order_test.py',
                             '--escrow', '{build}/daemon/escrow']),
+    SHUTDOWNS: ('escrow', [sys.executable, '{source}/tests/crash/disk_shutdowns.py',
+                           '--escrow', '{build}/daemon/escrow']),
     CRASH: ('crash_tests', ['{build}/tests/crash/crash_tests', '--gtest_brief=1']),
     SESSION: ('session_tests', ['{build}/tests/session/session_tests', '--gtest_brief=1']),
     GIT: ('storage_git_tests', ['{build}/tests/storage/storage_git_tests', '--gtest_brief=1']),
@@ -101,6 +104,9 @@ MUTANTS = {
     'blocks-named-before-they-are-synced': ('a block map reaches the journal before its blocks are on disk', [
         (JOURNAL, '    if (recorded.is_durable) continue;\n', '    continue;\n'),
     ], [SESSION, MODEL, POWER]),
+    'mounted-again': ('a file system that is mounted again has the era that it had', [
+        ('storage/disk/disk_era.cc', "+ disk + '/' + mount)", '+ disk)'),
+    ], [FILES, SHUTDOWNS]),
     'no-barrier': ('fsync does not sync the journal', [
         (JOURNAL, '  now_writing.journal.barrier();\n', ''),
     ], [DURABILITY, SESSION, POWER]),

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "session/base/error.h"
+#include "tests/support/loop_disk.h"
 #include "tests/support/temporary_directory.h"
 
 namespace escrow::storage {
@@ -285,6 +286,27 @@ TEST_F(CachesTest, AfterACrashOfTheMachineASessionsCopyBeginsAnew) {
   EXPECT_THROW(caches_.publish(session_path("2"), kEnough_bytes), Error);
   EXPECT_EQ("one", text_at(*open("look"), "one"));
   EXPECT_EQ("one", text_at(*open("2"), "one"));
+}
+
+// What was not synced is gone when the file system shut down after an I/O error: the same boot, the same device.
+TEST_F(CachesTest, AfterItsDiskWasMountedAgainASessionsCopyBeginsAnew) {
+  std::unique_ptr<support::LoopDisk> disk;
+  ESCROW_NEEDS_LOOP_DISK(disk, "ext4");
+  const Caches caches(disk->path());
+  const auto open_there = [&](const std::string& session) {
+    fs::create_directories(disk->path() + "/sessions/" + session);
+    return caches.open(disk->path() + "/sessions/" + session, "c", {::geteuid(), ::getegid(), 022});
+  };
+  make(*open_there("1"), "one", "one");
+  caches.publish(disk->path() + "/sessions/1", kEnough_bytes);
+  {
+    const Files two = open_there("2");
+    put(*two, walk(*two, "one"), "two");
+  }
+  EXPECT_EQ("two", text_at(*open_there("2"), "one")) << "it is still mounted";
+  disk->unmount_and_mount();
+  EXPECT_THROW(caches.publish(disk->path() + "/sessions/2", kEnough_bytes), Error);
+  EXPECT_EQ("one", text_at(*open_there("2"), "one"));
 }
 
 TEST_F(CachesTest, LeastRecentlyUsedOnesGoAndNeverOneThatIsOpen) {

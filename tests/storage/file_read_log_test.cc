@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "tests/support/loop_disk.h"
 #include "tests/support/temporary_directory.h"
 
 namespace escrow::storage {
@@ -63,6 +64,33 @@ TEST_F(FileReadLogTest, WhatWasClosedOutlivesAPowerLossAndWhatCameAfterwardsDoes
   EXPECT_TRUE(found().is_complete);
   lose_power();
   EXPECT_FALSE(found().is_complete);
+}
+
+TEST_F(FileReadLogTest, AfterItsDiskWasMountedAgainItIsNotCompleteUnlessItWasClosed) {
+  std::unique_ptr<support::LoopDisk> disk;
+  ESCROW_NEEDS_LOOP_DISK(disk, "ext4");
+  const auto is_complete = [&] { return FileReadLog::peek(disk->path())->is_complete; };
+  {
+    FileReadLog log(disk->path());
+    log.create();
+    log.append("one");
+  }
+  EXPECT_TRUE(is_complete());
+  {
+    FileReadLog log(disk->path());
+    log.load();
+    log.close();
+  }
+  disk->unmount_and_mount();
+  EXPECT_TRUE(is_complete());
+  {
+    FileReadLog log(disk->path());
+    log.load();
+    log.append("two");
+  }
+  EXPECT_TRUE(is_complete());
+  disk->unmount_and_mount();
+  EXPECT_FALSE(is_complete());
 }
 
 TEST_F(FileReadLogTest, WhatWasGivenUpStaysSo) {
