@@ -126,9 +126,11 @@ void FileSessionDirectory::remove() {
     // Not synced: should it be back after a power cut, the next command removes it again.
     if (::rmdir(path_.c_str()) == 0 || errno == ENOENT) return;
     if (errno != ENOTEMPTY && errno != EEXIST) throw system_error(errno, "remove the session's directory " + path_);
-    UniqueFd next(::open(lock.c_str(), O_RDWR | O_CLOEXEC));
-    if (!next && errno != ENOENT) throw system_error(errno, "open " + lock);
-    if (next && (!try_lock(next.get(), lock) || was_removed(next.get()))) return;
+    // Made when it is missing: an attempt without a hold could unlink the lock of a session that was just created.
+    UniqueFd next(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    if (!next && errno == ENOENT) return;
+    if (!next) throw system_error(errno, "open " + lock);
+    if (!try_lock(next.get(), lock) || was_removed(next.get())) return;
     other = std::move(next);
   }
   throw Error(Errc::busy, "cannot remove the session's directory " + path_ +
