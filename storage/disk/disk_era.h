@@ -9,14 +9,17 @@
 // | another one on a block device  | the boot, the attachment of the disk, the umount(2) of `path` |
 // | tmpfs, overlayfs, NFS, ZFS ... | the boot, the umount(2) of `path`                             |
 //
-// The first ones have a directory below /sys/fs for as long as they are mounted, and kernfs never gives two directories
-// one inode number. Each mount namespace, bind mount and user sees the same era. The others have the id of a mount,
-// which differs in each mount namespace and bind mount: a process there may see another era, although nothing was lost.
-// Before Linux 6.8 the kernel gives the id of a mount again: then a block device has the same era after umount(2)
-// and mount(2), and a file system on no device has another one at each call.
+// The first ones have a directory below /sys/fs for as long as they are mounted, and in one boot kernfs gives no two
+// directories the same inode number. Each mount namespace, bind mount and user sees the same era.
 //
-// Not covered: a FUSE server or NFS server that forgets what it has acknowledged. Where /sys is not mounted, a block
-// device counts as no device.
+// The others have the id of a mount, which differs in each mount namespace and bind mount: a process there may see
+// another era, although nothing was lost. Before Linux 6.8 the kernel gives such an id again: then a block device has
+// the same era after umount(2) and mount(2), and a file system on no device has another one at each call.
+//
+// Where /sys/dev/block cannot be read, as in a container that hides it, a block device counts as no device. An XFS that
+// has shut down answers no stat(2), and has another era at each call until it is mounted again.
+//
+// Not covered: a FUSE server or NFS server that forgets what it has acknowledged.
 //
 // With another era each user does what it does after a power cut: a session shows what was synced last, a cache begins
 // anew, a record of reads is not complete.

@@ -47,14 +47,17 @@ LoopDisk::LoopDisk(const std::string& kind) : kind_(kind) {
 
 LoopDisk::~LoopDisk() {
   for (; !mounts_.empty(); mounts_.pop_back()) ::umount2(mounts_.back().c_str(), MNT_DETACH);
-  if (::setns(old_mounts_.get(), CLONE_NEWNS) == 0) static_cast<void>(::fchdir(old_directory_.get()) == 0);
+}
+
+LoopDisk::OldMounts::~OldMounts() {
+  if (mounts && ::setns(mounts.get(), CLONE_NEWNS) == 0) static_cast<void>(::fchdir(directory.get()) == 0);
 }
 
 void LoopDisk::enter_private_mounts() {
   storage::UniqueFd mounts(::open("/proc/thread-self/ns/mnt", O_RDONLY | O_CLOEXEC));
-  old_directory_.reset(::open(".", O_PATH | O_CLOEXEC));
+  old_.directory.reset(::open(".", O_PATH | O_CLOEXEC));
   if (!mounts || ::unshare(CLONE_NEWNS) != 0) throw NoLoopDisk(failure_of("make a mount namespace"));
-  old_mounts_ = std::move(mounts);
+  old_.mounts = std::move(mounts);
   check_disk(::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0, "make the mounts private");
 }
 

@@ -24,7 +24,7 @@ class LoopDisk {
   explicit LoopDisk(const std::string& kind);
   LoopDisk(const LoopDisk&) = delete;
   LoopDisk& operator=(const LoopDisk&) = delete;
-  // Unmounts it, detaches the device and gives the thread its old mounts back.
+  // Unmounts it and detaches the device. The thread sees its old mounts again.
   ~LoopDisk();
 
   // The mount point.
@@ -40,6 +40,11 @@ class LoopDisk {
   void shut_down();
 
  private:
+  struct OldMounts {
+    ~OldMounts();
+    storage::UniqueFd mounts, directory;
+  };
+
   void mount_at(const std::string& where, const std::string& what, unsigned long flags);
   // Of losetup(8), with the device detached when this process has died.
   void attach(const std::string& image);
@@ -48,7 +53,8 @@ class LoopDisk {
   TemporaryDirectory directory_;
   std::string kind_, path_ = directory_.path() + "/disk", device_name_;
   std::vector<std::string> mounts_;
-  storage::UniqueFd old_mounts_, old_directory_, device_;
+  OldMounts old_;
+  storage::UniqueFd device_;
 };
 
 }  // namespace escrow::support
