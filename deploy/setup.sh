@@ -19,7 +19,7 @@ test=(
   libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler
   libgtest-dev librapidcheck-dev ccache lld clang libclang-rt-dev sqlite3 rsync attr python3 python3-yaml
   python3-jsonschema python3-setuptools python3-wheel mypy python3-grpcio python3-protobuf
-  fuse-overlayfs e2fsprogs man-db procps util-linux tar
+  fuse-overlayfs e2fsprogs xfsprogs btrfs-progs man-db procps util-linux tar
   libarchive-tools strace curl openssl git-lfs
   docker.io docker-compose podman runc busybox-static debootstrap systemd-container)
 
