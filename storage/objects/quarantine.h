@@ -6,9 +6,8 @@
 // linked into <directory>/borrowed, so that no gc can take it away. Packs that were published are listed in
 // <directory>/published (publications.h); discard() leaves them to gc, for a push under way may rely on what it found
 // there (git-receive-pack(1) stores nothing that the repository has). Objects of Git LFS lie in <directory>/lfs
-// (lfs_holding.h). Everything else here is a cache: opening an
-// existing directory empties it, for all of it can be made again from staging. Thread-safety as session::Quarantine
-// says.
+// (lfs_holding.h). Everything else here is a cache: opening an existing directory empties it, for all of it can be made
+// again from staging. Thread-safety as session::Quarantine says.
 #pragma once
 
 #include <map>

@@ -3,11 +3,10 @@
 //
 // Nobody waits for it. What sessions have published is in packs with .keep files, which git leaves alone, and what they
 // borrowed is linked. What a push that is under way, or the git inside an open session, writes stays, also where git
-// found the object here and only set its time anew. (What that git takes over without writing, by git-fetch(1) say, is
-// as old as it was.) Derived files (commit-graph, multi-pack-index,
-// bitmaps) that were there are there again afterwards. Throws Error{damaged_repository} with git's own words, and has
-// then removed nothing that is needed; Error{unavailable} when git is not installed. Sources: git-gc(1), git-repack(1),
-// git-prune(1), builtin/gc.c.
+// found the object here and only set its time anew. What that git takes over without writing it, by git-fetch(1) say,
+// is as old as it was. Derived files (commit-graph, multi-pack-index, bitmaps) that were there are there again
+// afterwards. Throws Error{damaged_repository} with git's own words, and has then removed nothing that is needed;
+// Error{unavailable} when git is not installed. Sources: git-gc(1), git-repack(1), git-prune(1), builtin/gc.c.
 #pragma once
 
 #include <ctime>
@@ -18,7 +17,8 @@
 
 namespace escrow::storage {
 
-// What was written after `kept_from` stays, whatever gc.pruneExpire says: from before any open session.
+// What was written after `kept_from`, in seconds since 1970, stays whatever gc.pruneExpire says: the caller gives a
+// time before the oldest open session began.
 GcReport collect_objects(const std::string& git_directory, const GitProgram& git, std::time_t kept_from);
 
 }  // namespace escrow::storage
