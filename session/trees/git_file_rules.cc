@@ -14,7 +14,7 @@
 namespace escrow::session {
 namespace {
 
-// Repositories of ours have core.bigFileThreshold=8m, and git parses no file of that size.
+// git refuses what is larger than core.bigFileThreshold without a look at it; in repositories of ours that is 8m.
 constexpr std::uint64_t kLargestParsed_bytes = std::uint64_t{8} << 20;
 constexpr std::size_t kLongestAttributesLine_bytes = 2048;
 

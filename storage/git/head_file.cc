@@ -46,6 +46,8 @@ void record_default_branch(const std::string& git_directory, const std::string& 
   write_file_durably(record_in(git_directory), branch + "\n", 0644);
 }
 
+bool has_recorded_default_branch(const std::string& git_directory) { return is_there(record_in(git_directory)); }
+
 std::string mend_head(const std::string& git_directory, const std::string& fallback) {
   struct stat status {};
   const bool is_ours = ::stat(git_directory.c_str(), &status) == 0 && status.st_uid == ::geteuid();

@@ -14,6 +14,8 @@ bool is_head_sound(const std::string& git_directory);
 // For mend_head(): the branch that HEAD of a new repository names. Durable on return.
 void record_default_branch(const std::string& git_directory, const std::string& branch);
 
+bool has_recorded_default_branch(const std::string& git_directory);
+
 // Where HEAD is missing or says nothing: the branch that was recorded, when it is there or there is none yet, else the
 // only branch. `fallback` counts while there is no branch and no record; "": none. Returns what was done, a sentence;
 // empty when HEAD is sound, or another user's. Throws Error{damaged_repository} when it may have been any branch.

@@ -19,7 +19,8 @@
 
 namespace escrow::storage {
 
-// Larger blobs never enter memory whole; git stores them without deltas (core.bigFileThreshold, set by init).
+// Larger blobs do not enter memory whole, but for those that git stored as a delta: it makes none of blobs that are
+// larger than core.bigFileThreshold, which init sets in a repository that it makes.
 inline constexpr std::uint64_t kLargeBlobBytes = std::uint64_t{8} << 20;
 
 class GitObjectStore final : public session::ObjectReader {

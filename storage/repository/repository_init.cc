@@ -58,7 +58,10 @@ void check_branch_name(const std::string& branch) {
 constexpr std::array<std::string_view, 6> kParts = {"HEAD", "config", "hooks", "info", "objects", "refs"};
 constexpr std::array<std::string_view, 8> kDirectories = {"hooks", "info",       "objects",  "objects/info",
                                                           "objects/pack", "refs", "refs/heads", "refs/tags"};
-constexpr char kFirstConfig[] = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n";
+// The last key says that init made the repository, and did not adopt it.
+constexpr char kMade[] = "escrow.madebyinit";
+constexpr char kFirstConfig[] = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n"
+                                "[escrow]\n\tmadeByInit = true\n";
 
 bool was_cut_short(const std::string& path) {
   for (const std::string& name : names_in(path)) {
@@ -130,23 +133,54 @@ void add_to_multivar(git_config* config, const char* name, const std::string& va
   check_git(git_config_set_multivar(config, name, "^$", value.c_str()), std::string("setting ") + name);
 }
 
-void set_keys(const std::string& path) {
+// nullopt: it is not there.
+std::optional<std::string> value_of(git_config* config, const char* name) {
+  git_buf value = GIT_BUF_INIT;
+  const int code = git_config_get_string_buf(&value, config, name);
+  std::optional<std::string> found;
+  if (code == 0) found.emplace(value.ptr, value.size);
+  git_buf_dispose(&value);
+  if (code != GIT_ENOTFOUND) check_git(code, std::string("reading ") + name);
+  return found;
+}
+
+constexpr char kBigFiles[] = "core.bigfilethreshold", kBigFilesValue[] = "8m";
+constexpr const char* kChecks[] = {"receive.fsckObjects", "transfer.fsckObjects"};
+
+// An older Escrow has no key for it.
+bool was_made_by_init(git_config* config, const std::string& git_directory) {
+  return value_of(config, kMade) == "true" || has_recorded_default_branch(git_directory);
+}
+
+// An older Escrow set them in every checkout that it adopted. (Whether it made a bare repository cannot be told.)
+bool has_settings_of_older(git_config* config, const std::string& git_directory) {
+  return is_there(git_directory + "/escrow/version") && value_of(config, "core.bare") != "true" &&
+         value_of(config, kBigFiles) == kBigFilesValue && !was_made_by_init(config, git_directory);
+}
+
+void take_back(git_config* config, const char* name, const std::string& value) {
+  const int code = git_config_delete_multivar(config, name, ("^" + value + "$").c_str());
+  if (code != GIT_ENOTFOUND) check_git(code, std::string("removing ") + name);
+}
+
+enum class Keys { of_made, of_adopted, to_take_back };
+
+void set_keys(const std::string& path, Keys keys) {
   const GitConfig config = open_config(path);
   git_config* const raw = config.get();
   const auto set = [&](const char* name, const char* value) {
     check_git(git_config_set_string(raw, name, value), std::string("setting ") + name, Errc::access_denied);
   };
-  set("core.logAllRefUpdates", "true");
-  set("core.bigFileThreshold", "8m");
-  // A push of what git fsck refuses is refused too, unless somebody has decided otherwise.
-  const auto set_unless_there = [&](const char* name, const char* value) {
-    git_config_entry* entry = nullptr;
-    const int code = git_config_get_entry(&entry, raw, name);
-    git_config_entry_free(entry);
-    if (code == GIT_ENOTFOUND) set(name, value);
-  };
-  set_unless_there("receive.fsckObjects", "true");
-  set_unless_there("transfer.fsckObjects", "true");
+  if (keys == Keys::of_made) {
+    set("core.logAllRefUpdates", "true");
+    set(kBigFiles, kBigFilesValue);
+    // A push of what git fsck refuses is refused too, unless somebody has decided otherwise.
+    for (const char* check : kChecks)
+      if (!value_of(raw, check)) set(check, "true");
+  } else if (keys == Keys::to_take_back) {
+    take_back(raw, kBigFiles, kBigFilesValue);
+    for (const char* check : kChecks) take_back(raw, check, "true");
+  }
   // Clones take neither pins nor results (git-clone(1): branches and tags); a result can be fetched by its name, and a
   // push changes neither.
   add_to_multivar(raw, "transfer.hideRefs", "refs/escrow");
@@ -159,9 +193,9 @@ std::string content_of(const std::string& path) {
   return content;
 }
 
-// The repository's own configuration keeps what it says, but for what Escrow's promises rest on. libgit2 changes a
-// copy: it leaves its lock file when it is killed, and waits for no disk.
-void set_configuration(const std::string& git_directory) {
+// A repository that init adopts is its user's: it gets what hides Escrow's own references, and no other setting.
+// libgit2 changes a copy: it leaves its lock file when it is killed, and waits for no disk.
+void set_configuration(const std::string& git_directory, Keys keys) {
   const std::string path = git_directory + "/config", copy = git_directory + "/escrow/config.copy";
   ReferenceLock lock(git_directory, "config");
   struct stat status {};
@@ -169,7 +203,7 @@ void set_configuration(const std::string& git_directory) {
   std::error_code ignored;
   fs::remove(copy + ".lock", ignored);
   put_file(copy, copy + ".new", content_of(path), mode);
-  set_keys(copy);
+  set_keys(copy, keys);
   lock.prepare(content_of(copy), mode);
   lock.land();
   fs::remove(copy, ignored);
@@ -259,8 +293,10 @@ bool Repository::init(const std::string& path, const std::string& branch) {
   }
   mend_head(*found, branch);
   open_git_repository(*found);
+  const GitConfig config = open_config(*found + "/config");
   if (is_there(*found + "/escrow/version")) {
     check_state_version(*found);
+    if (has_settings_of_older(config.get(), *found)) set_configuration(*found, Keys::to_take_back);
     if (is_there(*found + "/escrow/catalog.db")) return false;
     // It was lost, and whoever asks for this gives up what was in it.
     make_state(*found);
@@ -268,7 +304,7 @@ bool Repository::init(const std::string& path, const std::string& branch) {
     return false;
   }
   make_state(*found);
-  set_configuration(*found);
+  set_configuration(*found, was_made_by_init(config.get(), *found) ? Keys::of_made : Keys::of_adopted);
   if (create) record_default_branch(*found, branch);
   sync_repository(*found);
   // Last: its presence says that the rest is there, on disk.

@@ -58,12 +58,45 @@ TEST(Repository, AnExistingRepositoryIsAdoptedAsItIs) {
   EXPECT_EQ(repository->references().head("main")->hex(), head);
   EXPECT_EQ(run("git -C " + scene.at("w") + " config --get-all transfer.hideRefs"),
             "refs/secret\nrefs/escrow");
-  EXPECT_EQ(run("git -C " + scene.at("w") + " config receive.fsckObjects"), "false") << "somebody decided it";
-  EXPECT_EQ(run("git -C " + scene.at("w") + " config transfer.fsckObjects"), "true");
   EXPECT_EQ(run("git -C " + scene.at("w") + " status --porcelain"), "");
   EXPECT_EQ(error_of([&] { repository->references().check_target("main"); }).code(), Errc::wrong_state);
   run("git -C " + scene.at("w") + " worktree add -q " + scene.at("linked"));
   EXPECT_EQ(Repository::open(scene.at("linked"), silent)->git_directory(), repository->git_directory());
+}
+
+// A fetch of flask or redis would fail, and `git status` over large files take seconds.
+TEST(Repository, AnAdoptedRepositoryKeepsItsSettings) {
+  Scene scene;
+  for (const char* kind : {"", "--bare "}) {
+    const std::string path = scene.at(*kind == 0 ? "w" : "b.git");
+    const std::string keys = "git -C " + path + " config --local --list | grep -v '^escrow[.]' | sort";
+    const std::string set = "git -C " + path + " config ";
+    run("git init -q -b main " + std::string(kind) + path + " && " + set + "receive.fsckObjects false && " + set +
+        "transfer.fsckObjects true && " + set + "core.bigFileThreshold 8m");
+    const std::string before = run(keys);
+    Repository::init(path, "main");
+    const std::string hidden = "\nreceive.hiderefs=refs/sessions\ntransfer.hiderefs=refs/escrow";
+    EXPECT_EQ(run(keys + " | grep -v hiderefs"), before);
+    EXPECT_EQ("\n" + run(keys + " | grep hiderefs"), hidden);
+  }
+}
+
+TEST(Repository, SettingsThatAnOlderInitMadeInACheckoutAreTakenBack) {
+  Scene scene;
+  const std::string path = scene.at("w"), keys = "git -C " + path + " config --local --list | sort";
+  const std::string set = "git -C " + path + " config --add ";
+  run("git init -q -b main " + path);
+  Repository::init(path, "main");
+  const std::string before = run(keys);
+  // Twice: somebody has merged files.
+  for (int time = 0; time < 2; ++time)
+    run(set + "core.bigFileThreshold 8m && " + set + "transfer.fsckObjects true");
+  EXPECT_FALSE(Repository::init(path, "main"));
+  EXPECT_EQ(run(keys), before);
+  run(set + "core.bigFileThreshold 16m && " + set + "transfer.fsckObjects true");
+  const std::string theirs = run(keys);
+  Repository::init(path, "main");
+  EXPECT_EQ(run(keys), theirs);
 }
 
 TEST(Repository, DiscoverGoesUpwards) {
