@@ -4,15 +4,19 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "daemon/process/program_output.h"
 #include "session/base/error.h"
 #include "session/base/repo_path.h"
 #include "storage/disk/durable_file.h"
+#include "storage/disk/file_lookup.h"
 #include "storage/disk/joined_texts.h"
 #include "storage/disk/lock_file.h"
 
@@ -29,6 +33,7 @@ constexpr unsigned kRecordMode = 0644;
 // Lists of names are read whole: one that was cut would let a file be overwritten that git names further down.
 constexpr std::size_t kMostBytesOfAList = std::size_t{1} << 30;
 constexpr std::chrono::seconds kCheckoutPatience{60};
+constexpr int kNotOurs = 128;  // as git itself ends
 
 // Those of `own` that are one of `changed`, or a directory above or a file below one.
 std::vector<std::string> in_the_way_of(const std::set<std::string>& changed, const std::vector<std::string>& own) {
@@ -70,6 +75,30 @@ std::vector<std::string> without_those_behind_links(const std::string& work_tree
   return kept;
 }
 
+bool is_same_file(const std::filesystem::path& one, const std::filesystem::path& other) {
+  std::error_code failed;
+  return std::filesystem::equivalent(one, other, failed);
+}
+
+// All of a small file but the ends of lines after it; empty: there is none.
+std::string path_named_in(const std::string& file) {
+  std::string path = storage::read_if_there(file).value_or("");
+  while (path.ends_with('\n') || path.ends_with('\r')) path.pop_back();
+  return path;
+}
+
+// The git directory that a work tree's .git is, or names (gitrepository-layout(5)); empty: neither.
+std::filesystem::path where_git_leads(const std::filesystem::path& work_tree) {
+  const std::filesystem::path dot_git = work_tree / ".git";
+  struct stat status {};
+  if (::stat(dot_git.c_str(), &status) != 0 && errno != ENOENT && errno != ENOTDIR)
+    throw storage::system_error(errno, "look at " + dot_git.string());
+  if (S_ISDIR(status.st_mode)) return dot_git;
+  constexpr std::string_view kLeads = "gitdir: ";
+  const std::string text = S_ISREG(status.st_mode) ? path_named_in(dot_git) : "";
+  return text.starts_with(kLeads) ? work_tree / text.substr(kLeads.size()) : std::filesystem::path();
+}
+
 }  // namespace
 
 Checkouts::Checkouts(std::string git_directory, session::Log& log)
@@ -81,14 +110,56 @@ std::string Checkouts::scratch_path(const std::string& what) const {
 }
 std::string Checkouts::lock_path() const { return git_directory_ + "/escrow/checkouts.lock"; }
 
+Checkouts::Whose Checkouts::whose_is(const std::string& work_tree, std::string& git_directory) const {
+  const std::string dot_git = work_tree + "/.git", linked = git_directory_ + "/worktrees";
+  try {
+    const std::filesystem::path found = where_git_leads(work_tree);
+    if (found.empty()) return Whose::nobodys;
+    git_directory = git_directory_;
+    if (!is_same_file(found, git_directory_)) {
+      if (!is_same_file(found.parent_path(), linked)) return Whose::nobodys;
+      // By its name in the repository: what .git says may be another path to it, that somebody changes.
+      git_directory = linked + "/" + found.filename().string();
+      const std::filesystem::path own = git_directory, back = path_named_in(git_directory + "/gitdir");
+      if (back.filename() != ".git" || !is_same_file(own / back.parent_path(), work_tree) ||
+          !is_same_file(own / path_named_in(git_directory + "/commondir"), git_directory_))
+        return Whose::nobodys;
+    }
+    struct stat repository {};
+    if (::stat(git_directory_.c_str(), &repository) != 0) return Whose::another_users;
+    const std::array<std::string, 3> all = {work_tree, dot_git, git_directory};
+    const bool is_ours = std::all_of(all.begin(), all.end(), [&](const std::string& one) {
+      struct stat status {};
+      if (::lstat(one.c_str(), &status) != 0) return false;
+      return status.st_uid == ::geteuid() || status.st_uid == repository.st_uid;
+    });
+    if (is_ours) return Whose::ours;
+  } catch (const Error&) {
+    return Whose::another_users;  // it cannot be looked at
+  }
+  // git asks for safe.directory, and reads no configuration there unless it is named.
+  const ProgramOutput asked = run_program({"env", "LC_ALL=C", "git", "-C", work_tree, "rev-parse", "--git-dir"});
+  return asked.status == 0 ? Whose::ours : Whose::another_users;
+}
+
+Checkouts::Whose Checkouts::whose_is(const std::string& work_tree) const {
+  std::string git_directory;
+  return whose_is(work_tree, git_directory);
+}
+
 // The repository is trusted: that was decided when it was opened. main() has dropped the caller's GIT_DIR and its kin.
 Checkouts::Answer Checkouts::git(const std::string& work_tree, const std::vector<std::string>& arguments,
                                  const storage::UniqueFd& turn, const Instead& instead) const {
+  std::string directory;
+  const Whose whose = whose_is(work_tree, directory);
+  if (whose == Whose::nobodys) return {kNotOurs, "", "it is no work tree of the repository any more"};
+  if (whose == Whose::another_users) return {kNotOurs, "", "it belongs to another user"};
   std::vector<std::string> command;
   if (!instead.input.empty()) command = {"sh", "-c", "exec \"$@\" < \"$0\"", instead.input};
   command.emplace_back("env");
   if (!instead.index.empty()) command.push_back("GIT_INDEX_FILE=" + instead.index);
-  command.insert(command.end(), {"LC_ALL=C", "git", "--no-optional-locks", "-c", "safe.directory=*", "-C", work_tree});
+  command.insert(command.end(), {"LC_ALL=C", "GIT_COMMON_DIR=" + git_directory_, "git", "--no-optional-locks",
+                                 "--git-dir=" + directory, "--work-tree=" + work_tree, "-C", work_tree});
   command.insert(command.end(), arguments.begin(), arguments.end());
   ProgramOutput output = run_program(command, {.most_bytes = kMostBytesOfAList, .lock = turn.get()});
   return {output.status, std::move(output.out), output.complaint()};
@@ -103,14 +174,17 @@ std::vector<std::string> Checkouts::list(const std::string& work_tree,
 }
 
 std::optional<std::string> Checkouts::work_tree_around(const std::string& directory) const {
-  Answer answer = git(directory, {"rev-parse", "--path-format=absolute", "--show-toplevel", "--git-common-dir"});
-  const std::size_t line = answer.out.find('\n');
-  if (answer.status != 0 || line == std::string::npos) return std::nullopt;
-  std::string common = answer.out.substr(line + 1);
-  if (common.ends_with('\n')) common.pop_back();
   std::error_code failed;
-  if (!std::filesystem::equivalent(common, git_directory_, failed)) return std::nullopt;
-  return answer.out.substr(0, line);
+  std::filesystem::path at = std::filesystem::canonical(directory, failed);
+  for (; !at.empty() && !is_same_file(at, git_directory_); at = at.parent_path()) {
+    const Whose whose = whose_is(at);
+    if (whose == Whose::ours) return at;
+    const std::filesystem::path dot_git = at / ".git";
+    const bool is_of_another = std::filesystem::is_regular_file(dot_git, failed) ||
+                               std::filesystem::exists(dot_git / "HEAD", failed);
+    if (whose == Whose::another_users || is_of_another || at == at.root_path()) break;
+  }
+  return std::nullopt;
 }
 
 std::optional<std::string> Checkouts::branch_of(const std::string& work_tree) const {
@@ -148,13 +222,22 @@ std::vector<std::string> Checkouts::changed_paths(const std::string& work_tree) 
 }
 
 std::vector<std::string> Checkouts::on_branch(const std::string& branch) const {
-  std::error_code failed;
+  const ProgramOutput output = run_program({"env", "LC_ALL=C", "git", "--git-dir=" + git_directory_, "worktree", "list",
+                                            "--porcelain", "-z"}, {.most_bytes = kMostBytesOfAList});
+  if (output.status != 0)
+    throw Error(Errc::unavailable, "`git worktree list` failed in " + git_directory_ + ": " + output.complaint());
   std::vector<std::string> found;
   std::string at;
-  for (const std::string& line : list(git_directory_, {"worktree", "list", "--porcelain", "-z"})) {
+  for (const std::string& line : storage::split_texts(output.out)) {
     if (line.starts_with("worktree ")) at = line.substr(9);
-    // One whose directory is gone is git's to prune.
-    if (line == "branch refs/heads/" + branch && std::filesystem::exists(at + "/.git", failed)) found.push_back(at);
+    if (line != "branch refs/heads/" + branch) continue;
+    // One whose directory is gone is git's to prune, also where there is another one by now.
+    const Whose whose = whose_is(at);
+    if (whose == Whose::another_users)
+      throw Error(Errc::wrong_state, "the branch '" + branch + "' is checked out in " + session::quote_path(at) +
+                                         ", which belongs to another user; check out another branch there, or, if you "
+                                         "trust it, name it in your safe.directory (see git-config(1))");
+    if (whose == Whose::ours) found.push_back(at);
   }
   return found;
 }
@@ -328,6 +411,10 @@ std::vector<std::string> Checkouts::mend_now(const storage::UniqueFd& turn) cons
   bool is_done = true;
   for (std::size_t at = 2; at < parts.size(); ++at) {
     const std::string& work_tree = parts[at];
+    if (whose_is(work_tree) == Whose::another_users) {
+      is_done = false;  // its owner's next command mends it
+      continue;
+    }
     Answer head = git(work_tree, {"rev-parse", "--verify", "--quiet", "HEAD"});
     const Answer on = git(work_tree, {"symbolic-ref", "--quiet", "HEAD"});
     if (head.out.ends_with('\n')) head.out.pop_back();

@@ -1,13 +1,19 @@
 // The work trees of a repository that is not bare: a branch that one of them has checked out takes its index and files
 // along when a commit moves it, as git's receive.denyCurrentBranch=updateInstead does.
 //
-// All of it is done by git itself, as the user of this process. What a work tree has of its own and is not committed
-// stays; where it is in the way of the commit nothing moves. A file that is there already as the commit has it is not
-// in the way: git knows it from then on (a session may have begun with it). Between processes the moves take turns (a
-// lock of <gitdir>/escrow/). A git that is at work when its process is killed comes to its end; a move that was begun
-// and has not come that far is finished by the next command. An index.lock that a git leaves which is killed itself is
-// for the user to remove, as with any git: nobody can tell whose it is.
-// Thread-safe. Throws Error{unavailable} where git cannot be run, and says what git says.
+// All of it is done by git itself, as the user of this process. git is told the git directories and the work tree (in
+// its environment, as in that of a hook): it takes no configuration from the work tree. A directory whose .git does not
+// lead back to the repository is no work tree of it; the one that was there is gone. As git itself wants it, directory
+// and .git belong to this user or to the repository's owner, or the directory is in the user's safe.directory
+// (git-config(1)): another owner may put a link at a path while git writes there. Else a commit to its branch is
+// refused.
+//
+// What a work tree has of its own and is not committed stays; where it is in the way of the commit nothing moves. A
+// file that is there already as the commit has it is not in the way: git knows it from then on (a session may have
+// begun with it). Between processes the moves take turns (a lock of <gitdir>/escrow/). A git that is at work when its
+// process is killed comes to its end; a move that was begun and has not come that far is finished by the next command.
+// An index.lock that a git leaves which is killed itself is for the user to remove, as with any git: nobody can tell
+// whose it is. Thread-safe. Throws Error{unavailable} where git cannot be run, and says what git says.
 #pragma once
 
 #include <memory>
@@ -26,7 +32,8 @@ class Checkouts {
   // `log` must outlive this.
   Checkouts(std::string git_directory, session::Log& log);
 
-  // The root of the work tree around `directory`; nullopt: there is none, or it is of another repository.
+  // The root of the work tree around `directory`; nullopt: there is none, or it is of another repository, or another
+  // user's.
   std::optional<std::string> work_tree_around(const std::string& directory) const;
   // The branch that a work tree is on; nullopt: its HEAD is detached, as during a rebase.
   std::optional<std::string> branch_of(const std::string& work_tree) const;
@@ -38,7 +45,7 @@ class Checkouts {
   // Each file that the work tree has otherwise than HEAD, or HEAD has and it has not, and each that git neither knows
   // nor ignores; another repository is named as a directory, with a slash at its end. The index is not looked at.
   std::vector<std::string> changed_paths(const std::string& work_tree) const;
-  // Those that are on the branch.
+  // Those that are on the branch. Throws Error{wrong_state} naming one that is another user's.
   std::vector<std::string> on_branch(const std::string& branch) const;
 
   // A move of the branch that its work trees are to follow. Until it goes nobody else makes one.
@@ -77,6 +84,10 @@ class Checkouts {
   struct Instead {
     std::string index, input;
   };
+  enum class Whose { nobodys, another_users, ours };  // nobody's: no work tree of the repository
+  // `git_directory` becomes that of the work tree.
+  Whose whose_is(const std::string& work_tree, std::string& git_directory) const;
+  Whose whose_is(const std::string& work_tree) const;
   // With a turn, git changes the index or files, or locks the index: it comes to its end even if this process is
   // killed, and holds the turn until then.
   Answer git(const std::string& work_tree, const std::vector<std::string>& arguments,

@@ -1,5 +1,6 @@
 // A project's own checkout: sessions begin at its HEAD, and its branch, index and files follow their commits.
 #include <sys/mount.h>
+#include <unistd.h>
 
 #include <string>
 #include <vector>
@@ -100,6 +101,63 @@ TEST_F(Checkout, AnotherBranchAndAnotherWorkTreeHaveTheirOwn) {
   const ProcessResult nowhere = run_escrow({"run", "--", "true"}, there);
   EXPECT_EQ(nowhere.status, 125);
   EXPECT_TRUE(has(nowhere.err, "is on no branch")) << nowhere.err;
+}
+
+// A planted core.fsmonitor is a command that git runs, as whoever calls it.
+TEST_F(Checkout, ADirectoryInPlaceOfAWorkTreeRunsNoCommand) {
+  const std::string ran = directory_.path() + "/ran", linked = directory_.path() + "/linked";
+  const std::string plant = "git config core.fsmonitor 'touch " + ran + "; false'";
+  in_project("git worktree add -q ../linked -b linked && rm -rf ../linked && git clone -q -b linked . ../linked && "
+             "cd ../linked && " + plant);
+  const auto commit = [&](const std::string& content) {
+    const ProcessResult done = run("echo " + content + " > src/a.c", {"--branch", "linked"});
+    EXPECT_EQ(done.status, 0) << done.err;
+    EXPECT_EQ(git("show linked:src/a.c"), content);
+    EXPECT_NE(::access(ran.c_str(), F_OK), 0) << "the planted command has run";
+  };
+  commit("2");
+  // The same where a .git leads to a repository that only says that it is one of ours.
+  in_project("cd ../linked && mv .git ../planted && echo 'gitdir: ../planted' > .git && "
+             "echo ../project/.git > ../planted/commondir");
+  commit("3");
+  EXPECT_EQ(shell("cat '" + linked + "/src/a.c'"), "1");
+  // The same where the repository's own entry leads there.
+  in_project("cd ../linked && echo 'gitdir: " + project_ + "/.git/worktrees/linked' > .git && git reset -q --hard && "
+             "echo '" + directory_.path() + "/planted' > ../project/.git/worktrees/linked/commondir");
+  commit("4");
+}
+
+TEST_F(Checkout, AWorkTreeOfAnyNameFollows) {
+  const std::string name = directory_.path() + "/new\nline ' and \" $blanks ";
+  ASSERT_EQ(run_process({"git", "-C", project_, "worktree", "add", "-q", name, "-b", "named"}).status, 0);
+  ASSERT_EQ(run("echo 2 > src/a.c", {"--branch", "named"}).status, 0);
+  EXPECT_EQ(run_process({"git", "-C", name, "status", "--porcelain"}).out, "");
+  EXPECT_EQ(run_process({"cat", name + "/src/a.c"}).out, "2\n");
+}
+
+TEST_F(Checkout, AWorkTreeOfAnotherUserIsTakenAlongOnlyIfItIsTrusted) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give a directory to another user";
+  const std::string linked = directory_.path() + "/linked", home = directory_.path() + "/home";
+  in_project("git worktree add -q ../linked -b linked && chown -R 65534:65534 ../linked && mkdir ../home");
+  const std::string before = git("rev-parse linked");
+  const ProcessOptions at_home{.directory = project_, .environment = {{"HOME", home}}, .input = {}};
+  const std::vector<std::string> words = {"run", "--branch", "linked", "--", "sh", "-c", "echo 2 > src/a.c"};
+  const ProcessResult refused = run_escrow(words, at_home);
+  EXPECT_NE(refused.status, 0);
+  EXPECT_TRUE(has(refused.err, "belongs to another user") && has(refused.err, "safe.directory")) << refused.err;
+  EXPECT_EQ(git("rev-parse linked") + shell("cat '" + linked + "/src/a.c'"), before + "1");
+  shell("printf '[safe]\\n\\tdirectory = " + linked + "\\n' > '" + home + "/.gitconfig'");
+  const ProcessResult done = run_escrow(words, at_home);
+  EXPECT_EQ(done.status, 0) << done.err;
+  EXPECT_EQ(git("show linked:src/a.c") + shell("cat '" + linked + "/src/a.c'"), "22");
+  // One that a command of its owner left behind stays his to mend.
+  const std::string record = project_ + "/.git/escrow/checkouts.behind";
+  shell("printf 'linked\\000" + before + "\\000" + linked + "\\000' > '" + record + "'");
+  escrow({"sessions"});
+  EXPECT_EQ(::access(record.c_str(), F_OK), 0);
+  shell("chown -R 0:0 '" + linked + "'");
+  escrow({"sessions"});
+  EXPECT_NE(::access(record.c_str(), F_OK), 0);
 }
 
 TEST_F(Checkout, ASessionByHandAndAnImportTakeItAlong) {
