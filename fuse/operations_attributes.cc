@@ -8,6 +8,7 @@
 #include "fuse/attributes.h"
 #include "fuse/reply.h"
 #include "session/base/error.h"
+#include "session/base/link_target.h"
 
 namespace escrow::fuse {
 namespace {
@@ -92,8 +93,11 @@ void setattr(fuse_req_t request, fuse_ino_t node, struct stat* values, int to_se
 }
 
 void readlink(fuse_req_t request, fuse_ino_t node) {
-  answer(request, Operation::readlink,
-         [&](FileSystem& file_system) { return LinkTargetReply{file_system.read_link(NodeId{node})}; });
+  answer(request, Operation::readlink, [&](FileSystem& file_system) {
+    LinkTargetReply reply{file_system.read_link(NodeId{node})};
+    session::require_link_target(reply.target);
+    return reply;
+  });
 }
 
 void statfs(fuse_req_t request, fuse_ino_t) {

@@ -12,6 +12,8 @@
 
 #include "daemon/process/file_descriptor.h"
 #include "session/base/error.h"
+#include "session/base/link_target.h"
+#include "session/base/repo_path.h"
 #include "storage/disk/durable_file.h"
 
 namespace escrow::daemon {
@@ -102,6 +104,10 @@ void KeptFiles::put_entries(const session::ObjectReader& objects, const session:
       if (entry.mode == session::GitMode::tree) put_entries(objects, entry.id, path + "/", time_s);
     } else if (entry.mode == session::GitMode::symlink) {
       const std::string target = kept_content_of(*objects.open_blob(entry.id));
+      if (!session::is_link_target(target))
+        throw session::Error(session::Errc::input_output, "cannot keep what is injected: the symbolic link " +
+                                                              session::quote_path(path) +
+                                                              " has a target that no system call takes");
       if (::symlinkat(target.c_str(), directory_, path.c_str()) != 0) fail();
       if (::geteuid() == 0 &&
           ::fchownat(directory_, path.c_str(), options_.uid, options_.gid, AT_SYMLINK_NOFOLLOW) != 0)

@@ -19,6 +19,7 @@
 #include "daemon/import/archived_tree.h"
 #include "daemon/import/file_source.h"
 #include "session/base/error.h"
+#include "session/base/link_target.h"
 #include "session/base/repo_path.h"
 
 namespace escrow::daemon {
@@ -33,7 +34,6 @@ namespace {
 constexpr std::size_t kPieceBytes = std::size_t{256} << 10;
 // Of one entry, with the map of a sparse file: the library has all of it in memory, many times as large.
 constexpr std::uint64_t kMaxHeaderBytes = std::uint64_t{4} << 20;
-constexpr std::size_t kMaxTargetBytes = 4095;  // of a symbolic link (symlink(2))
 
 struct FreeArchive {
   void operator()(archive* handle) const noexcept { archive_read_free(handle); }
@@ -207,7 +207,8 @@ class ArchiveImport {
   void add_link(archive_entry* entry, const char* name) {
     const char* target = archive_entry_symlink(entry);
     if (target == nullptr || *target == '\0') refuse(name, "the symbolic link points to nothing");
-    if (std::strlen(target) > kMaxTargetBytes) refuse(name, "where it points to is longer than 4095 bytes");
+    if (std::strlen(target) > session::kLongestTarget_bytes)
+      refuse(name, "where it points to is longer than 4095 bytes");
     tree_.add_leaf(name, GitMode::symlink, [&] { return quarantine_.put_blob(StringSource(target)); });
   }
 

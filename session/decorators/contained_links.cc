@@ -5,6 +5,7 @@
 
 #include "session/base/error.h"
 #include "session/base/file_mode.h"
+#include "session/base/link_target.h"
 
 namespace escrow::session {
 namespace {
@@ -68,6 +69,7 @@ std::size_t ContainedLinks::depth_of(NodeId directory) const {
 }
 
 bool ContainedLinks::is_contained(std::string_view target, std::size_t depth) const {
+  if (!is_link_target(target)) return false;  // at any depth: a move of it changes nothing
   if (target.starts_with('/')) {
     for (const std::string* root : {&roots_.visible, &roots_.host}) {
       if (const auto rest = below(target, *root); rest && leading_parents(*rest) == 0) return true;
@@ -81,6 +83,7 @@ bool ContainedLinks::is_contained(std::string_view target, std::size_t depth) co
 std::string ContainedLinks::read_link(NodeId node) {
   const auto names = names_.lock_shared();
   std::string target = ForwardingFileSystem::read_link(node);
+  require_link_target(target);
   const std::vector<std::string> paths = paths_(node);
   // Without a name it was removed while somebody is on the way through it: where to is not known.
   if (paths.empty()) refuse("readlink", "", "a symbolic link was removed while it was being read");
@@ -88,8 +91,10 @@ std::string ContainedLinks::read_link(NodeId node) {
     if (!is_contained(target, depth_above(path)))
       refuse("readlink", path, "the symbolic link " + path + " leads out of the mount");
   }
-  if (const auto rest = below(target, roots_.host))
-    return roots_.visible + (rest->empty() ? "" : "/" + std::string(*rest));
+  if (const auto rest = below(target, roots_.host)) {
+    target = roots_.visible + (rest->empty() ? "" : "/" + std::string(*rest));
+    require_link_target(target);
+  }
   return target;
 }
 

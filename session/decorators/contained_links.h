@@ -6,8 +6,8 @@
 // way through it, or the kernel hold its target, while names move (the symlink race). So a rename or link that would
 // change it is refused; for that, what moves to another depth is walked. An absolute target below the host's mountpoint
 // shows as its path below the root that users see: host paths never show. What is refused is told to the DenialSink.
-// Thread-safe; a rename between directories excludes the others. Throws Error{access_denied} beside what it wraps
-// throws. Source: path_resolution(7), symlink(7).
+// A target that no system call takes (link_target.h) is Error{input_output}. Thread-safe; a rename between directories
+// excludes the others. Throws Error{access_denied} beside what it wraps throws. Source: path_resolution(7), symlink(7).
 #pragma once
 
 #include <cstddef>

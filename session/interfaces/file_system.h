@@ -79,6 +79,7 @@ class FileSystem {
   }
   virtual Attributes attributes(NodeId node) = 0;
   virtual Attributes change_attributes(NodeId node, const AttributeChange& change) = 0;
+  // The bytes that git or the host keeps, which may be no target at all: see link_target.h. At most 4096 of them.
   virtual std::string read_link(NodeId node) = 0;
 
   // mknod(2), mkdir(2) and open(O_CREAT): `mode` has the type bits (0: regular); the caller's umask was applied.

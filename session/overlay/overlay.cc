@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "session/base/link_target.h"
 #include "session/base/repo_path.h"
 #include "session/overlay/overlay_impl.h"
 #include "session/trees/git_file_rules.h"
@@ -348,7 +349,8 @@ std::string Overlay::read_link(NodeId id) {
     }
   }
   const auto source = impl_->objects.open_blob(blob);
-  std::string target(std::min<std::uint64_t>(source->size(), 4095), '\0');
+  // One byte more than a target can have: a longer one is not cut to one that is.
+  std::string target(std::min<std::uint64_t>(source->size(), kLongestTarget_bytes + 1), '\0');
   target.resize(source->read(0, std::as_writable_bytes(std::span(target))));
   return target;
 }

@@ -1,6 +1,7 @@
 // The overlay's writing half: names, links, attributes and bytes.
 #include <algorithm>
 
+#include "session/base/link_target.h"
 #include "session/overlay/overlay_impl.h"
 
 namespace escrow::session {
@@ -248,7 +249,8 @@ Attributes Overlay::make_node(NodeId directory, std::string_view name, std::uint
 
 Attributes Overlay::make_symlink(NodeId directory, std::string_view name, std::string_view target,
                                  const Caller& caller) {
-  if (target.size() >= 4096) throw Error(Errc::name_too_long, "a symbolic link's target is longer than 4095 bytes");
+  if (target.size() > kLongestTarget_bytes)
+    throw Error(Errc::name_too_long, "a symbolic link's target is longer than 4095 bytes");
   if (target.empty()) throw Error(Errc::not_found, "a symbolic link needs a target");
   return impl_->insert(directory, name, [&](OverlayState& state, Node& parent) -> Node& {
     const std::uint32_t gid = parent.mode & kSetGroup ? parent.gid : caller.gid;

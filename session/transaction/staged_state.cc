@@ -7,6 +7,7 @@
 
 #include "session/base/error.h"
 #include "session/base/file_mode.h"
+#include "session/base/link_target.h"
 #include "session/transaction/savepoint_rules.h"
 #include "session/trees/tree_walk.h"
 
@@ -100,6 +101,9 @@ class Sending {
       sent.size_bytes = sent.base_path ? 0 : attributes.size_bytes;
     } else if (type == kSymlinkType) {
       sent.target = overlay_.read_link(node);
+      if (!is_link_target(sent.target))
+        throw Error(Errc::input_output, "cannot export the session: the symbolic link " + quote_path(path) +
+                                            " has a target that no system call takes; remove the link");
     }
     to_.name(sent);
     if (type == kRegularType && !sent.base_path) send_bytes(node, sent.size_bytes);

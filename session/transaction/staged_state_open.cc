@@ -4,6 +4,7 @@
 
 #include "session/base/error.h"
 #include "session/base/file_mode.h"
+#include "session/base/link_target.h"
 #include "session/transaction/apply_changes.h"
 #include "session/transaction/commit.h"
 #include "session/transaction/session_tree.h"
@@ -17,7 +18,6 @@ namespace {
 constexpr std::array<std::uint32_t, 7> kTypes{kDirectoryType, kRegularType, kSymlinkType, 0010000, 0140000,
                                               0020000,        0060000};
 constexpr std::string_view kUserXattrs = "user.";
-constexpr std::size_t kLongestTarget = 4095;          // PATH_MAX, without its end
 constexpr std::size_t kLongestXattr = 255;            // XATTR_NAME_MAX
 constexpr std::size_t kLargestXattr = 65536;          // XATTR_SIZE_MAX
 constexpr std::uint32_t kNobody = 0xffffffff;         // chown(2): it stays who it is
@@ -128,8 +128,7 @@ class Applying final : public StagedParts {
     if (name.uid == kNobody || name.gid == kNobody) refuse(name.path, "has an impossible owner");
     if (std::ranges::find(kTypes, type) == kTypes.end() || (name.mode & ~(kTypeMask | kPermissionMask)) != 0)
       refuse(name.path, "has an impossible mode");
-    const bool has_target = !name.target.empty() && name.target.size() <= kLongestTarget &&
-                            name.target.find('\0') == std::string::npos;
+    const bool has_target = is_link_target(name.target);
     if ((type == kSymlinkType) != has_target || (type != kSymlinkType && !name.target.empty()))
       refuse(name.path, "has an impossible target");
     if (name.size_bytes > kLargestFile) refuse(name.path, "has an impossible size");

@@ -86,6 +86,28 @@ TEST_F(Guard, ALinkThatLeadsOutCannotBeReadOrFollowed) {
       << "without --symlinks contained a link leads anywhere";
 }
 
+// git keeps any bytes as a link's target; the kernel ends it at a NUL.
+TEST_F(Guard, ALinkThatNoSystemCallCouldMakeCannotBeReadOrFollowed) {
+  shell("git clone -q data.git work && cd work && link() { printf '120000 blob %s\\t%s\\n' "
+        "$(git hash-object -w --stdin) $1; } && up=$(printf '..\\0x' | link up) && "
+        "long=$(printf './%2047s..' '' | sed 's, ,./,g' | link long) && empty=$(link empty < /dev/null) && "
+        "tree=$( (git ls-tree HEAD; echo \"$up\"; echo \"$long\"; echo \"$empty\") | git mktree) && git push -q origin "
+        "$(git -c user.name=x -c user.email=x@x commit-tree -p HEAD -m links $tree):main",
+        {.directory = directory_.path(), .environment = {}, .input = {}});
+  ASSERT_EQ(git("cat-file -s main:up"), "4");
+  for (const std::vector<std::string>& options : std::vector<std::vector<std::string>>{
+           {"--symlinks", "contained"}, {"--symlinks", "any"}, {"--symlinks", "contained", "--confine"}}) {
+    const ProcessResult result =
+        run(options, "bin/probe look up long empty up/a.txt dir/b.txt; readlink up; mv up dir");
+    EXPECT_EQ(result.status, 0) << result.err;
+    auto said = answers(result.out);
+    for (const char* name : {"up", "long", "empty", "up/a.txt"}) EXPECT_EQ(said[name], "EIO") << name;
+    EXPECT_EQ(said["dir/b.txt"], "ok") << result.err;
+    EXPECT_EQ(git("cat-file -s main:dir/up"), "4") << "a move keeps its bytes";
+    ASSERT_EQ(run("mv dir/up up").status, 0);
+  }
+}
+
 TEST_F(Guard, APrefixIsTheRootThatLinksMayNotLeave) {
   ASSERT_EQ(run("ln -s ../a.txt dir/back; ln -s b.txt dir/near").status, 0);
   const ProcessResult result =
