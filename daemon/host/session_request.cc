@@ -11,6 +11,7 @@
 #include "session/base/duration.h"
 #include "session/base/error.h"
 #include "session/base/path_pattern.h"
+#include "session/base/path_prefix.h"
 
 namespace escrow::daemon {
 
@@ -30,7 +31,7 @@ constexpr std::uint64_t kMaxId = 0xfffffffe;  // (uid_t) -1 is nobody's
 constexpr std::uint64_t kMaxLimit = std::uint64_t{1} << 60;
 constexpr std::uint64_t kMaxApproval_s = 10ull * 366 * 24 * 60 * 60;
 
-void check_prefix(const std::string& text, std::string_view what) { session::RepoPath::parse(text, what); }
+void check_prefix(const std::string& text, std::string_view what) { session::parse_path_prefix(text, what); }
 void check_principal(const std::string& text, std::string_view what) {
   if (!text.empty()) session::check_principal(text, what);
 }
@@ -452,7 +453,7 @@ session::SessionOptions session_options(const SessionRequest& request, const ses
   session::SessionOptions options;
   options.branch = request.branch.empty() ? references.default_branch() : request.branch;
   references.check_target(options.branch);
-  options.prefix = session::RepoPath::parse(request.path_prefix, "--path-prefix");
+  options.prefix = session::parse_path_prefix(request.path_prefix, "--path-prefix");
   options.audit = {.committer = request.committer.empty() ? current_principal() : request.committer,
                    .issuer = request.issuer.empty() ? current_principal() : request.issuer,
                    .source = source,

@@ -1,6 +1,7 @@
 #include "session/transaction/session_manager.h"
 
 #include "session/base/error.h"
+#include "session/base/path_prefix.h"
 #include "session/transaction/commit.h"
 #include "session/transaction/forks.h"
 #include "session/transaction/recovery.h"
@@ -36,6 +37,7 @@ SessionManager::SessionManager(const Services& services) : services_(services) {
 std::unique_ptr<Session> SessionManager::open(SessionOptions options, bool create_branch, const SessionId& id,
                                               const Prepare& prepare) {
   check_audit(options.audit);
+  check_path_prefix(options.prefix, "the path prefix");
   if (!options.read_only) services_.references.check_target(options.branch);
   SessionRecord record{id};
   record.options = std::move(options);

@@ -5,6 +5,7 @@
 #include "session/base/error.h"
 #include "session/base/file_mode.h"
 #include "session/base/link_target.h"
+#include "session/base/path_prefix.h"
 #include "session/transaction/apply_changes.h"
 #include "session/transaction/commit.h"
 #include "session/transaction/session_tree.h"
@@ -260,6 +261,7 @@ std::unique_ptr<Session> open_from_staged_state(const Services& services, const 
   std::unique_ptr<Overlay> overlay;
   Applying applying(services.objects, [&](const SessionRecord& given) -> Applying::Place {
     record = record_of(given, branch, who);
+    check_path_prefix(record->options.prefix, "the path prefix of the exported session");
     services.references.check_target(record->options.branch);
     strengthen(record->options, services.references.rule_of(record->options.branch));
     record->created = record->changed = services.clock.now();

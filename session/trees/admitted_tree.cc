@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "session/base/error.h"
+#include "session/base/path_prefix.h"
 #include "session/trees/git_file_rules.h"
 
 namespace escrow::session {
@@ -76,6 +77,7 @@ class Admission {
     const bool is_tracked = was && is_tree(was) == is_tree(now);
     if (!is_tracked && level != nullptr && level->ignores(name, is_tree(now))) return std::nullopt;
     if (is_tree(now)) {
+      if (git_refuses_directory(name)) return was;
       const TreeRoot below = tree(tree_of(was), now->id, {path, name, place.depth + 1, level});
       return below ? std::optional(TreeEntry{name, GitMode::tree, *below}) : std::nullopt;
     }

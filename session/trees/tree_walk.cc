@@ -4,6 +4,7 @@
 #include <span>
 
 #include "session/base/error.h"
+#include "session/base/path_prefix.h"
 #include "session/trees/git_file_rules.h"
 
 namespace escrow::session {
@@ -96,6 +97,7 @@ std::optional<TreeEntry> entry_at(const ObjectReader& objects, const TreeRoot& t
 TreeRoot graft_tree(Quarantine& writer, const TreeRoot& tree, const RepoPath& path, const TreeRoot& subtree) {
   const std::vector<std::string_view> components = path.components();
   check_tree_depth(static_cast<int>(components.size()));
+  check_path_prefix(path, "the path prefix");  // also of a session that an earlier version opened
   const TreeRoot wanted = without_empty(writer, subtree);
   if (!wanted) {
     // An empty tree that the repository has there (git never writes one) is not a change of ours.

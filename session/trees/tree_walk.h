@@ -50,7 +50,8 @@ std::map<std::string, std::array<std::optional<TreeEntry>, Count>> join_trees(st
 std::optional<TreeEntry> entry_at(const ObjectReader& objects, const TreeRoot& tree, const RepoPath& path);
 
 // `tree` with the directory at `path` being `subtree`. Missing parents are made; nullopt removes the directory and
-// the parents it leaves empty. Throws Error{not_a_directory} when `path` or a parent is a file.
+// the parents it leaves empty. Throws Error{not_a_directory} when `path` or a parent is a file, and Error{bad_request}
+// when git refuses a name of `path`.
 TreeRoot graft_tree(Quarantine& writer, const TreeRoot& tree, const RepoPath& path, const TreeRoot& subtree);
 
 }  // namespace escrow::session

@@ -204,7 +204,7 @@ def IdsAndPathsThatLeadElsewhereNameNothing(start):
         answer = request(service.socket, 'DELETE', f'/v1/sessions/{session}')
         expect_equal('allow', (answer.expect(405, 'method_not_allowed')['allowed'], answer.headers['allow']),
                      ('GET, HEAD', 'GET, HEAD'))
-        for prefix in ('../x', 'dir/../..', '/etc/../..'):
+        for prefix in ('../x', 'dir/../..', '/etc/../..', '.git', 'a/.GIT/b', 'git~1', '.gitmodules'):
             service.post('/v1/sessions', {'repository': 'data', 'path_prefix': prefix}).expect(400, 'invalid_value')
         service.post('/v1/sessions', {'repository': 'data', 'branch': '../evil'}).expect(400, 'bad_request')
 

@@ -134,6 +134,8 @@ def TheBranchBecomesExactlyTheArchive(start):
         send(service, archive(entry('y', b'y')), '?path_prefix=deep/er').expect(201)
         expect_equal('below the prefix', service.git('ls-tree', '-r', '--name-only', 'main').split('\n'),
                      ['a.txt', 'deep/er/y'])
+        for refused in ('.git', 'a/.GIT/b', 'git~1'):
+            send(service, archive(entry('config', b'y')), f'?path_prefix={refused}').expect(400, 'invalid_value')
         # Of two entries with one name the last one counts, also when it is of another kind.
         send(service, archive(entry('one', b'first'), entry('one', b'second', mode=0o755),
                               entry('two', type=tarfile.FIFOTYPE), entry('two', b'a file'),

@@ -67,6 +67,14 @@ TEST_F(BadInput, BranchesAndPrefixesThatCannotBeAreRefused) {
   refused(2, "..", {"mount", mountpoint_, "--branch", "a..b"});
   refused(1, "a.txt", {"mount", mountpoint_, "--path-prefix", "a.txt"});
   refused(2, "..", {"mount", mountpoint_, "--path-prefix", "../x"});
+  const std::string before = head();
+  for (const char* name : {".git", "a/.GIT/b", "git~1", ".gitmodules/x"}) {
+    refused(2, std::string("--path-prefix ") + name, {"mount", mountpoint_, "--path-prefix", name});
+    refused(2, std::string("--path-prefix ") + name, {"import", file("in"), "--path-prefix", name});
+    refused(2, name, {"mount", mountpoint_, "-o", std::string("path_prefix=") + name});
+    refused(125, name, {"run", "--path-prefix", name, "--", "true"});
+  }
+  EXPECT_EQ(head(), before);
   EXPECT_FALSE(is_mounted());
   EXPECT_EQ(done({"sessions", "--open", "--json"}), "[]");
 }

@@ -103,9 +103,11 @@ TEST_F(GitCommits, WhatTheSessionCouldNotCommitIsInNoneOfThem) {
       keep("echo '*.log' > .gitignore; echo l > x.log; echo s > secret.key; echo 1 > one\n"
            "mkdir deep; echo 1 > deep/y.log\n"
            "git add -f .; git commit -qm all; git rm -qf --cached secret.key; git commit -qm less\n"
-           // A tree that no work tree could make: a .git in it, a submodule, and a name with '..'.
+           // A tree that git fsck refuses: a .git in it, a submodule, a link .gitmodules, a directory .gitattributes.
+           "blob=$(git hash-object -w one)\n"
            "tree=$( (git ls-tree HEAD; printf '100644 blob %s\\t.GIT\\n160000 commit %s\\tsub\\n120000 blob %s\\t"
-           ".gitmodules\\n' $(git hash-object -w one) $(git rev-parse HEAD) $(git hash-object -w one)) | git mktree)\n"
+           ".gitmodules\\n040000 tree %s\\t.gitattributes\\n' $blob $(git rev-parse HEAD) $blob "
+           "$(printf '100644 blob %s\\tx\\n' $blob | git mktree)) | git mktree)\n"
            "git update-ref HEAD $(echo odd | git commit-tree $tree -p HEAD)",
            {"--exclude", "*.key", "--inject", "vendor=" + file("injected")});
   EXPECT_EQ(git("log --name-only --format= " + before_ + "..main"), ".gitignore\none") << result.err;

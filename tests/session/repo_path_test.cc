@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "session/base/error.h"
+#include "session/base/path_prefix.h"
 
 namespace escrow::session {
 namespace {
@@ -78,6 +79,23 @@ TEST(RepoPath, GitAcceptsWhatOnlyLooksLikeDotGit) {
        {".gitignore", ".gitmodules", ".gitattributes", ".github", "git", ".gi", ".gitx", "git~2", "git~10", "git~1x",
         ".git x", " .git", "..git", "...", "x.git", ".g\xc3\xadt", ".git\xc3\xa9", "a:.git", ".git-", "\xff"})
     EXPECT_FALSE(git_refuses_name(accepted)) << accepted;
+}
+
+TEST(RepoPath, PrefixWithANameThatGitRefusesIsRefusedNamingItAndTheOption) {
+  for (const char* bad : {".git", "a/.GIT/b", "git~1", "a/GIT~1.", ".git /x", ".g\xe2\x80\x8cit", "a\\.git",
+                          ".gitmodules", "a/.GitAttributes/b", "gitmod~1", "gi7d29~1"}) {
+    try {
+      parse_path_prefix(bad, "--path-prefix");
+      ADD_FAILURE() << bad << " was taken";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::bad_request);
+      EXPECT_TRUE(std::string_view(error.what()).starts_with("--path-prefix " + quote_path(bad))) << error.what();
+    }
+  }
+  for (const char* good : {"", "/a//b/", "git", ".github/workflows", "a/.gitignore", "git~2"})
+    EXPECT_EQ(parse_path_prefix(good, "--path-prefix"), path(good));
+  EXPECT_THROW(parse_path_prefix("../x", "--path-prefix"), Error);
+  EXPECT_EQ(path(".git/config").text(), ".git/config") << "a path to look at may name anything";
 }
 
 TEST(RepoPath, GitmodulesIsKnownInAllItsDisguises) {

@@ -101,6 +101,17 @@ TEST_F(Sessions, APrefixThatIsAFileIsRefusedAndNothingIsLeft) {
   EXPECT_TRUE(world_.catalog.list().empty());
 }
 
+TEST_F(Sessions, PrefixWithANameThatGitRefusesIsRefusedAndNothingIsLeft) {
+  world_.push("main", {{"p", "1"}});
+  for (const char* refused : {".git", "a/.GIT/b", "git~1", "a/.gitmodules", ".gitattributes/x"}) {
+    std::string message;
+    EXPECT_EQ(code_of([&] { open(refused); }, &message), Errc::bad_request);
+    EXPECT_NE(message.find(refused), std::string::npos) << message;
+  }
+  EXPECT_TRUE(world_.directories.list().empty());
+  EXPECT_TRUE(world_.catalog.list().empty());
+}
+
 TEST_F(Sessions, ABranchThatDoesNotExistIsRefusedUnlessItIsToBeCreated) {
   EXPECT_EQ(code_of([&] { manager_.open(options(), false); }), Errc::no_branch);
   auto session = open();

@@ -8,10 +8,10 @@ namespace {
 
 class StagedState : public Sessions {
  protected:
-  std::unique_ptr<Session> open_with(const std::vector<StagedName>& names) {
+  std::unique_ptr<Session> open_with(const std::vector<StagedName>& names, const std::string& prefix = "") {
     return manager_.open_from_staged_state("", "user:alice", [&](StagedParts& to) {
       SessionRecord record{SessionId::generate()};
-      record.options = options();
+      record.options = options(prefix);
       record.base = world_.references.head("main");
       to.begin(record);
       for (const StagedName& name : names) to.name(name);
@@ -66,6 +66,14 @@ TEST_F(StagedState, WhatNoProgramCouldHaveMadeIsRefusedAndLeavesNothing) {
             Errc::bad_request)
       << "a file in a submodule";
   EXPECT_TRUE(world_.directories.list().empty());
+}
+
+TEST_F(StagedState, PrefixWithANameThatGitRefusesIsRefusedAndLeavesNothing) {
+  world_.push("main", {{"f", "f"}});
+  for (const char* refused : {".git", "a/.GIT/b", "git~1", ".gitmodules"})
+    EXPECT_EQ(code_of([&] { open_with({}, refused); }), Errc::bad_request) << refused;
+  EXPECT_TRUE(world_.directories.list().empty());
+  EXPECT_TRUE(world_.catalog.list().empty());
 }
 
 TEST_F(StagedState, AFileOfTheBaseIsTakenFromWhereItWas) {

@@ -113,6 +113,18 @@ TEST_F(GraftTree, ReadsOnlyTheTreesAlongThePrefix) {
   EXPECT_LE(objects_.reads().trees - reads, 3u);  // the root, a, and the new tree
 }
 
+TEST_F(GraftTree, NameThatGitRefusesIsNeverWritten) {
+  const ObjectId subtree = objects_.put_files({{"config", "1"}});
+  for (const char* refused : {".git", "a/.GIT/b", "git~1", ".gitattributes"}) {
+    try {
+      graft_tree(quarantine_, objects_.put_files({{"z", "1"}}), path(refused), subtree);
+      ADD_FAILURE() << refused << " was written";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::bad_request);
+    }
+  }
+}
+
 TEST_F(GraftTree, AFileInTheWayIsRefusedByName) {
   try {
     graft_tree(quarantine_, objects_.put_files({{"a/f", "1"}}), path("a/f/x"), objects_.put_files({{"n", "1"}}));

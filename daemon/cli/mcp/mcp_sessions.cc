@@ -7,6 +7,7 @@
 #include "daemon/host/kept_mounts.h"
 #include "daemon/host/config.h"
 #include "session/base/error.h"
+#include "session/base/path_prefix.h"
 #include "session/base/repo_path.h"
 
 namespace escrow::daemon {
@@ -79,7 +80,7 @@ SessionRequest mcp_request(const McpSettings& settings, RequestFields& fields) {
   if (branch) request.branch = *branch;
   if (prefix) {
     const session::RepoPath root = session::RepoPath::parse(request.path_prefix, "--path-prefix");
-    const session::RepoPath wanted = session::RepoPath::parse(*prefix, "the argument path_prefix");
+    const session::RepoPath wanted = session::parse_path_prefix(*prefix, "the argument path_prefix");
     if (!root.contains(wanted)) {
       fields.refuse("path_prefix", "is refused: this server works below '" + root.text() + "' only");
     }

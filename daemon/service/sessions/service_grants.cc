@@ -4,6 +4,7 @@
 #include "daemon/service/grants.h"
 #include "daemon/service/imports/caller_files.h"
 #include "daemon/service/sessions/service_sessions.h"
+#include "session/base/path_prefix.h"
 
 namespace escrow::daemon {
 
@@ -24,7 +25,7 @@ void ServiceSessions::check_grant(const Caller& caller, const OpenRequest& openi
   if (!config->grants || caller.is_operator) return;
   check_repository(*config, caller, opening.repository);
   const SessionRequest& request = opening.session;
-  const session::RepoPath prefix = session::RepoPath::parse(request.path_prefix, "path_prefix");
+  const session::RepoPath prefix = session::parse_path_prefix(request.path_prefix, "path_prefix");
   if (!request.git.empty() && request.git != "off" && !sees_all_of(*config, caller, opening.repository)) {
     throw Problem(ProblemCode::forbidden, caller.principal + " may not read all of the repository " +
                                               opening.repository + " (grants), and git's objects would show it",
