@@ -55,7 +55,8 @@ session::Signature person_from(const Json& json, const std::string& name) {
 }
 
 CommitResource commit_resource_from(const Json& json) {
-  CommitResource resource{.id = required_id(checked_object(json), "commit"), .commit = {}, .trailers = {}};
+  CommitResource resource{
+      .id = required_id(checked_object(json), "commit"), .commit = {}, .trailers = {}, .is_claimed = false};
   resource.commit.tree = required_id(json, "tree");
   resource.commit.author = person_from(json, "author");
   resource.commit.committer = person_from(json, "committer");
@@ -65,6 +66,8 @@ CommitResource commit_resource_from(const Json& json) {
   for (const auto& [name, value] : checked_object(*audit).items()) {
     if (!name.ends_with(kExactSuffix)) resource.trailers.emplace_back(name, get_bytes(*audit, name));
   }
+  // An older service confirms none.
+  resource.is_claimed = json.contains("claimed") ? get_bool(json, "claimed") : !resource.trailers.empty();
   return resource;
 }
 

@@ -185,7 +185,7 @@ std::string branches_json(const std::vector<std::pair<std::string, session::Obje
 
 std::string commits_json(const std::vector<CommitResource>& commits, const std::string& next) {
   Json array = Json::array();
-  for (const auto& [id, commit, trailers] : commits) {
+  for (const auto& [id, commit, trailers, is_claimed] : commits) {
     Json audit = Json::object();
     for (const auto& [name, value] : trailers) {
       if (name.starts_with("Escrow-")) set_bytes(audit, name, value);
@@ -196,6 +196,7 @@ std::string commits_json(const std::vector<CommitResource>& commits, const std::
                {"author", person_json(commit.author)}, {"committer", person_json(commit.committer)}};
     set_bytes(entry, "message", commit.message);
     entry["audit"] = std::move(audit);
+    entry["claimed"] = is_claimed;
     array.push_back(std::move(entry));
   }
   return line({{"commits", std::move(array)}, {"next", next_json(next)}});

@@ -81,6 +81,7 @@ struct CommitResource {
   session::ObjectId id;
   session::Commit commit;
   std::vector<std::pair<std::string, std::string>> trailers;
+  bool is_claimed = false;  // no record of the service confirms them
 };
 std::string commits_json(const std::vector<CommitResource>& commits, const std::string& next);
 

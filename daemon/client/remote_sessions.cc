@@ -139,7 +139,11 @@ class RemoteSessions final : public SessionSource {
       if (!cursor.empty()) target += "&cursor=" + api::percent_encoded(cursor);
       api::RemoteCommits page = api::commits_from_json(client_.get(target));
       for (api::CommitResource& one : page.commits) {
-        if (!visit({.id = one.id, .commit = std::move(one.commit), .trailers = std::move(one.trailers)})) return;
+        if (!visit({.id = one.id,
+                    .commit = std::move(one.commit),
+                    .trailers = std::move(one.trailers),
+                    .is_claimed = one.is_claimed}))
+          return;
       }
       cursor = std::move(page.next);
     } while (!cursor.empty());

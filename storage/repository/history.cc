@@ -71,30 +71,37 @@ std::optional<ObjectId> head_of(git_repository* repository, const std::string& b
 
 }  // namespace
 
-void walk_history(git_repository* repository, const GitObjectStore& objects, const std::string& branch,
-                  const std::string& path, const std::function<bool(const LogEntry&)>& visit) {
-  const session::RepoPath wanted = session::RepoPath::parse(path, "the path");
+bool walk_history(git_repository* repository, const GitObjectStore& objects, AuditProof& proof,
+                  const HistoryRange& range, const std::function<bool(const LogEntry&)>& visit) {
+  const session::RepoPath wanted = session::RepoPath::parse(range.path, "the path");
   git_revwalk* raw = nullptr;
   check_git(git_revwalk_new(&raw, repository), "walking the history");
   const GitRevwalk walk(raw);
   git_revwalk_sorting(raw, GIT_SORT_TOPOLOGICAL | GIT_SORT_TIME);
-  const std::optional<ObjectId> head = head_of(repository, branch);
+  const std::optional<ObjectId> head = head_of(repository, range.branch);
   if (!head) {
-    throw session::Error(session::Errc::no_branch, "there is no branch '" + branch +
+    throw session::Error(session::Errc::no_branch, "there is no branch '" + range.branch +
                                                        "', or nothing has been committed to it yet");
   }
   const git_oid from = to_git(*head);
-  check_git(git_revwalk_push(raw, &from), "reading the branch '" + branch + "'", session::Errc::input_output);
+  check_git(git_revwalk_push(raw, &from), "reading the branch '" + range.branch + "'", session::Errc::input_output);
+  bool is_behind = !range.after;
   int code = 0;
   for (git_oid oid; (code = git_revwalk_next(&oid, raw)) == 0;) {
-    LogEntry entry{from_git(oid), objects.read_commit(from_git(oid)), {}};
+    if (!is_behind) {
+      is_behind = from_git(oid) == *range.after;
+      continue;
+    }
+    LogEntry entry{.id = from_git(oid), .commit = objects.read_commit(from_git(oid)), .trailers = {}};
     if (!wanted.is_root() && !changes_path(objects, entry.commit, wanted)) continue;
     entry.trailers = trailers_of(entry.commit.message);
-    if (!visit(entry)) return;
+    entry.is_claimed = proof.is_claimed(entry);
+    if (!visit(entry)) return true;
   }
   // The history of a shallow clone ends where libgit2 finds no parent.
   if (code != GIT_ITEROVER && !is_there(git_repository_commondir(repository) + std::string("shallow")))
-    check_git(code, "reading the history of the branch '" + branch + "'", session::Errc::input_output);
+    check_git(code, "reading the history of the branch '" + range.branch + "'", session::Errc::input_output);
+  return is_behind;
 }
 
 std::vector<std::pair<std::string, ObjectId>> list_branches(git_repository* repository) {

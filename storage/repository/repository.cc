@@ -224,11 +224,12 @@ void Repository::write_diff(const std::optional<ObjectId>& before, const std::op
   write_tree_diff(git_directory(), before, after, format, own, path, out);
 }
 
-void Repository::log(const std::string& branch, const std::string& path,
-                     const std::function<bool(const LogEntry&)>& visit) const {
+bool Repository::log(const std::string& branch, const std::string& path,
+                     const std::function<bool(const LogEntry&)>& visit, const std::optional<ObjectId>& after) const {
   impl_->follow();
   const auto repository = impl_->pool.borrow();
-  walk_history(repository.get(), impl_->objects, branch, path, visit);
+  AuditProof proof(impl_->objects, impl_->state + "/catalog.db");
+  return walk_history(repository.get(), impl_->objects, proof, {branch, path, after}, visit);
 }
 
 AuditEntry Repository::audit(SessionRecord record) const {

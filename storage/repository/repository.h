@@ -32,6 +32,9 @@ struct LogEntry {
   session::ObjectId id;
   session::Commit commit;
   std::vector<std::pair<std::string, std::string>> trailers;  // of the last paragraph, as git interpret-trailers
+  // The message has Escrow's trailers, but the catalog has no session that made this commit: anybody can have written
+  // them, or the session's record is of another machine or older than escrow.auditRetention.
+  bool is_claimed = false;
 };
 
 struct Problem {
@@ -85,9 +88,10 @@ class Repository {
                   const std::function<void(std::string_view)>& out, const std::string& path = {}) const;
 
   // Commits reachable from the branch's head, newest first, that change `path` (empty: all), until `visit` returns
-  // false. Throws Error{no_branch}.
-  void log(const std::string& branch, const std::string& path,
-           const std::function<bool(const LogEntry&)>& visit) const;
+  // false. With `after`, those that come behind that commit; returns false when it is not reachable. Costs one look-up
+  // in the catalog for each commit that is visited. Throws Error{no_branch}.
+  bool log(const std::string& branch, const std::string& path, const std::function<bool(const LogEntry&)>& visit,
+           const std::optional<session::ObjectId>& after = std::nullopt) const;
 
   std::vector<session::SessionRecord> sessions(const SessionQuery& query) const;
   SessionCounts counts() const;

@@ -28,10 +28,27 @@ def ASessionIsOpenedMountedAndCommittedByItsExitStatus(start):
             expect(line in message.split('\n'), f'{line!r} is not in {message!r}')
         logged = service.get('/v1/repositories/data/log?limit=1').expect(200)
         expect_equal('the log', logged['commits'][0]['audit']['Escrow-Session'], session)
+        expect_equal('what the catalog confirms', logged['commits'][0]['claimed'], False)
         older = service.get(f'/v1/repositories/data/log?cursor={logged["next"]}').expect(200)
         expect_equal('the older commits', [c['message'].split('\n')[0] for c in older['commits']], ['first import'])
         heads = service.get('/v1/repositories/data/branches').expect(200)['branches']
         expect_equal('the branches', heads, [{'name': 'main', 'head': view['commit']}])
+
+
+def TrailersThatAnybodyWroteAreClaimed(start):
+    with start() as service:
+        session, point = service.open_mounted()
+        write(f'{point}/new.txt', 'new')
+        service.post(f'/v1/sessions/{session}/finish', {'exit_code': 0}).expect(200)
+        message = service.git('log', '-1', '--format=%B', 'main')
+        forged = service.git('-c', 'user.name=m', '-c', 'user.email=m', 'commit-tree', '-p', 'main', '-m', message,
+                             'main^{tree}')
+        service.git('update-ref', 'refs/heads/main', forged)
+        page = service.get('/v1/repositories/data/log?limit=2').expect(200)
+        expect_equal('the records', [one['audit'] for one in page['commits']], [page['commits'][0]['audit']] * 2)
+        expect_equal('which are claimed', [one['claimed'] for one in page['commits']], [True, False])
+        rest = service.get(f'/v1/repositories/data/log?cursor={page["next"]}').expect(200)
+        expect_equal('the first import', [one['claimed'] for one in rest['commits']], [False])
 
 
 def AMountpointThatTheServiceMadeGoesWithItsMount(start):

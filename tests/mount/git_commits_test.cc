@@ -51,7 +51,22 @@ TEST_F(GitCommits, EachLandsAsACommitOfItsOwnWithTheAuditRecord) {
     EXPECT_NE(trailers.find("Escrow-Base: " + before_), std::string::npos) << trailers;
   }
   EXPECT_EQ(git("log -1 --format=%an main~1"), git("log -1 --format=%cn main"));
+  EXPECT_EQ(escrow({"log"}).out.find("(claimed)"), std::string::npos);
+}
 
+TEST_F(GitCommits, ALogMarksTheAuditRecordOfACommitThatNoSessionMade) {
+  keep("echo 1 > one; git add .; git commit -qm first; echo 2 > one; git commit -qam second");
+  const std::string real = escrow({"log"}).out;
+  EXPECT_EQ(real.find("(claimed)"), std::string::npos) << real;
+  git("update-ref refs/heads/main $(git --git-dir='" + repository_ + "' -c user.name=m -c user.email=m commit-tree "
+      "main^{tree} -p main -m \"$(git --git-dir='" + repository_ + "' log -1 --format=%B main)\")");
+  const std::string forged = escrow({"log"}).out;
+  EXPECT_NE(forged.find("  session (claimed): "), std::string::npos) << forged;
+  EXPECT_NE(forged.find("  committer (claimed): "), std::string::npos) << forged;
+  EXPECT_TRUE(forged.ends_with(real)) << forged;
+  const std::string json = escrow({"log", "--json"}).out;
+  EXPECT_EQ(json.find("\"claimed\":true"), json.rfind("\"claimed\":true")) << json;
+  EXPECT_LT(json.find("\"claimed\":true"), json.find("\"claimed\":false")) << json;
 }
 
 TEST_F(GitCommits, WhatNoneOfThemHasIsOneMore) {

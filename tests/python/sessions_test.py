@@ -240,6 +240,7 @@ def TheAuditAndTheLogAreRead(start):
         expect_equal('one', [one.id for one in client.audit('data', session=ids[1])], [ids[1]])
         commits = [one for one in client.log('data', path='count.txt')]
         expect_equal('the log', [one.audit['Escrow-Session'] for one in commits], ids[::-1])
+        expect_equal('what the catalog confirms', [one.claimed for one in commits], [False] * 3)
         expect_equal('by its label', [one.id for one in client.sessions(labels={'job': 'nightly-2'})], [ids[2]])
         expect_equal('by its name', [one.id for one in client.sessions(external_id='job-0')], [ids[0]])
         made = client.register('second', create=True)

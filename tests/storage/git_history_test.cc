@@ -115,6 +115,123 @@ TEST(Log, ShowsNewestFirstWithTrailers) {
   EXPECT_EQ(scene.log("", 1).size(), 1u);
 }
 
+// Sessions of the catalog, and commits that say that they are by them.
+struct Audited : Logged {
+  session::SessionRecord begin() {
+    session::SessionRecord record{.id = session::SessionId::generate()};
+    record.options.branch = "main";
+    opened->catalog().insert(record);
+    return record;
+  }
+  ObjectId commit_as(const session::SessionId& id) {
+    return commit({file("a", std::to_string(++made_))},
+                  "text\n\nEscrow-Session: " + id.text() + "\nEscrow-Committer: user:root\n");
+  }
+  // The session's commits are `count` new ones.
+  void land(session::SessionRecord& record, int count = 1) {
+    record.swap_from = references->head("main");
+    for (int i = 0; i < count; ++i) record.swap_to = commit_as(record.id);
+    move_to(record, session::State::committing);
+    record.commit = record.swap_to;
+    move_to(record, session::State::committed);
+  }
+  void move_to(session::SessionRecord& record, session::State state) {
+    const session::State before = record.state;
+    record.state = state;
+    opened->catalog().transition(before, record, "user:ann", "test");
+  }
+  // Of each commit, oldest first: c claimed, . not.
+  std::string claims(const std::string& where = "") {
+    std::string text;
+    for (const LogEntry& entry : log(where)) text.insert(0, entry.is_claimed ? "c" : ".");
+    return text;
+  }
+
+ private:
+  int made_ = 0;
+};
+
+TEST(Log, TrailersThatTheCatalogDoesNotConfirmAreClaimed) {
+  Audited scene;
+  session::SessionRecord real = scene.begin(), open = scene.begin(), rolled_back = scene.begin();
+  scene.move_to(rolled_back, session::State::rolled_back);
+  scene.commit({scene.file("a", "0")}, "none\n");
+  scene.commit_as(real.id);
+  scene.land(real);
+  scene.commit_as(real.id);
+  scene.commit_as(open.id);
+  scene.commit_as(rolled_back.id);
+  scene.commit_as(session::SessionId::generate());
+  scene.commit({scene.file("a", "s")}, "forged\n\nEscrow-Session: 07ab\n");
+  scene.commit({scene.file("a", "n")}, "forged\n\nEscrow-Committer: user:root\n");
+  EXPECT_EQ(scene.claims(), ".c.cccccc");
+  EXPECT_EQ(scene.claims("a"), ".c.cccccc");
+}
+
+TEST(Log, EachCommitThatASessionMadeIsConfirmedAndNoneBelowThem) {
+  Audited scene;
+  session::SessionRecord record = scene.begin();
+  scene.commit_as(record.id);
+  scene.land(record, 3);
+  scene.commit_as(record.id);
+  EXPECT_EQ(scene.claims(), "c...c");
+}
+
+TEST(Log, TheFirstCommitsOfABranchAreConfirmed) {
+  Audited scene;
+  session::SessionRecord one = scene.begin();
+  scene.land(one, 2);
+  EXPECT_EQ(scene.claims(), "..");
+}
+
+TEST(Log, ACommitIsConfirmedFromTheMomentThatItIsInTheBranch) {
+  Audited scene;
+  session::SessionRecord record = scene.begin();
+  record.swap_to = scene.commit_as(record.id);
+  scene.move_to(record, session::State::committing);
+  EXPECT_EQ(scene.claims(), ".");
+}
+
+TEST(Log, ACommitWhoseSessionIsForgottenIsClaimed) {
+  Audited scene;
+  session::SessionRecord record = scene.begin();
+  scene.land(record);
+  EXPECT_EQ(scene.claims(), ".");
+  scene.opened->catalog().prune({1, 0});
+  EXPECT_EQ(scene.claims(), "c");
+}
+
+TEST(Log, ACopyIsClaimedAlsoWhenTheSessionsCommitIsGone) {
+  Audited scene;
+  session::SessionRecord record = scene.begin();
+  scene.land(record, 2);
+  const std::string gone = record.commit->hex();
+  const std::string git = "git -C " + scene.path;
+  scene.git("update-ref refs/heads/main $(" + git + " commit-tree main^{tree} -m \"$(" + git +
+            " log -1 --format=%B main)\")");
+  EXPECT_EQ(scene.claims(), "c");
+  scene.git("reflog expire --expire=now --all && " + git + " gc -q --prune=now");
+  EXPECT_NE(shell(git + " cat-file -e " + gone).status, 0);
+  scene.opened->renew_handles();
+  EXPECT_EQ(scene.claims(), "c");
+}
+
+TEST(Log, GoesOnBehindACommit) {
+  Logged scene;
+  const auto first = scene.commit({scene.file("a", "1")}, "first\n");
+  const auto second = scene.commit({scene.file("a", "2")}, "second\n");
+  std::vector<ObjectId> found;
+  const auto take = [&](const LogEntry& entry) {
+    found.push_back(entry.id);
+    return true;
+  };
+  EXPECT_TRUE(scene.opened->log("main", "", take, second));
+  EXPECT_EQ(found, std::vector<ObjectId>{first});
+  EXPECT_TRUE(scene.opened->log("main", "", take, first));
+  EXPECT_FALSE(scene.opened->log("main", "", take, ObjectId()));
+  EXPECT_EQ(found.size(), 1u);
+}
+
 TEST(Log, APathShowsOnlyTheCommitsThatChangedIt) {
   Logged scene;
   const auto sub = scene.staged->put_tree({scene.file("x", "1")});

@@ -232,12 +232,14 @@ class CommitInfo:
     author: str
     message: str
     audit: Mapping[str, str]  # the Escrow-* trailers
+    claimed: bool  # no record of the service confirms them; anybody who can push can have written them
     document: Mapping[str, Any] = field(repr=False, compare=False)
 
 
 def commit_info(document: Mapping[str, Any]) -> CommitInfo:
     return CommitInfo(document["commit"], tuple(document["parents"]), document["author"]["name"],
-                      text_of(document, "message"), dict(document["audit"]), document)
+                      text_of(document, "message"), dict(document["audit"]),
+                      document.get("claimed", bool(document["audit"])), document)
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ void print_log_entry(const storage::LogEntry& entry) {
     if (!name.starts_with(kTrailerPrefix)) continue;
     std::string label = name.substr(kTrailerPrefix.size());
     for (char& letter : label) letter = letter == '-' ? ' ' : static_cast<char>(std::tolower(letter));
-    rows.push_back({"  " + label + ":", printable(value)});
+    rows.push_back({"  " + label + (entry.is_claimed ? " (claimed):" : ":"), printable(value)});
   }
   print_line(rows[0][0] + " " + rows[0][1]);
   rows.erase(rows.begin());
@@ -82,7 +82,8 @@ api::JsonObject json_entry(const storage::LogEntry& entry) {
       .text("email", author.email)
       .time("date", {.seconds = author.time_s, .nanoseconds = 0})
       .text("message", body_of(entry))
-      .object("audit", std::move(audit));
+      .object("audit", std::move(audit))
+      .flag("claimed", entry.is_claimed);
   return json;
 }
 
@@ -112,7 +113,9 @@ void register_log(CLI::App& app, const GlobalOptions& options, Action& chosen) {
   command->add_option("-n,--limit", arguments->limit, "At most so many")->type_name("N");
   command->add_flag("--json", arguments->json, "Print a JSON array");
   command->footer(
-      "The record is part of each commit's message, so that plain `git log` shows it too.\n"
+      "The record is part of each commit's message, so that plain `git log` shows it too. \"(claimed)\" marks one\n"
+      "that this repository's catalog does not confirm: anybody who can push can have written it, or the session's\n"
+      "record is on another machine or older than escrow.auditRetention.\n"
       "\n"
       "Examples:\n"
       "  escrow log -n 5\n"

@@ -197,20 +197,17 @@ HttpReply log(const ServiceParts& parts, Call& call) {
   }
   std::vector<api::CommitResource> commits;
   std::string next;
-  bool is_past = !after;
-  repository.log(branch, path, [&](const storage::LogEntry& one) {
-    if (!is_past) {
-      is_past = one.id == *after;
-      return true;
-    }
+  const auto take = [&](const storage::LogEntry& one) {
     if (commits.size() == limit) {
       next = commits.back().id.hex();
       return false;
     }
-    commits.push_back({.id = one.id, .commit = one.commit, .trailers = one.trailers});
+    commits.push_back(
+        {.id = one.id, .commit = one.commit, .trailers = one.trailers, .is_claimed = one.is_claimed});
     return true;
-  });
-  if (!is_past) throw Problem(ProblemCode::invalid_value, "the cursor's commit is not here", {{"field", "cursor"}});
+  };
+  if (!repository.log(branch, path, take, after))
+    throw Problem(ProblemCode::invalid_value, "the cursor's commit is not here", {{"field", "cursor"}});
   return json_answer(api::commits_json(commits, next));
 }
 
