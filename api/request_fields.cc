@@ -42,6 +42,17 @@ std::optional<std::string> bytes_of(const Json& value) {
 // What answers say of these bytes beside their base64.
 std::string lossy(const std::string& bytes) { return Json::parse(dump(Json(bytes))).get<std::string>(); }
 
+// The first null in it, as "grants.*.0.branches"; empty: it has none.
+std::string null_in(const Json& value) {
+  if (!value.is_structured()) return "";
+  for (const auto& [key, item] : value.items()) {
+    if (item.is_null()) return key;
+    const std::string below = null_in(item);
+    if (!below.empty()) return key + "." + below;
+  }
+  return "";
+}
+
 // nullopt unless it is an array of strings, and `read` reads each.
 template <typename Read>
 std::optional<std::vector<std::string>> strings_of(const Json& array, Read read) {
@@ -190,6 +201,11 @@ std::vector<std::string> RequestFields::documents(const std::string& name) {
     found.push_back(dump(item));
   }
   return found;
+}
+
+void RequestFields::refuse_nulls() const {
+  if (const std::string name = null_in(impl_->json); !name.empty())
+    refuse(name, "is null; leave it out, or give it a value");
 }
 
 void RequestFields::refuse_others() const {

@@ -41,6 +41,8 @@ class RequestFields {
   // Throws unless it is there.
   std::string required_text(const std::string& name);
   void refuse_others() const;
+  // For documents where null is a value that got lost: refuses the first one, however deep it is.
+  void refuse_nulls() const;
   [[noreturn]] void refuse(const std::string& name, const std::string& why) const;
 
  private:

@@ -62,6 +62,8 @@ std::map<std::string, Quota> quotas_of(api::RequestFields& fields) {
                          .staged_bytes = members->number("staged_bytes", 1, kMost),
                          .files = members->number("files", 1, kMost)};
     members->refuse_others();
+    if (members->names().empty())
+      given->refuse(principal, "is empty; leave it out, or limit sessions, runs, staged_bytes or files");
   }
   return quotas;
 }
@@ -166,9 +168,13 @@ GrantedVerb verb_of(const api::RequestFields& given, const std::string& name) {
 
 Grant grant_of(const std::string& document, const std::string& what) {
   api::RequestFields given(document, what);
-  Grant grant{.repository = given.required_text("repository")};
-  grant.branches = given.texts("branches").value_or(grant.branches);
-  grant.prefix = session::RepoPath::parse(given.text("path_prefix").value_or(""), what + ": \"path_prefix\"");
+  Grant grant{.repository = given.required_text("repository"), .branches = given.texts("branches")};
+  if (grant.branches && (grant.branches->empty() || std::ranges::count(*grant.branches, "") > 0))
+    given.refuse("branches", "is empty or has an empty name; leave it out to grant all branches");
+  if (const std::optional<std::string> prefix = given.text("path_prefix")) {
+    grant.prefix = session::RepoPath::parse(*prefix, what + ": \"path_prefix\"");
+    if (grant.prefix.is_root()) given.refuse("path_prefix", "is empty; leave it out to grant everything");
+  }
   const std::vector<std::string> names = given.texts("may").value_or(std::vector<std::string>());
   if (names.empty()) given.refuse("may", "is missing: read, open, commit, review");
   for (const std::string& name : names) grant.verbs.push_back(verb_of(given, name));
@@ -190,9 +196,18 @@ std::optional<std::map<std::string, std::vector<Grant>>> grants_of(api::RequestF
   return grants;
 }
 
+// A template without its value must not turn anything off: null and an empty text are not an absent member.
+void refuse_empty(api::RequestFields& fields) {
+  fields.refuse_nulls();
+  for (const char* name : {"socket_group", "tls_certificate", "tls_key"}) {
+    if (fields.text(name) == "") fields.refuse(name, "is empty; leave it out to have none");
+  }
+}
+
 EscrowdConfig read_config(const std::string& path) {
   EscrowdConfig config;
   api::RequestFields fields(read_file(path), "the configuration " + path);
+  refuse_empty(fields);
   config.socket = fields.text("socket").value_or(config.socket);
   config.socket_group = fields.text("socket_group").value_or("");
   config.listen = fields.text("listen").value_or("");

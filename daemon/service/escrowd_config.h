@@ -73,8 +73,8 @@ enum class GrantedVerb { read, open, commit, review };
 // Where a principal may do what.
 struct Grant {
   std::string repository;
-  std::vector<std::string> branches;  // globs (session/base/glob.h); empty: all
-  session::RepoPath prefix;           // and what is below it
+  std::optional<std::vector<std::string>> branches;  // globs (session/base/glob.h); nullopt: all
+  session::RepoPath prefix;                          // and what is below it
   std::vector<GrantedVerb> verbs;
 };
 

@@ -17,7 +17,7 @@ bool implies(GrantedVerb granted, GrantedVerb verb) {
 
 bool is_of_branch(const Grant& grant, const std::string& branch) {
   const auto fits = [&](const std::string& glob) { return session::glob_match(glob, branch); };
-  return grant.branches.empty() || std::ranges::any_of(grant.branches, fits);
+  return !grant.branches || std::ranges::any_of(*grant.branches, fits);
 }
 
 template <typename Fits>
@@ -50,7 +50,7 @@ bool may_see_repository(const EscrowdConfig& config, const Caller& caller, const
 
 bool sees_all_of(const EscrowdConfig& config, const Caller& caller, const std::string& repository) {
   return any_grant(config, caller, repository, [](const Grant& grant) {
-    return !grant.verbs.empty() && grant.branches.empty() && grant.prefix.is_root();
+    return !grant.verbs.empty() && !grant.branches && grant.prefix.is_root();
   });
 }
 

@@ -190,6 +190,39 @@ def EventsTellWhatMayBeRead(start):
         expect(b'"more_paths":true' in told or b'"more_paths": true' in told, 'that there is more is not said')
 
 
+def EmptyAndNullLimitsAreRefusedByName(start):
+    """They stood for absent members, which limit nothing."""
+    reading = {'repository': 'data', 'may': ['read']}
+    def granted(**members):
+        return {'grants': {NOBODY_NAME: [{**reading, **members}]}}
+    with start() as service:
+        def check(members):
+            path = f'{service.directory}/empty.json'
+            with open(path, 'w', encoding='utf-8') as file:
+                json.dump({**service.config, **members}, file)
+            return subprocess.run([service.escrowd_binary, '--config', path, '--check-config'], check=False, text=True,
+                                  capture_output=True, timeout=300)
+        for members, name in ((granted(branches=[]), 'branches'), (granted(branches=['main', '']), 'branches'),
+                              (granted(branches=None), f'grants.{NOBODY_NAME}.0.branches'),
+                              (granted(path_prefix=''), 'path_prefix'), (granted(path_prefix='/'), 'path_prefix'),
+                              (granted(path_prefix=None), f'grants.{NOBODY_NAME}.0.path_prefix'),
+                              (granted(may=[]), 'may'), ({'grants': None}, 'grants'),
+                              ({'grants': {NOBODY_NAME: None}}, f'grants.{NOBODY_NAME}'),
+                              ({'quotas': None}, 'quotas'), ({'quotas': {NOBODY_NAME: {}}}, f'quotas.{NOBODY_NAME}'),
+                              ({'quotas': {NOBODY_NAME: None}}, f'quotas.{NOBODY_NAME}'),
+                              ({'quotas': {NOBODY_NAME: {'sessions': None}}}, f'quotas.{NOBODY_NAME}.sessions'),
+                              ({'socket_group': ''}, 'socket_group'),
+                              ({'tls_certificate': '', 'tls_key': ''}, 'tls_certificate'),
+                              ({'max_memory_bytes': None}, 'max_memory_bytes')):
+            said = check(members)
+            expect(said.returncode == 2 and f'"{name}" is ' in said.stderr and said.stderr.count('\n') == 1,
+                   f'{members}: {said.returncode} {said.stderr}')
+        for members in (granted(), granted(branches=['main'], path_prefix='dir'), {'grants': {}},
+                        {'grants': {NOBODY_NAME: []}}, {'quotas': {}}, {'operators': [], 'reviewers': []}):
+            said = check(members)
+            expect(said.returncode == 0, f'{members}: {said.returncode} {said.stderr}')
+
+
 def AGrantThatCannotBeOneIsRefusedByName(start):
     with start() as service:
         reading = {'repository': 'data', 'may': ['read']}

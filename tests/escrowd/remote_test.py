@@ -178,12 +178,13 @@ def TheConfigurationOfTcpIsCheckedByName(start):
         write(f'{service.directory}/no.pem', 'no certificate\n')
         subprocess.run(['openssl', 'genpkey', '-algorithm', 'ed25519', '-out', f'{service.directory}/other.pem'],
                        check=True, capture_output=True, timeout=300)
-        no_tls = {'tls_certificate': None, 'tls_key': None}
+        left_out = object()
+        no_tls = {'tls_certificate': left_out, 'tls_key': left_out}
         for change, said in (({'listen': f'0.0.0.0:{remote.port}', **no_tls}, 'on their way'),
                              ({'listen': f'[::]:{remote.port}', **no_tls}, 'on their way'),
                              ({'listen': 'localhost:80'}, 'numeric'), ({'listen': '127.0.0.1'}, 'numeric'),
                              ({'listen': '127.0.0.1:0'}, 'numeric'), ({'listen': '127.0.0.1:70000'}, 'numeric'),
-                             ({'tls_key': None}, 'together'), ({'tls_key': f'{service.directory}/none'}, 'none'),
+                             ({'tls_key': left_out}, 'together'), ({'tls_key': f'{service.directory}/none'}, 'none'),
                              ({'tls_certificate': f'{service.directory}/no.pem'}, 'no.pem'),
                              ({'tls_key': f'{service.directory}/other.pem'}, 'other.pem'),
                              ({'tokens': {AGENT: ['secret']}}, 'secret'),
@@ -191,7 +192,8 @@ def TheConfigurationOfTcpIsCheckedByName(start):
                              ({'accounts': {AGENT: 'user:no-such-user'}}, 'no-such-user'),
                              ({'accounts': {'somebody': 'user:nobody'}}, 'somebody'),
                              ({'tokens': {'somebody': []}}, 'somebody')):
-            service.config = {**good, **change}
+            config = {**good, **change}
+            service.config = {name: value for name, value in config.items() if value is not left_out}
             service.write_config()
             check = subprocess.run([service.escrowd_binary, '--config', service.config_path, '--check-config'],
                                    capture_output=True, text=True, check=False, timeout=300)
