@@ -31,8 +31,15 @@ void CheckedOutReferences::check_target(const std::string& branch) const {
 
 bool CheckedOutReferences::move_through(const std::string& branch, const std::optional<ObjectId>& expected,
                                         const std::vector<Move>& moves) {
-  const std::unique_ptr<Checkouts::Move> move = checkouts_.prepare(branch, expected, moves.back().to);
-  const bool has_moved = inner_.move_through(branch, expected, moves);
+  std::unique_ptr<Checkouts::Move> move;
+  try {
+    move = checkouts_.prepare(branch, expected, moves.back().to);
+  } catch (const session::Error& error) {
+    // A commit of the user's that it waited for: only what is not committed now is in the way.
+    if (error.code() == session::Errc::wrong_state && inner_.head(branch) != expected) return false;
+    throw;
+  }
+  const bool has_moved = inner_.move_through(branch, expected, moves);  // where it throws, ~Move looks
   if (move && has_moved) move->follow();
   if (move && !has_moved) move->has_not_moved();
   return has_moved;

@@ -28,52 +28,11 @@ using session::Error;
 namespace {
 
 constexpr const char* kEmptyTree = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
-constexpr std::size_t kNamedInTheWay = 5;
 constexpr unsigned kRecordMode = 0644;
 // Lists of names are read whole: one that was cut would let a file be overwritten that git names further down.
 constexpr std::size_t kMostBytesOfAList = std::size_t{1} << 30;
-constexpr std::chrono::seconds kCheckoutPatience{60};
+constexpr std::chrono::seconds kCheckoutPatience{60}, kIndexPatience{10};
 constexpr int kNotOurs = 128;  // as git itself ends
-
-// Those of `own` that are one of `changed`, or a directory above or a file below one.
-std::vector<std::string> in_the_way_of(const std::set<std::string>& changed, const std::vector<std::string>& own) {
-  std::vector<std::string> found;
-  for (const std::string& path : own) {
-    bool is_one = changed.contains(path);
-    for (std::size_t slash = path.rfind('/'); !is_one && slash != path.npos && slash > 0;
-         slash = path.rfind('/', slash - 1))
-      is_one = changed.contains(path.substr(0, slash));
-    const auto below = changed.lower_bound(path + '/');
-    if (is_one || (below != changed.end() && below->starts_with(path + '/'))) found.push_back(path);
-  }
-  return found;
-}
-
-std::string first_of(const std::vector<std::string>& paths) {
-  std::string named;
-  for (std::size_t at = 0; at < std::min(paths.size(), kNamedInTheWay); ++at)
-    named += (at == 0 ? "" : ", ") + session::quote_path(paths[at]);
-  if (paths.size() > kNamedInTheWay) named += " and " + std::to_string(paths.size() - kNamedInTheWay) + " more";
-  return named;
-}
-
-// Sorted paths without those below a symbolic link that is one of them: git refuses to look there, and takes what it
-// had below out of the index for the link.
-std::vector<std::string> without_those_behind_links(const std::string& work_tree,
-                                                    const std::vector<std::string>& paths) {
-  std::vector<std::string> kept;
-  std::set<std::string> links;
-  for (const std::string& path : paths) {
-    bool is_behind = false;
-    for (std::size_t slash = path.find('/'); slash != path.npos && !is_behind; slash = path.find('/', slash + 1))
-      is_behind = links.contains(path.substr(0, slash));
-    if (is_behind) continue;
-    struct stat status {};
-    if (::lstat((work_tree + "/" + path).c_str(), &status) == 0 && S_ISLNK(status.st_mode)) links.insert(path);
-    kept.push_back(path);
-  }
-  return kept;
-}
 
 bool is_same_file(const std::filesystem::path& one, const std::filesystem::path& other) {
   std::error_code failed;
@@ -148,8 +107,8 @@ Checkouts::Whose Checkouts::whose_is(const std::string& work_tree) const {
 }
 
 // The repository is trusted: that was decided when it was opened. main() has dropped the caller's GIT_DIR and its kin.
-Checkouts::Answer Checkouts::git(const std::string& work_tree, const std::vector<std::string>& arguments,
-                                 const storage::UniqueFd& turn, const Instead& instead) const {
+GitAnswer Checkouts::git(const std::string& work_tree, const std::vector<std::string>& arguments,
+                         const storage::UniqueFd& turn, const GitInstead& instead) const {
   std::string directory;
   const Whose whose = whose_is(work_tree, directory);
   if (whose == Whose::nobodys) return {kNotOurs, "", "it is no work tree of the repository any more"};
@@ -167,7 +126,7 @@ Checkouts::Answer Checkouts::git(const std::string& work_tree, const std::vector
 
 std::vector<std::string> Checkouts::list(const std::string& work_tree,
                                          const std::vector<std::string>& arguments) const {
-  const Answer answer = git(work_tree, arguments);
+  const GitAnswer answer = git(work_tree, arguments);
   if (answer.status != 0)
     throw Error(Errc::unavailable, "`git " + arguments.front() + "` failed in " + work_tree + ": " + answer.complaint);
   return storage::split_texts(answer.out);
@@ -188,7 +147,7 @@ std::optional<std::string> Checkouts::work_tree_around(const std::string& direct
 }
 
 std::optional<std::string> Checkouts::branch_of(const std::string& work_tree) const {
-  Answer answer = git(work_tree, {"symbolic-ref", "--quiet", "--short", "HEAD"});
+  GitAnswer answer = git(work_tree, {"symbolic-ref", "--quiet", "--short", "HEAD"});
   if (answer.out.ends_with('\n')) answer.out.pop_back();
   if (answer.status != 0 || answer.out.empty()) return std::nullopt;
   return answer.out;
@@ -205,7 +164,7 @@ std::vector<std::string> Checkouts::uncommitted(const std::string& work_tree, Un
 }
 
 std::optional<session::ObjectId> Checkouts::head_of(const std::string& work_tree) const {
-  const Answer answer = git(work_tree, {"rev-parse", "--verify", "--quiet", "HEAD^{commit}"});
+  const GitAnswer answer = git(work_tree, {"rev-parse", "--verify", "--quiet", "HEAD^{commit}"});
   if (answer.status != 0) return std::nullopt;
   return session::ObjectId::from_hex(answer.out.substr(0, answer.out.find('\n')));
 }
@@ -242,106 +201,38 @@ std::vector<std::string> Checkouts::on_branch(const std::string& branch) const {
   return found;
 }
 
-// git itself would bring back a file that was removed here, and does not name all that is in its way. Of what it does
-// not know it looks only at what the commit would replace: the session may be mounted in the work tree.
-void Checkouts::check(const std::string& work_tree, const std::string& from, const std::string& to,
-                      const storage::UniqueFd& turn) const {
-  git(work_tree, {"update-index", "-q", "--ignore-submodules", "--refresh"}, turn);
-  const std::vector<std::string> changed =
-      list(work_tree, {"diff-tree", "-r", "-z", "--name-only", "--no-renames", from, to});
-  std::vector<std::string> own =
-      in_the_way_of(std::set<std::string>(changed.begin(), changed.end()), uncommitted(work_tree, Untracked::left_out));
-  const Touched touched = this->touched(work_tree, from, to, turn);
-  const std::set<std::string> same(touched.same.begin(), touched.same.end());
-  std::erase_if(own, [&](const std::string& path) { return same.contains(path); });
-  for (const std::string& path : touched.other)
-    if (std::find(own.begin(), own.end(), path) == own.end()) own.push_back(path);
-  std::string named = first_of(own);
-  if (own.empty()) {
-    // It locks the index, too.
-    const Instead after = {.index = touched.same.empty() ? "" : scratch_path("index"), .input = {}};
-    const Answer tried = git(work_tree, {"read-tree", "-m", "-u", "--dry-run", touched.from, to}, turn, after);
-    ::unlink(scratch_path("index").c_str());
-    if (tried.status == 0) return;
-    named = tried.complaint;
-  }
-  throw Error(Errc::wrong_state, "the branch is checked out in " + work_tree +
-                                     ", and what is not committed there is in the way: " + named +
-                                     "; commit, stash or remove it there, then commit the session again");
+std::string Checkouts::index_of(const std::string& work_tree) const {
+  std::string directory;
+  if (whose_is(work_tree, directory) != Whose::ours)
+    throw Error(Errc::wrong_state, session::quote_path(work_tree) + " is no work tree of the repository any more");
+  std::string index = directory + "/index";
+  struct stat status {};
+  if (::lstat(index.c_str(), &status) == 0 && !S_ISREG(status.st_mode))
+    throw Error(Errc::wrong_state, "the index of the work tree " + session::quote_path(work_tree) + ", " +
+                                       session::quote_path(index) + ", is not a regular file; move it there, or " +
+                                       "remove it and run `git reset` there");
+  return index;
 }
 
-// Candidates are what the work tree has otherwise than `from`, known to git or not; each is staged in a copy of the
-// index, and compared with `to` there.
-Checkouts::Touched Checkouts::touched(const std::string& work_tree, const std::string& from, const std::string& to,
-                                      const storage::UniqueFd& turn) const {
-  std::set<std::string> changed, candidates;
-  const std::vector<std::string> moves =
-      list(work_tree, {"diff-tree", "-r", "-z", "--name-status", "--no-renames", from, to});
-  for (std::size_t at = 0; at + 1 < moves.size(); at += 2) {
-    const std::string& path = moves[at + 1];
-    changed.insert(path);
-    struct stat status {};
-    const bool is_added = moves[at] == "A";
-    if (is_added && ::lstat((work_tree + "/" + path).c_str(), &status) == 0 && !S_ISDIR(status.st_mode))
-      candidates.insert(path);
-  }
-  for (const std::string& path :
-       list(work_tree, {"diff-index", "-z", "--name-only", "--no-renames", "--ignore-submodules", from}))
-    if (changed.contains(path)) candidates.insert(path);
-  Touched found{.same = {}, .other = {}, .from = from};
-  if (candidates.empty()) return found;
-  Answer index = git(work_tree, {"rev-parse", "--path-format=absolute", "--git-path", "index"});
-  if (index.out.ends_with('\n')) index.out.pop_back();
-  const std::string copy = scratch_path("index");
-  std::error_code failed;
-  std::filesystem::copy_file(index.out, copy, std::filesystem::copy_options::overwrite_existing, failed);
-  if (failed) ::unlink(copy.c_str());  // there may be none yet
-  found.other.assign(candidates.begin(), candidates.end());
-  // git does not stage everything, for example what is behind a symbolic link by now.
-  if (stage(work_tree, found.other, copy, turn).status != 0) return found;
-  const Answer differing = git(work_tree, {"diff-index", "--cached", "-z", "--name-only", "--no-renames", to}, turn,
-                               {.index = copy, .input = {}});
-  if (differing.status != 0) return found;
-  const std::vector<std::string> lines = storage::split_texts(differing.out);
-  const std::set<std::string> differ(lines.begin(), lines.end());
-  found.other.clear();
-  for (const std::string& path : candidates) (differ.contains(path) ? found.other : found.same).push_back(path);
-  if (found.same.empty()) return found;
-  const std::string scratch = scratch_path("tree");
-  const Instead in_scratch = {.index = scratch, .input = {}};
-  ::unlink(scratch.c_str());
-  if (git(work_tree, {"read-tree", from}, turn, in_scratch).status != 0 ||
-      stage(work_tree, found.same, scratch, turn).status != 0)
-    throw Error(Errc::unavailable, "git cannot take what is in " + work_tree + " into an index");
-  Answer tree = git(work_tree, {"write-tree"}, turn, in_scratch);
-  ::unlink(scratch.c_str());
-  if (tree.status != 0)
-    throw Error(Errc::unavailable, "`git write-tree` failed in " + work_tree + ": " + tree.complaint);
-  found.from = tree.out.substr(0, tree.out.find('\n'));
-  return found;
+std::optional<IndexLock> Checkouts::lock_index(const std::string& index, IndexLock::Deadline deadline) const {
+  return IndexLock::take(index, scratch_path("held"), deadline);
 }
 
-Checkouts::Answer Checkouts::stage(const std::string& work_tree, const std::vector<std::string>& paths,
-                                   const std::string& index, const storage::UniqueFd& turn) const {
-  const std::string input = scratch_path("paths");
-  storage::write_file_durably(input, storage::join_texts(without_those_behind_links(work_tree, paths)), kRecordMode);
-  Answer answer = git(work_tree, {"update-index", "--add", "--remove", "--replace", "-z", "--stdin"}, turn,
-                      {.index = index, .input = input});
-  ::unlink(input.c_str());
-  return answer;
+std::unique_ptr<CheckoutStep> Checkouts::begin(const std::string& work_tree, std::size_t number, IndexLock lock,
+                                               const std::string& from, const std::string& to,
+                                               const storage::UniqueFd& turn) const {
+  return std::make_unique<CheckoutStep>(
+      CheckoutStep::Places{.work_tree = work_tree,
+                           .index = index_of(work_tree),
+                           .scratch = scratch_path(std::to_string(number) + ".")},
+      std::move(lock),
+      [this, work_tree, &turn](const std::vector<std::string>& arguments, const GitInstead& instead) {
+        return git(work_tree, arguments, turn, instead);
+      },
+      from, to);
 }
 
-Checkouts::Answer Checkouts::follow(const std::string& work_tree, const std::string& from, const std::string& to,
-                                    const storage::UniqueFd& turn) const {
-  const Touched touched = this->touched(work_tree, from, to, turn);
-  ::unlink(scratch_path("index").c_str());
-  if (!touched.same.empty()) {
-    Answer staged = stage(work_tree, touched.same, "", turn);
-    if (staged.status != 0) return staged;
-  }
-  return git(work_tree, {"read-tree", "-m", "-u", touched.from, to}, turn);
-}
-
+// The record is there before the first lock, and after the last.
 std::unique_ptr<Checkouts::Move> Checkouts::prepare(const std::string& branch,
                                                     const std::optional<session::ObjectId>& from,
                                                     const session::ObjectId& to) const {
@@ -351,87 +242,142 @@ std::unique_ptr<Checkouts::Move> Checkouts::prepare(const std::string& branch,
     throw Error(Errc::unavailable, "another command has been taking the work trees of '" + branch + "' along for " +
                                        std::to_string(kCheckoutPatience.count()) + " s (it has " + lock_path() +
                                        " locked); wait for it or end it, then commit the session again");
-  for (const std::string& sentence : mend_now(turn)) log_.write(session::LogLevel::warning, sentence);
+  const auto deadline = std::chrono::steady_clock::now() + kIndexPatience;
+  for (const std::string& sentence : mend_now(turn, deadline)) log_.write(session::LogLevel::warning, sentence);
   const std::string before = from ? from->hex() : kEmptyTree;
-  std::vector<std::string> work_trees = on_branch(branch);
-  std::string record = branch + '\0' + before + '\0';
-  for (const std::string& one : work_trees) {
-    check(one, before, to.hex(), turn);
-    record += one + '\0';
-  }
+  const std::vector<std::string> work_trees = on_branch(branch);
   if (work_trees.empty()) return nullptr;
+  std::string record = branch + '\0' + before + '\0' + storage::join_texts(work_trees);
   storage::write_file_durably(record_path(), record, kRecordMode);
-  return std::make_unique<Move>(*this, std::move(turn), std::move(work_trees), before, to.hex());
+  auto move = std::make_unique<Move>(*this, std::move(turn), branch, to.hex());
+  try {
+    for (const std::string& one : work_trees) {
+      const std::string index = index_of(one);
+      std::optional<IndexLock> lock = lock_index(index, deadline);
+      if (!lock)
+        throw Error(Errc::unavailable, "the branch is checked out in " + session::quote_path(one) +
+                                           ", and git has its index locked for " +
+                                           std::to_string(kIndexPatience.count()) + " s already (" +
+                                           session::quote_path(IndexLock::path_of(index)) + "); wait for that git or "
+                                           "end it, or, if none is running, remove the lock; then commit the session "
+                                           "again");
+      move->steps_.push_back(begin(one, move->steps_.size(), std::move(*lock), before, to.hex(), move->turn_));
+      move->steps_.back()->prepare();
+    }
+  } catch (...) {
+    move->has_not_moved();
+    throw;
+  }
+  return move;
 }
 
-Checkouts::Move::Move(const Checkouts& checkouts, storage::UniqueFd turn, std::vector<std::string> work_trees,
-                      std::string from, std::string to)
-    : checkouts_(checkouts),
-      turn_(std::move(turn)),
-      work_trees_(std::move(work_trees)),
-      from_(std::move(from)),
-      to_(std::move(to)) {}
+Checkouts::Move::Move(const Checkouts& checkouts, storage::UniqueFd turn, std::string branch, std::string to)
+    : checkouts_(checkouts), turn_(std::move(turn)), branch_(std::move(branch)), to_(std::move(to)) {}
 
 Checkouts::Move::~Move() {
-  if (!is_behind_) ::unlink(checkouts_.record_path().c_str());
+  if (is_settled_ || steps_.empty()) return;
+  try {
+    const GitAnswer head = checkouts_.git(steps_.front()->work_tree(), {"rev-parse", "--verify", "--quiet",
+                                                                        "refs/heads/" + branch_});
+    if (head.out == to_ + "\n") follow();
+  } catch (const std::exception& failure) {
+    checkouts_.log_.write(session::LogLevel::warning, std::string("the work trees of '") + branch_ +
+                                                          "' may not have followed it: " + failure.what());
+  }
 }
 
+void Checkouts::Move::has_not_moved() noexcept {
+  is_settled_ = true;
+  steps_.clear();
+  ::unlink(checkouts_.record_path().c_str());
+}
+
+// All indexes first: until then a plain `git commit` would take the commit back, if it came through.
 void Checkouts::Move::follow() noexcept {
-  try {
-    bool has_followed = true;
-    for (const std::string& one : work_trees_) {
-      const Answer answer = checkouts_.follow(one, from_, to_, turn_);
-      if (answer.status == 0) continue;
-      has_followed = false;
-      checkouts_.log_.write(session::LogLevel::warning,
-                            "the branch has moved, but the work tree " + one + " could not follow (the next command "
-                            "tries again): " + answer.complaint);
+  is_settled_ = true;
+  bool has_followed = true;
+  const auto warn = [&](const std::string& work_tree, const std::string& why) {
+    has_followed = false;
+    checkouts_.log_.write(session::LogLevel::warning, "the branch '" + branch_ + "' has moved, but the work tree " +
+                                                          session::quote_path(work_tree) +
+                                                          " could not follow (the next command tries again): " + why);
+  };
+  const auto each = [&](const auto& take) {
+    for (const std::unique_ptr<CheckoutStep>& step : steps_) {
+      try {
+        take(*step);
+      } catch (const std::exception& failure) {
+        warn(step->work_tree(), failure.what());
+      }
     }
-    is_behind_ = !has_followed;
-  } catch (const std::exception& failure) {
-    checkouts_.log_.write(session::LogLevel::warning,
-                          std::string("the branch has moved, but its work trees could not follow (the next command "
-                                      "tries again): ") + failure.what());
-  }
+  };
+  each([](CheckoutStep& step) { step.take_index(); });
+  each([&](CheckoutStep& step) {
+    const CheckoutStep::Behind behind = step.take_files();
+    if (behind.paths.empty()) return;
+    warn(step.work_tree(), "these files are not as committed: " + first_of(behind.paths) + " (" + behind.complaint +
+                               "); `git checkout HEAD -- FILE` writes one there, too");
+  });
+  steps_.clear();
+  if (has_followed) ::unlink(checkouts_.record_path().c_str());
 }
 
 std::vector<std::string> Checkouts::mend() const {
   if (::access(record_path().c_str(), F_OK) != 0) return {};
   const storage::UniqueFd turn = storage::try_lock_file(lock_path());
   if (!turn) return {};  // it is being made now
-  return mend_now(turn);
+  return mend_now(turn, std::chrono::steady_clock::now());
 }
 
 // What was begun: a branch, where it was, and the work trees that were on it.
-std::vector<std::string> Checkouts::mend_now(const storage::UniqueFd& turn) const {
+std::vector<std::string> Checkouts::mend_now(const storage::UniqueFd& turn, IndexLock::Deadline deadline) const {
   const std::optional<std::string> record = storage::read_if_there(record_path());
   if (!record) return {};
   const std::vector<std::string> parts = storage::split_texts(*record);
   std::vector<std::string> said;
   bool is_done = true;
   for (std::size_t at = 2; at < parts.size(); ++at) {
-    const std::string& work_tree = parts[at];
-    if (whose_is(work_tree) == Whose::another_users) {
-      is_done = false;  // its owner's next command mends it
-      continue;
-    }
-    Answer head = git(work_tree, {"rev-parse", "--verify", "--quiet", "HEAD"});
-    const Answer on = git(work_tree, {"symbolic-ref", "--quiet", "HEAD"});
-    if (head.out.ends_with('\n')) head.out.pop_back();
-    // It never moved; or somebody has taken the work tree elsewhere, knowingly.
-    if (head.status != 0 || head.out == parts[1] || on.out != "refs/heads/" + parts[0] + "\n") continue;
-    git(work_tree, {"update-index", "-q", "--ignore-submodules", "--refresh"}, turn);
-    const Answer followed = follow(work_tree, parts[1], head.out, turn);
-    is_done = is_done && followed.status == 0;
-    said.push_back(followed.status == 0
-                       ? "the work tree " + work_tree + " was behind its branch '" + parts[0] +
-                             "', as a command was killed, and follows it again"
-                       : "the work tree " + work_tree + " is behind its branch '" + parts[0] +
-                             "', as a command was killed, and cannot follow: " + followed.complaint +
-                             "; commit or stash what is changed there, or `git reset --hard` to give it up");
+    const Whose whose = whose_is(parts[at]);
+    if (whose == Whose::another_users) is_done = false;  // its owner's next command mends it
+    if (whose != Whose::ours) continue;
+    const std::optional<Mended> mended = mend_one(parts[at], parts[0], parts[1], turn, deadline);
+    if (!mended) continue;
+    is_done = is_done && mended->follows;
+    said.push_back("the work tree " + session::quote_path(parts[at]) + mended->sentence);
   }
   if (is_done) ::unlink(record_path().c_str());
   return said;
+}
+
+std::optional<Checkouts::Mended> Checkouts::mend_one(const std::string& work_tree, const std::string& branch,
+                                                     const std::string& from, const storage::UniqueFd& turn,
+                                                     IndexLock::Deadline deadline) const {
+  const std::string is_behind = " is behind its branch '" + branch + "' and cannot follow: ";
+  const std::string way_on = "; commit or stash what is changed there, or `git reset --hard` to give it up";
+  try {
+    const std::string index = index_of(work_tree);
+    IndexLock::sweep(index);
+    GitAnswer head = git(work_tree, {"rev-parse", "--verify", "--quiet", "HEAD"});
+    const GitAnswer on = git(work_tree, {"symbolic-ref", "--quiet", "HEAD"});
+    if (head.out.ends_with('\n')) head.out.pop_back();
+    // It never moved; or somebody has taken the work tree elsewhere, knowingly.
+    if (head.status != 0 || head.out == from || on.out != "refs/heads/" + branch + "\n") return std::nullopt;
+    std::optional<IndexLock> lock = lock_index(index, deadline);
+    if (!lock)
+      return Mended{false, is_behind + "git has its index locked (" + session::quote_path(IndexLock::path_of(index)) +
+                               "); wait for that git or end it, or, if none is running, remove the lock"};
+    const auto step = begin(work_tree, 0, std::move(*lock), from, head.out, turn);
+    const std::optional<std::vector<std::string>> held_up = step->take_up();
+    if (!held_up) return std::nullopt;
+    step->take_index();
+    const CheckoutStep::Behind behind = step->take_files();
+    if (!held_up->empty()) return Mended{false, is_behind + first_of(*held_up) + way_on};
+    if (!behind.paths.empty())
+      return Mended{false, is_behind + first_of(behind.paths) + " (" + behind.complaint + ")" + way_on};
+    return Mended{true, " was behind its branch '" + branch + "', as a command was killed, and follows it again"};
+  } catch (const Error& failure) {
+    return Mended{false, is_behind + failure.what() + way_on};
+  }
 }
 
 }  // namespace escrow::daemon

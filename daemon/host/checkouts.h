@@ -10,10 +10,12 @@
 //
 // What a work tree has of its own and is not committed stays; where it is in the way of the commit nothing moves. A
 // file that is there already as the commit has it is not in the way: git knows it from then on (a session may have
-// begun with it). Between processes the moves take turns (a lock of <gitdir>/escrow/). A git that is at work when its
-// process is killed comes to its end; a move that was begun and has not come that far is finished by the next command.
-// An index.lock that a git leaves which is killed itself is for the user to remove, as with any git: nobody can tell
-// whose it is. Thread-safe. Throws Error{unavailable} where git cannot be run, and says what git says.
+// begun with it). Between processes the moves take turns (a lock of <gitdir>/escrow/). Over a whole move the index is
+// locked against git (index_lock.h): a commit of the user's comes before it or after it. The index goes right after the
+// branch, the files after the index; a file that cannot be written is named. A git that is at work when its process is
+// killed comes to its end; a move that was begun and has not come that far is finished by the next command, which
+// removes the lock of the index, too. A lock that a git of the user's leaves is the user's to remove. Thread-safe.
+// Throws Error{unavailable} where git cannot be run, and says what git says.
 #pragma once
 
 #include <memory>
@@ -21,6 +23,8 @@
 #include <string>
 #include <vector>
 
+#include "daemon/host/checkout_step.h"
+#include "daemon/host/index_lock.h"
 #include "session/base/ids.h"
 #include "session/base/log.h"
 #include "storage/disk/unique_fd.h"
@@ -48,73 +52,65 @@ class Checkouts {
   // Those that are on the branch. Throws Error{wrong_state} naming one that is another user's.
   std::vector<std::string> on_branch(const std::string& branch) const;
 
-  // A move of the branch that its work trees are to follow. Until it goes nobody else makes one.
+  // A move of the branch that its work trees are to follow. Until it goes nobody else makes one, and git changes the
+  // index of none of them.
   class Move {
    public:
-    Move(const Checkouts& checkouts, storage::UniqueFd turn, std::vector<std::string> work_trees, std::string from,
-         std::string to);
-    // Unless one of the next has been called, the branch may have moved: the next command looks, and follows.
+    Move(const Checkouts& checkouts, storage::UniqueFd turn, std::string branch, std::string to);
+    // Unless one of the next has been called, the branch may have moved: git is asked.
     ~Move();
-    void has_not_moved() noexcept { is_behind_ = false; }
+    void has_not_moved() noexcept;
     // The branch has moved. What cannot follow now is logged, and is tried again by the next command.
     void follow() noexcept;
     Move(const Move&) = delete;
     Move& operator=(const Move&) = delete;
 
    private:
+    friend class Checkouts;
     const Checkouts& checkouts_;
     const storage::UniqueFd turn_;
-    const std::vector<std::string> work_trees_;
-    const std::string from_, to_;
-    bool is_behind_ = true;
+    const std::string branch_, to_;
+    std::vector<std::unique_ptr<CheckoutStep>> steps_;
+    bool is_settled_ = false;
   };
   // Before the branch moves from `from` (nullopt: it is not there yet) to a commit of the repository. nullptr: no work
-  // tree is on it. Throws Error{wrong_state} naming what is in the way there. On disk when it returns.
+  // tree is on it. Waits up to 10 s for git to unlock the indexes. Throws Error{wrong_state} naming what is in the way
+  // there, Error{unavailable} naming a lock that stays. On disk when it returns.
   std::unique_ptr<Move> prepare(const std::string& branch, const std::optional<session::ObjectId>& from,
                                 const session::ObjectId& to) const;
   // Finishes what a dead process has begun. Returns what was done, or could not be, a sentence each.
   std::vector<std::string> mend() const;
 
  private:
-  struct Answer {
-    int status = 0;
-    std::string out, complaint;
-  };
-  // Another index than the work tree's own, and a file as standard input; each may be empty.
-  struct Instead {
-    std::string index, input;
-  };
   enum class Whose { nobodys, another_users, ours };  // nobody's: no work tree of the repository
   // `git_directory` becomes that of the work tree.
   Whose whose_is(const std::string& work_tree, std::string& git_directory) const;
   Whose whose_is(const std::string& work_tree) const;
-  // With a turn, git changes the index or files, or locks the index: it comes to its end even if this process is
-  // killed, and holds the turn until then.
-  Answer git(const std::string& work_tree, const std::vector<std::string>& arguments,
-             const storage::UniqueFd& turn = storage::UniqueFd(), const Instead& instead = {}) const;
+  // With a turn, git changes files or an index: it comes to its end even if this process is killed, and holds the turn
+  // until then.
+  GitAnswer git(const std::string& work_tree, const std::vector<std::string>& arguments,
+                const storage::UniqueFd& turn = storage::UniqueFd(), const GitInstead& instead = {}) const;
   // What git lists, each ended by a NUL. Throws Error{unavailable} when it fails.
   std::vector<std::string> list(const std::string& work_tree, const std::vector<std::string>& arguments) const;
   std::string record_path() const;
   std::string lock_path() const;
   std::string scratch_path(const std::string& what) const;
-  std::vector<std::string> mend_now(const storage::UniqueFd& turn) const;
-  void check(const std::string& work_tree, const std::string& from, const std::string& to,
-             const storage::UniqueFd& turn) const;
-  // Of what a move changes: those files that the work tree has otherwise than `from` has them, and ...
-  struct Touched {
-    std::vector<std::string> same;   // ... as `to` has them
-    std::vector<std::string> other;  // ... not so
-    std::string from;                // a tree: `from`, but with the same files as `to` has them
+  // The index of a work tree that is ours.
+  std::string index_of(const std::string& work_tree) const;
+  // nullopt: git has it locked.
+  std::optional<IndexLock> lock_index(const std::string& index, IndexLock::Deadline deadline) const;
+  // The turn must stay where it is for as long as the step is there. `number` tells it from others of the same move.
+  std::unique_ptr<CheckoutStep> begin(const std::string& work_tree, std::size_t number, IndexLock lock,
+                                      const std::string& from, const std::string& to,
+                                      const storage::UniqueFd& turn) const;
+  std::vector<std::string> mend_now(const storage::UniqueFd& turn, IndexLock::Deadline deadline) const;
+  // nullopt: there was nothing to do; else whether it follows the branch, and a sentence about it.
+  struct Mended {
+    bool follows;
+    std::string sentence;
   };
-  // With files that are the same, scratch_path("index") is the work tree's index with those in it.
-  Touched touched(const std::string& work_tree, const std::string& from, const std::string& to,
-                  const storage::UniqueFd& turn) const;
-  // Makes each path in the index (empty: the work tree's own) what the work tree has there.
-  Answer stage(const std::string& work_tree, const std::vector<std::string>& paths, const std::string& index,
-               const storage::UniqueFd& turn) const;
-  // Takes index and files along.
-  Answer follow(const std::string& work_tree, const std::string& from, const std::string& to,
-                const storage::UniqueFd& turn) const;
+  std::optional<Mended> mend_one(const std::string& work_tree, const std::string& branch, const std::string& from,
+                                 const storage::UniqueFd& turn, IndexLock::Deadline deadline) const;
 
   const std::string git_directory_;  // constant, as the next
   session::Log& log_;

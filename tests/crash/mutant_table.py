@@ -27,7 +27,8 @@ DURABILITY, CRASH, SESSION, GIT = 'durability_order', 'crash_tests', 'session_te
 POLICY, FILES, SYNCS = 'mount_policy_test', 'storage_file_tests', 'storage_sync_tests'
 STAGING_SYNC, MODEL, STAGING = 'storage_staging_sync_tests', 'model_tests', 'storage/staging/file_staging_area.cc'
 REFERENCE_STEPS, SYNC_FAULTS, POWER = 'storage_reference_tests', 'sync_faults', 'power_cuts'
-SHUTDOWNS = 'disk_shutdowns'
+SHUTDOWNS, CHECKOUTS, CHECKOUT_KILLS = 'disk_shutdowns', 'work_tests', 'checkout_kills'
+CHECKOUT_STEP, CHECKOUT_MOVES = 'daemon/host/checkout_step.cc', 'daemon/host/checkouts.cc'
 SYNC_PACKS = ('  if (!wanted.empty() || !publications_.empty()) '
               'sync_directory(pool_.git_directory() + "/objects/pack");\n')
 TESTS = {
@@ -35,6 +36,11 @@ TESTS = {
                             '--escrow', '{build}/daemon/escrow']),
     SHUTDOWNS: ('escrow', [sys.executable, '{source}/tests/crash/disk_shutdowns.py',
                            '--escrow', '{build}/daemon/escrow']),
+    CHECKOUTS: ('escrow work_tests', ['{build}/tests/work/work_tests', '--gtest_brief=1',
+                                      '--gtest_filter=Checkout*']),
+    CHECKOUT_KILLS: ('escrow syscall_faults', [
+        sys.executable, '{source}/tests/crash/checkout_kills.py', '--escrow', '{build}/daemon/escrow', '--tool',
+        '{build}/tests/crash/syscall_faults']),
     CRASH: ('crash_tests', ['{build}/tests/crash/crash_tests', '--gtest_brief=1']),
     SESSION: ('session_tests', ['{build}/tests/session/session_tests', '--gtest_brief=1']),
     GIT: ('storage_git_tests', ['{build}/tests/storage/storage_git_tests', '--gtest_brief=1']),
@@ -258,4 +264,18 @@ MUTANTS = {
         (REPLY, '.permitted = is_new || is_from_helper(request)',
          '.permitted = (is_new && false) || is_from_helper(request)'),
     ], [POLICY]),
+    'checkout-unlocked': ('the index is not locked while the branch moves', [
+        ('daemon/host/index_lock.cc', '  if (error == 0) return fd;',
+         '  if (error == 0) { ::unlink(path.c_str()); return fd; }'),
+    ], [CHECKOUT_KILLS, CHECKOUTS]),
+    'checkout-files-first': ('the index goes with the files, and stays with one that cannot be written', [
+        (CHECKOUT_MOVES, '  each([](CheckoutStep& step) { step.take_index(); });\n', ''),
+    ], [CHECKOUTS]),
+    'checkout-copy-times': ('a copy of an index is newer than the index', [
+        (CHECKOUT_STEP, 'if (::utimensat(AT_FDCWD, copy.c_str(), times, 0) != 0)',
+         'if (times[0].tv_nsec < 0)'),
+    ], [CHECKOUTS]),
+    'checkout-lock-stays': ('a lock of a killed process stays', [
+        ('daemon/host/index_lock.cc', '  if (found == kIndexLockText) ::unlink(path.c_str());\n', ''),
+    ], [CHECKOUT_KILLS]),
 }
