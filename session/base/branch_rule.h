@@ -18,6 +18,7 @@ struct BranchRule {
   std::int64_t approval_expires_s = 0;  // after this time unapproved a result is rolled back; 0: never
   IgnoreRule ignore{};
   std::string attributes_file{};        // what info/attributes of the repository says (gitattributes(5))
+  bool stores_raw = false;              // files that git would filter are committed with their bytes
   bool merges_text = false;             // files that both sides changed are merged line by line before they conflict
 };
 

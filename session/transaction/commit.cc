@@ -12,9 +12,12 @@
 #include "session/transaction/commit_chain.h"
 #include "session/transaction/commit_message.h"
 #include "session/trees/tree_walk.h"
+#include "session/trees/unfiltered_changes.h"
 
 namespace escrow::session {
 namespace {
+
+constexpr std::size_t kNamedUnfiltered = 5;
 
 // A history longer than this is not walked to the end; the reflog answers instead.
 constexpr std::size_t kMaxWalkedCommits = 100'000;
@@ -141,6 +144,7 @@ class Committer {
   CommitOutcome commit() {
     const std::string& branch = record_.options.branch;
     if (result_.tree == result_.base_tree) return nothing_to_commit();
+    refuse_unfiltered(result_.base_tree, result_.tree);
     CommitChains own;
     CommitChains& chains = services_.chains != nullptr ? *services_.chains : own;
     bool alone = whom_ == CommitFor::reviewer;
@@ -168,6 +172,7 @@ class Committer {
       record_.counts = count_changes(tree_changes(quarantine_, head_tree, tree));
       const KeptCommits kept = kept_on(head_tree, tree, result_.kept, branch, services_, quarantine_);
       squashed_ = kept.why_not;
+      refuse_unfiltered_on(head_tree, tree, kept.commits, head == result_.base);
       const ObjectId made = put_commits(services_, quarantine_, record_, tree, head, head_tree, kept.commits);
       link->made(made, quarantine_, "escrow: session " + record_.id.text());
       if (!swap(*link, head, made)) continue;
@@ -180,6 +185,7 @@ class Committer {
 
   CommitOutcome seal() {
     if (result_.tree == result_.base_tree) return nothing_to_commit();
+    refuse_unfiltered(result_.base_tree, result_.tree);
     SessionRecord next = record_;
     next.counts = count_changes(tree_changes(quarantine_, result_.base_tree, result_.tree));
     const ObjectId made =
@@ -234,6 +240,34 @@ class Committer {
   }
 
  private:
+  // Before anything of it is in the repository.
+  void refuse_unfiltered(const TreeRoot& before, const TreeRoot& after) const {
+    const BranchRule rule = services_.references.rule_of(record_.options.branch);
+    if (rule.stores_raw) return;
+    const std::vector<UnfilteredChange> found = unfiltered_changes(quarantine_, before, after, rule.attributes_file);
+    if (found.empty()) return;
+    std::string named;
+    for (std::size_t at = 0; at < std::min(found.size(), kNamedUnfiltered); ++at)
+      named += (at == 0 ? "" : ", ") + quote_path(found[at].path) + " (" + quote_path(found[at].attribute) + ")";
+    if (found.size() > kNamedUnfiltered) named += " and " + std::to_string(found.size() - kNamedUnfiltered) + " more";
+    throw Error(Errc::wrong_state,
+                "cannot commit session " + record_.id.text() + ": git attributes ask for a conversion at check-in "
+                "that Escrow does not make, and the bytes would be committed as they are, for example in clear text: " +
+                    named + "; `escrow discard` gives changes up, a session with --exclude leaves such paths out, and "
+                "`git config escrow.filters raw` commits them as they are");
+  }
+
+  // On a head that is not the session's base attributes may be others; commits of git inside may have had other files.
+  void refuse_unfiltered_on(const TreeRoot& head_tree, const TreeRoot& tree, const std::vector<KeptCommit>& kept,
+                            bool is_on_base) const {
+    const TreeRoot* before = &head_tree;
+    for (const KeptCommit& one : kept) {
+      refuse_unfiltered(*before, one.tree);
+      before = &one.tree;
+    }
+    if (kept.empty() && !is_on_base) refuse_unfiltered(head_tree, tree);
+  }
+
   // The objects of the commit as it would be now. Whatever it will be made on, most of them are what is published then;
   // they stay protected as long as the session has its directory.
   void publish_ahead() {

@@ -145,6 +145,12 @@ std::span<const std::string_view> check_in_attributes() { return kCheckInAttribu
 
 bool is_for_lfs(const SaidAttributes& said) { return value_of(said, "filter") == "lfs"; }
 
+std::string converting_attribute(const SaidAttributes& said) {
+  const std::string_view filter = value_of(said, "filter"), encoding = value_of(said, "working-tree-encoding");
+  if (!filter.empty() && filter != "lfs") return "filter=" + std::string(filter);
+  return is_other_encoding(encoding) && filter.empty() ? "working-tree-encoding=" + std::string(encoding) : "";
+}
+
 std::vector<OmissionKind> missed_conversions(
     const SaidAttributes& said, const ByteSource& content,
     const std::function<std::shared_ptr<const ByteSource>()>& open_tracked) {

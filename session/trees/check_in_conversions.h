@@ -29,6 +29,10 @@ std::span<const std::string_view> check_in_attributes();
 // Of what AttributeLevel::settings_of() says about check_in_attributes().
 bool is_for_lfs(const SaidAttributes& said);
 
+// "filter=NAME" or "working-tree-encoding=NAME" where git stores other bytes than the file has, for all that is known;
+// "" else, and for Git LFS.
+std::string converting_attribute(const SaidAttributes& said);
+
 // What git would convert of a file that is not for Git LFS. `open_tracked` opens what the base has in its place, or
 // returns nullptr: git leaves line ends under text=auto alone where those that it has are CRLF.
 std::vector<OmissionKind> missed_conversions(

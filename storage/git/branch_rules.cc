@@ -124,6 +124,7 @@ session::BranchRule read_branch_rule(const std::string& git_directory, const std
   rule.ignore.is_on = configuration.ignores(branch);
   if (rule.ignore.is_on) rule.ignore.exclude_file = text_if_there(git_directory + "/info/exclude");
   rule.attributes_file = text_if_there(git_directory + "/info/attributes");
+  rule.stores_raw = configuration.choice(branch, "filters", {"refuse", "raw"}) == "raw";
   rule.merges_text = configuration.choice(branch, "merge", {"path", "text"}) == "text";
   return rule;
 }

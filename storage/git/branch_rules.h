@@ -3,6 +3,7 @@
 //
 //   [escrow]            requireApproval = true, approvalExpires = 7d: for every branch; auditRetention = 90d
 //                       ignore = git (the default): commits leave out what git would not add; none: they do not
+//                       filters = refuse, or raw: whether files that git would filter are committed as they are
 //                       merge = path, or text: whether files that both sides changed are merged line by line
 //   [escrow "BRANCH"]   the same but auditRetention for one branch, before what [escrow] says
 //

@@ -495,6 +495,26 @@ def AServiceKilledDuringAnImportLeavesNothing(start):
         expect(made['session'] != session, 'it is the same session')
 
 
+def WhatGitWouldFilterIsInNoCommitOfTheApi(start):
+    with start() as service:
+        head = service.git('rev-parse', 'main')
+        files = (entry('.gitattributes', b'*.key filter=git-crypt\n'), entry('a.key', b'secret'))
+        said = send(service, archive(*files)).expect(409, 'wrong_state')['detail']
+        expect('a.key (filter=git-crypt)' in said and 'escrow.filters raw' in said, said)
+        is_unchanged(service, head, 'an import')
+        session = service.open()['session']
+        where = f'/v1/sessions/{session}'
+        for name, content in (('.gitattributes', b'*.key filter=git-crypt\n'), ('a.key', b'secret')):
+            expect(service.put(f'{where}/files/{name}', content).status in (200, 201, 204), f'{name} cannot be put')
+        said = service.post(f'{where}/commit').expect(409, 'wrong_state')['detail']
+        expect('a.key (filter=git-crypt)' in said, said)
+        expect_equal('the session', service.state(session), 'open')
+        expect_equal('the branch', service.git('rev-parse', 'main'), head)
+        service.git('config', 'escrow.filters', 'raw')
+        service.post(f'{where}/commit').expect(200)
+        expect_equal('the file', service.git('show', 'main:a.key'), 'secret')
+
+
 def AnImportOnAFullDiskChangesNothing(start):
     with small_disk(24), start() as service:
         head = service.git('rev-parse', 'main')

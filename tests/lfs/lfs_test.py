@@ -97,6 +97,7 @@ def AttributesOfEveryLevelDecideAsGitDoes(scene):
 
     scene.filters = False
     scene.push({'begin': b''}, None)
+    scene.git('-C', scene.repository, 'config', 'escrow.filters', 'raw')
     content, compared, found = bytes_of(1, 3000), 0, 0
     for turn in range(12):
         tree = scene.path(f'tree-{turn}')

@@ -59,6 +59,7 @@ class EscrowConversions : public EscrowRun {
 TEST_F(EscrowConversions, ThoseWhoseBytesGitWouldChangeAreNamed) {
   put("change.py", kConversion);
   put("attributes", kAttributes);
+  git("config escrow.filters raw");
   // Before there are attributes: git leaves those alone that have CRLF and are text=auto.
   ASSERT_EQ(run("for f in kept.auto kept.txt moved.txt mode.txt; do printf 'a\\r\\n' > $f; done").status, 0);
   ASSERT_EQ(run("cp '" + file("attributes") + "' .gitattributes").status, 0);
@@ -83,6 +84,7 @@ TEST_F(EscrowConversions, ThoseWhoseBytesGitWouldChangeAreNamed) {
 
 TEST_F(EscrowConversions, OneSentenceNamesAttributesAndFiles) {
   put("attributes", kAttributes);
+  git("config escrow.filters raw");
   const std::string change = "cp '" + file("attributes") + "' .gitattributes; printf 'a\\r\\n' > a.txt; "
                              "echo s > s.key; "
                              "printf '$Id: 1 $' > i.id; echo u > u.u16; echo fine > fine.txt";
@@ -108,6 +110,110 @@ TEST_F(EscrowConversions, OneSentenceNamesAttributesAndFiles) {
   const ProcessResult committed = escrow({"commit", session});
   EXPECT_EQ(committed.status, 0) << committed.err;
   EXPECT_NE(committed.out.find(told), std::string::npos) << committed.out;
+}
+
+// Where git would store other bytes, a secret for example, none are stored.
+class EscrowFilters : public EscrowConversions {
+ protected:
+  void SetUp() override {
+    EscrowConversions::SetUp();
+    put("attributes", "*.key filter=git-crypt diff=git-crypt\npublic.key !filter\n*.u16 working-tree-encoding=UTF-16\n"
+                      "*.u8 working-tree-encoding=UTF-8\n*.off -filter\n*.odd filter\n");
+    git("config escrow.filters raw");
+    ASSERT_EQ(run("cp '" + file("attributes") + "' .gitattributes; printf sealed > old.key; echo 1 > plain").status, 0);
+    git("config --unset escrow.filters");
+    base_ = head();
+  }
+  static std::string id_in(const ProcessResult& result) {
+    return result.err.substr(result.err.find("session ") + 8, 16);
+  }
+  // What the refusal names; the branch has not moved, and nothing of it is in the repository.
+  void expect_refused(const ProcessResult& result, int status, const std::string& named) const {
+    EXPECT_EQ(result.status, status) << result.err;
+    EXPECT_NE(result.err.find("as they are, for example in clear text: " + named + "; "), std::string::npos)
+        << result.err;
+    EXPECT_NE(result.err.find("git config escrow.filters raw"), std::string::npos) << result.err;
+    EXPECT_EQ(head(), base_);
+  }
+  bool is_stored(const std::string& text) const {
+    return shell("git -C '" + repository_ + "' cat-file -e $(printf %s '" + text + "' | git hash-object --stdin) "
+                 "2> /dev/null && echo yes || true") == "yes";
+  }
+
+  std::string base_;
+};
+
+TEST_F(EscrowFilters, ACommitIsRefusedTheSessionStaysOpenAndEachWayOutWorks) {
+  const std::string script = "printf secret-1 > a.key; mkdir d; printf secret-2 > d/b.key; printf 'x' > c.u16; "
+                             "echo 2 > plain; echo p > public.key; echo p > p.u8; echo p > p.off; echo p > p.odd; "
+                             ": > empty.key; mv old.key new.key";
+  const ProcessResult refused = run(script);
+  expect_refused(refused, 125, "a.key (filter=git-crypt), c.u16 (working-tree-encoding=UTF-16), "
+                               "d/b.key (filter=git-crypt)");
+  EXPECT_FALSE(is_stored("secret-1")) << "clear text is in the repository's objects";
+  const std::string id = id_in(refused);
+  expect_refused(escrow({"commit", id}), 1, "a.key (filter=git-crypt), c.u16 (working-tree-encoding=UTF-16), "
+                                            "d/b.key (filter=git-crypt)");
+  EXPECT_EQ(escrow({"discard", id, "a.key", "d/b.key", "c.u16"}).status, 0);
+  const ProcessResult committed = escrow({"commit", id});
+  ASSERT_EQ(committed.status, 0) << committed.err;
+  EXPECT_EQ(content("plain") + content("new.key") + content("public.key"), "2sealedp");
+  EXPECT_FALSE(is_in_head("a.key"));
+
+  const ProcessResult without = run({"--exclude", "*.key"}, "printf secret-1 > a.key; echo 3 > plain");
+  EXPECT_EQ(without.status, 0) << without.err;
+  EXPECT_EQ(content("plain"), "3");
+  EXPECT_FALSE(is_in_head("a.key"));
+
+  base_ = head();
+  const ProcessResult again = run("printf secret-1 > a.key");
+  expect_refused(again, 125, "a.key (filter=git-crypt)");
+  git("config escrow.filters raw");
+  EXPECT_EQ(escrow({"commit", id_in(again)}).status, 0);
+  EXPECT_EQ(content("a.key"), "secret-1");
+  git("config escrow.filters nonsense");
+  const ProcessResult nonsense = run("echo 4 > plain");
+  EXPECT_NE(nonsense.err.find("escrow.filters"), std::string::npos) << nonsense.err;
+  EXPECT_EQ(content("plain"), "3");
+}
+
+TEST_F(EscrowFilters, AttributesAreThoseOfWhatIsCommitted) {
+  // Of a directory, by the same session; taken back by it; a file that has only moved, or changed its mode, or goes.
+  expect_refused(run("mkdir d; echo '* filter=x' > d/.gitattributes; printf secret > d/plain"), 125,
+                 "d/.gitattributes (filter=x), d/plain (filter=x)");
+  EXPECT_EQ(run("echo '*.key -filter' > .gitattributes; printf open > a.key; chmod +x old.key").status, 0);
+  EXPECT_EQ(run("rm old.key .gitattributes").status, 0);
+  base_ = head();
+  shell("mkdir -p '" + repository_ + "/info' && echo '/plain filter=x' > '" + repository_ + "/info/attributes'");
+  expect_refused(run("echo 9 > plain"), 125, "plain (filter=x)");
+  shell("rm '" + repository_ + "/info/attributes'");
+
+  // Others wrote the attributes while the session was open.
+  shell("mkdir '" + file("mnt") + "'");
+  const ProcessResult mounted = escrow({"mount", file("mnt")});
+  ASSERT_EQ(mounted.status, 0) << mounted.err;
+  shell("printf secret > '" + file("mnt/late") + "'");
+  ASSERT_EQ(run("echo '/late filter=x' > .gitattributes").status, 0);
+  base_ = head();
+  expect_refused(escrow({"commit", mounted.out.substr(0, 16)}), 1, "late (filter=x)");
+}
+
+TEST_F(EscrowFilters, ImportsSealsAndCommitsOfGitInsideAreRefusedToo) {
+  shell("mkdir -p '" + file("in") + "/sub' && printf secret > '" + file("in") + "/sub/a.key' && echo '*.key "
+        "filter=git-crypt' > '" + file("in") + "/.gitattributes'");
+  const ProcessResult imported = escrow({"import", file("in")});
+  expect_refused(imported, 1, "sub/a.key (filter=git-crypt)");
+  EXPECT_FALSE(is_stored("secret"));
+  const ProcessResult sealed = run({"--require-approval"}, "printf secret-2 > a.key");
+  expect_refused(sealed, 125, "a.key (filter=git-crypt)");
+  EXPECT_FALSE(is_stored("secret-2"));
+  // The secret is in the first commit only.
+  const ProcessResult kept = run({"--git-commits", "keep"},
+                                 "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@x GIT_COMMITTER_NAME=a "
+                                 "GIT_COMMITTER_EMAIL=a@x; printf secret-3 > a.key; git add -A; git commit -qm one; "
+                                 "rm a.key; echo 2 > plain; git add -A; git commit -qm two");
+  expect_refused(kept, 125, "a.key (filter=git-crypt)");
+  EXPECT_FALSE(is_stored("secret-3"));
 }
 
 }  // namespace
