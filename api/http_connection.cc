@@ -184,8 +184,7 @@ void Connection::accept_header() {
   }
   is_known_ = true;
   if (!limit_body()) return refuse(http::error::body_limit);
-  if (head_.expects_continue) return tell_to_continue();
-  read_body();
+  head_.is_content && server_.options.admit ? ask_to_admit() : take_body();
 }
 
 bool Connection::limit_body() {
@@ -193,6 +192,40 @@ bool Connection::limit_body() {
   parser_->body_limit(body_limit_);
   const auto length = parser_->content_length();
   return !length || *length <= body_limit_;
+}
+
+// All of it but its body.
+HttpRequest Connection::request() const {
+  return {.method = head_.method,
+          .target = head_.target,
+          .content_type = head_.content_type,
+          .last_event_id = head_.last_event_id,
+          .prefer = head_.prefer,
+          .idempotency_key = head_.idempotency_key,
+          .body = {},
+          .content = {},
+          .principal = principal_,
+          .token = token_,
+          .peer = peer_};
+}
+
+void Connection::ask_to_admit() {
+  disarm();
+  phase_ = Phase::handling;
+  const auto length = parser_->content_length();
+  asio::post(server_.workers, [self = shared_from_this(), length = length ? std::optional<std::uint64_t>(*length)
+                                                                          : std::nullopt]() mutable {
+    Impl& server = self->server_;
+    std::optional<HttpResponse> refusal = server.options.admit(self->request(), length);
+    if (refusal) self->note(*refusal);
+    asio::post(server.io, [self = std::move(self), refusal = std::move(refusal)]() mutable {
+      Connection& connection = *self;
+      if (refusal) return connection.refuse(*std::move(refusal));
+      connection.phase_ = Phase::reading;
+      connection.arm(connection.patience());
+      connection.take_body();
+    });
+  });
 }
 
 // Before a stranger's body is read, so that it costs nothing.
@@ -204,6 +237,8 @@ bool Connection::is_stranger(beast::string_view authorization) {
 }
 
 // ---- Its body.
+
+void Connection::take_body() { head_.expects_continue ? tell_to_continue() : read_body(); }
 
 void Connection::tell_to_continue() {
   static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -252,7 +287,8 @@ void Connection::keep_piece(std::shared_ptr<Receiving> receiving) {
   asio::post(server_.workers, [self = shared_from_this(), receiving = std::move(receiving)]() mutable {
     Impl& server = self->server_;
     if (!receiving->kept) {
-      receiving->kept = ReceivedBody::create(server.options.content_directory, receiving->failed);
+      receiving->kept = ReceivedBody::create(server.options.content_directory, receiving->failed,
+                                             server.content_room.share(self->who()));
     }
     if (receiving->kept) receiving->failed = receiving->kept->append({receiving->piece.data(), receiving->count});
     asio::post(server.io, [self = std::move(self), receiving = std::move(receiving)]() mutable {
@@ -263,6 +299,13 @@ void Connection::keep_piece(std::shared_ptr<Receiving> receiving) {
 }
 
 void Connection::refuse_content(int failed) {
+  if (failed == ENOBUFS) {
+    return refuse(ProblemCode::no_space,
+                  "contents that are on their way may take half of what is free in " +
+                      server_.options.content_directory +
+                      ", and those of one caller half of that, which is taken; try again, or send less at once; "
+                      "nothing was changed");
+  }
   const bool is_full = failed == ENOSPC || failed == EDQUOT;
   refuse(is_full ? ProblemCode::no_space : ProblemCode::internal,
          "the content cannot be kept in " + server_.options.content_directory + " while it comes: " +
@@ -273,17 +316,9 @@ void Connection::dispatch(bool keep_alive, std::string body, std::shared_ptr<con
   disarm();
   phase_ = Phase::handling;
   keep_alive_ = keep_alive;
-  HttpRequest request{.method = head_.method,
-                      .target = head_.target,
-                      .content_type = head_.content_type,
-                      .last_event_id = head_.last_event_id,
-                      .prefer = head_.prefer,
-                      .idempotency_key = head_.idempotency_key,
-                      .body = std::move(body),
-                      .content = std::move(content),
-                      .principal = principal_,
-                      .token = token_,
-                      .peer = peer_};
+  HttpRequest request = this->request();
+  request.body = std::move(body);
+  request.content = std::move(content);
   asio::thread_pool& workers = server_.workers_for(request.target);
   asio::post(workers, [self = shared_from_this(), request = std::move(request)]() mutable {
     Impl& server = self->server_;
@@ -324,12 +359,16 @@ void Connection::refuse(error_code failed) {
 
 void Connection::refuse(ProblemCode code, const std::string& detail) { refuse(Problem(code, detail)); }
 
-// Where the next request would begin is not known any more.
 void Connection::refuse(const Problem& problem) {
-  keep_alive_ = false;
   HttpResponse response = problem_response(problem);
   note(response);
   if (server_.options.on_refusal) server_.options.on_refusal(response.status);
+  refuse(std::move(response));
+}
+
+// Where the next request would begin is not known any more.
+void Connection::refuse(HttpResponse response) {
+  keep_alive_ = false;
   write(std::move(response));
 }
 

@@ -18,7 +18,11 @@ using boost::system::error_code;
 using namespace std::chrono_literals;
 
 HttpServer::Impl::Impl(const Options& given, Handler to, session::Log& log_to)
-    : options(given), handler(std::move(to)), log(log_to), workers(options.threads) {
+    : options(given),
+      handler(std::move(to)),
+      log(log_to),
+      content_room(options.content_directory),
+      workers(options.threads) {
   if (!options.tcp.certificate.empty()) tls = tls_context(options.tcp.certificate, options.tcp.key);
   if (!options.tcp.address.empty()) {
     doors.push_back({listen_on_tcp(io, options.tcp.address), asio::steady_timer(io), true});

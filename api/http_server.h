@@ -5,7 +5,7 @@
 // (0660) and group. A peer over TCP proves who it is with each request's token, before its body is read.
 // A client costs one descriptor and what it has sent so far: requests are bounded in size and time, connections in
 // number and idleness. Of an answer in parts one is in memory, and of a content (the body of a PUT, or a tar archive)
-// one piece: the rest is in a file.
+// one piece: the rest is in a file, and contents together leave room on its disk (content_room.h).
 // What is wrong with a request is answered as a problem (problem.h) before the connection closes. Every problem has an
 // id and a line in the log (refusal.h), whoever says it.
 // Thread-safe. Throws Error{unavailable} when it cannot listen. Sources: RFC 9110, RFC 9112, RFC 6750, unix(7).
@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,6 +41,9 @@ class HttpServer {
     // Where contents are kept while they come, and what is too large for one.
     std::string content_directory = "/tmp";
     std::uint64_t max_content_bytes = std::uint64_t{1} << 30;
+    // Asked on a worker before any of a content is read, with all else of the request and the length, if it is known.
+    // What it returns refuses the request. Empty: all contents are taken.
+    std::function<std::optional<HttpResponse>(const HttpRequest&, std::optional<std::uint64_t> length)> admit;
     std::size_t max_header_bytes = 16 * 1024;
     // On the socket, and as many over TCP. When another one comes, the oldest of those that say nothing is closed, of
     // whoever has the most of them.

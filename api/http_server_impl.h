@@ -23,6 +23,7 @@
 #include <utility>
 
 #include "api/byte_stream.h"
+#include "api/content_room.h"
 #include "api/http_server.h"
 #include "api/local_peer.h"
 #include "api/problem.h"
@@ -68,7 +69,8 @@ struct HttpServer::Impl {
   bool draining = false;
   session::Synchronized<Open> open;  // self-locking
   std::condition_variable all_closed;  // with `open`
-  boost::asio::thread_pool workers;  // self-locking, as the next one
+  const ContentRoom content_room;    // self-locking, as the next two
+  boost::asio::thread_pool workers;
   std::list<boost::asio::thread_pool> apart;  // of options.apart
   std::thread thread;
 };
@@ -113,6 +115,9 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   void read_header();
   void accept_header();
   bool limit_body();
+  HttpRequest request() const;
+  void ask_to_admit();
+  void take_body();
   bool is_stranger(boost::beast::string_view authorization);
   void tell_to_continue();
   void read_body();
@@ -124,6 +129,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   void refuse(error_code failed);
   void refuse(ProblemCode code, const std::string& detail);
   void refuse(const Problem& problem);
+  void refuse(HttpResponse response);
 
   // ---- http_answers.cc
   std::string who() const;

@@ -7,12 +7,14 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "session/base/error.h"
 
 namespace escrow::api {
 
-std::shared_ptr<ReceivedBody> ReceivedBody::create(const std::string& directory, int& failed) {
+std::shared_ptr<ReceivedBody> ReceivedBody::create(const std::string& directory, int& failed,
+                                                   std::unique_ptr<ContentRoom::Share> share) {
   std::string path = directory + "/.content-XXXXXX";
   const int descriptor = ::mkostemp(path.data(), O_CLOEXEC);
   if (descriptor < 0) {
@@ -20,7 +22,9 @@ std::shared_ptr<ReceivedBody> ReceivedBody::create(const std::string& directory,
     return nullptr;
   }
   ::unlink(path.c_str());
-  return std::shared_ptr<ReceivedBody>(new ReceivedBody(descriptor));
+  const std::shared_ptr<ReceivedBody> body(new ReceivedBody(descriptor));
+  body->share_ = std::move(share);
+  return body;
 }
 
 std::shared_ptr<ReceivedBody> ReceivedBody::of_descriptor(int descriptor) {
@@ -33,6 +37,7 @@ std::shared_ptr<ReceivedBody> ReceivedBody::of_descriptor(int descriptor) {
 ReceivedBody::~ReceivedBody() { ::close(descriptor_); }
 
 int ReceivedBody::append(std::string_view bytes) {
+  if (const int failed = share_ ? share_->take(bytes.size()) : 0; failed != 0) return failed;
   while (!bytes.empty()) {
     const ssize_t count = ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(size_bytes_));
     if (count < 0 && errno == EINTR) continue;

@@ -135,7 +135,7 @@ RequestHead read_head(const Header& header) {
   if (const auto key = header.find("Idempotency-Key"); key != header.end()) {
     head.idempotency_key = text_of(key->value());
   }
-  head.is_content = head.method == "PUT" || media_type(head.content_type) == kTarType;
+  head.is_content = head.method == "PUT" || (head.method == "POST" && media_type(head.content_type) == kTarType);
   return head;
 }
 

@@ -48,6 +48,20 @@ std::vector<std::string> parameters_of(const std::vector<std::string>& pattern, 
   return parameters;
 }
 
+HttpResponse response_of_current_exception() noexcept {
+  try {
+    throw;
+  } catch (const Problem& problem) {
+    HttpResponse response = problem_response(problem);
+    for (const auto& [name, value] : problem.members()) {
+      if (name == "allowed") response.headers.emplace_back("Allow", value);
+    }
+    return response;
+  } catch (...) {
+    return problem_of_current_exception();
+  }
+}
+
 [[noreturn]] void refuse_method(const HttpRequest& request, const std::string& allowed) {
   throw Problem(ProblemCode::method_not_allowed,
                 request.method + " is not possible here; " + allowed + " is", {{"allowed", allowed}});
@@ -107,11 +121,11 @@ void Query::refuse_others() const {
   throw Problem(ProblemCode::unknown_field, "the query's \"" + name + "\" is not known here", {{"field", name}});
 }
 
-void Router::add(const std::string& method, const std::string& pattern, Handler handler) {
-  routes_.push_back({method, pattern, split(pattern), std::move(handler)});
+void Router::add(const std::string& method, const std::string& pattern, Handler handler, Admission admission) {
+  routes_.push_back({method, pattern, split(pattern), std::move(handler), std::move(admission)});
 }
 
-HttpReply Router::dispatch(const HttpRequest& request, std::string& route) const {
+std::pair<const Router::Route*, Call> Router::find(const HttpRequest& request, std::string& route) const {
   const std::string_view target = request.target;
   const std::size_t question = std::min(target.find('?'), target.size());
   const std::string_view path = target.substr(0, question);
@@ -130,13 +144,13 @@ HttpReply Router::dispatch(const HttpRequest& request, std::string& route) const
       continue;
     }
     route = candidate.pattern;
-    Call call{.request = request,
-              .route = candidate.pattern,
-              .parameters = parameters_of(candidate.components, components),
-              .query = Query(question == target.size() ? std::string_view() : target.substr(question + 1)),
-              .on_begin = {},
-              .was_left = {}};
-    return candidate.handler(call);
+    return {&candidate,
+            Call{.request = request,
+                 .route = candidate.pattern,
+                 .parameters = parameters_of(candidate.components, components),
+                 .query = Query(question == target.size() ? std::string_view() : target.substr(question + 1)),
+                 .on_begin = {},
+                 .was_left = {}}};
   }
   if (allowed.empty()) refuse();
   refuse_method(request, allowed);
@@ -147,15 +161,10 @@ HttpReply Router::answer(const HttpRequest& request) const noexcept {
   std::string route;
   HttpReply reply;
   try {
-    reply = dispatch(request, route);
-  } catch (const Problem& problem) {
-    HttpResponse response = problem_response(problem);
-    for (const auto& [name, value] : problem.members()) {
-      if (name == "allowed") response.headers.emplace_back("Allow", value);
-    }
-    reply = std::move(response);
+    auto [found, call] = find(request, route);
+    reply = found->handler(call);
   } catch (...) {
-    reply = problem_of_current_exception();
+    reply = response_of_current_exception();
   }
   if (!observer_) return reply;
   const auto tell = [observer = &observer_, method = request.method, route, begin](const HttpResponse& response) {
@@ -171,6 +180,24 @@ HttpReply Router::answer(const HttpRequest& request) const noexcept {
     };
   }
   return reply;
+}
+
+std::optional<HttpResponse> Router::refusal_of_content(const HttpRequest& request,
+                                                       std::optional<std::uint64_t> length) const noexcept {
+  std::string route;
+  try {
+    auto [found, call] = find(request, route);
+    if (!found->admission) {
+      throw Problem(ProblemCode::unsupported_media_type,
+                    "the body is '" + request.content_type + "'; send Content-Type: application/json");
+    }
+    found->admission(call, length);
+    return std::nullopt;
+  } catch (...) {
+    HttpResponse response = response_of_current_exception();
+    if (observer_) observer_(request.method, route, response.status, 0);
+    return response;
+  }
 }
 
 }  // namespace escrow::api

@@ -4,10 +4,12 @@
 // (RFC 3986); a path that is not in its one normal form ("//", ".", "..", a bad escape) names nothing.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "api/http_message.h"
@@ -48,23 +50,32 @@ struct Call {
 class Router {
  public:
   using Handler = std::function<HttpReply(Call& call)>;
+  // Judges by all else of a request whether it may send its content; refuses by throwing. The length is in bytes;
+  // nullopt: it comes in chunks. The handler judges again: meanwhile what holds may change.
+  using Admission = std::function<void(Call& call, std::optional<std::uint64_t> length)>;
   // `pattern` has whole components as parameters: "/v1/sessions/{session}/diff". One that ends with "{path}" takes all
-  // that follows as one parameter, with its slashes.
-  void add(const std::string& method, const std::string& pattern, Handler handler);
+  // that follows as one parameter, with its slashes. Without an admission a request with a content (http_message.h) is
+  // refused.
+  void add(const std::string& method, const std::string& pattern, Handler handler, Admission admission = {});
   // Told of every answer: the route ("" where there is none), the status and the seconds it took.
   using Observer = std::function<void(const std::string& method, const std::string& route, unsigned status,
                                       double seconds)>;
   void observe(Observer observer) { observer_ = std::move(observer); }
 
   HttpReply answer(const HttpRequest& request) const noexcept;
+  // For HttpServer::Options::admit.
+  std::optional<HttpResponse> refusal_of_content(const HttpRequest& request,
+                                                 std::optional<std::uint64_t> length) const noexcept;
 
  private:
   struct Route {
     std::string method, pattern;
     std::vector<std::string> components;
     Handler handler;
+    Admission admission;
   };
-  HttpReply dispatch(const HttpRequest& request, std::string& route) const;
+  // The route that the request is for, and its call; `route` is known before the query is read. Throws Problem.
+  std::pair<const Route*, Call> find(const HttpRequest& request, std::string& route) const;
 
   std::vector<Route> routes_;
   Observer observer_;

@@ -139,6 +139,9 @@ Escrowd::Escrowd(const EscrowdConfig& config, Reread reread)
   // Whoever supervises the service learns how it is while all its threads are busy; metrics ask each mount's host.
   options.apart = {{"/v1/health", "/v1/ready"}, {"/metrics"}};
   options.on_refusal = [this](unsigned status) { metrics_.add_request("", "", status, 0); };
+  options.admit = [this](const api::HttpRequest& request, std::optional<std::uint64_t> length) {
+    return router_.refusal_of_content(request, length);
+  };
   options.tcp.principal_of_token = [this](std::string_view token) { return tokens_.principal_of(token); };
   server_ = std::make_unique<api::HttpServer>(
       options, [this](const api::HttpRequest& request) { return router_.answer(request); }, *log_);

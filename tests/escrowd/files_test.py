@@ -2,6 +2,7 @@
 """Files of a session over the API: read before and after, written without a mount, guarded as in one."""
 import errno
 import hashlib
+import json
 import mmap
 import os
 import socket
@@ -12,7 +13,7 @@ import time
 from urllib.parse import quote_from_bytes
 
 from authorization_test import asked, refused
-from service import UnixConnection, eventually, expect, expect_equal, main, nightly, read, write
+from service import NOBODY, UnixConnection, as_user, eventually, expect, expect_equal, main, nightly, read, write
 
 STRANGE = b'bad\xff\n\x1bname'
 
@@ -255,6 +256,44 @@ def LargeContentsNeedLittleMemory(start):
             expect_equal('in the base', hashlib.sha256(content(service, after, 'large', '?side=base')).hexdigest(),
                          digest)
             service.git('update-ref', 'refs/heads/main', 'main~1')
+
+
+def AContentIsJudgedBeforeItIsSent(start):
+    """Whoever may not write cannot fill the disk: the answer comes when nothing of the content has."""
+    with start(max_content_bytes=1_000_000, grants={}) as service:
+        session = service.open(path_prefix='dir', limits={'staged_bytes': 1000})['session']
+        ended = service.open()['session']
+        service.post(f'/v1/sessions/{ended}/rollback').expect(200)
+        imports, tar = '/v1/repositories/data/imports', 'application/x-tar'
+        def begun(method, where, length=500, content_type='', **headers):
+            def ask():
+                connection = UnixConnection(service.socket)
+                connection.request(method, where, headers={'Content-Length': length, 'Content-Type': content_type,
+                                                           **headers})
+                response = connection.getresponse()
+                answer = response.status, json.loads(response.read())['code']
+                connection.close()
+                return answer
+            return ask
+        def is_refused(what, status, code, ask):
+            expect_equal(what, tuple(ask()), (status, code))
+        file = target(session, 'dir/new')
+        is_refused('more than the session may stage', 507, 'no_space', begun('PUT', file, 1001))
+        is_refused('above the prefix', 404, 'not_found', begun('PUT', target(session, 'new')))
+        is_refused('no session', 404, 'no_session', begun('PUT', target('0' * 16, 'dir/new')))
+        is_refused('one that has ended', 409, 'session_finished', begun('PUT', target(ended, 'new')))
+        is_refused('a query', 400, 'invalid_value', begun('PUT', file + '?mode=1'))
+        is_refused('no route', 404, 'not_found', begun('PUT', '/v1/nothing'))
+        is_refused('another method', 405, 'method_not_allowed', begun('PUT', '/v1/sessions'))
+        is_refused('no archive', 415, 'unsupported_media_type', begun('POST', '/v1/sessions', content_type=tar))
+        is_refused('no repository', 404, 'no_repository',
+                   begun('POST', '/v1/repositories/none/imports', content_type=tar))
+        is_refused("another's session", 404, 'no_session', lambda: as_user(NOBODY, begun('PUT', file)))
+        is_refused('no grant', 404, 'no_repository', lambda: as_user(NOBODY, begun('POST', imports, content_type=tar)))
+        is_refused('who asks first', 507, 'no_space', begun('PUT', file, 1001, Expect='100-continue'))
+        put(service, session, 'dir/new', b'x' * 500, headers={'Expect': '100-continue'}).expect(201)
+        service.finish(session, {'exit_code': 0}).expect(200)
+        expect_equal('the content', service.git('show', 'main:dir/new'), 'x' * 500)
 
 
 def AnUploadThatBreaksOffChangesNothing(start):

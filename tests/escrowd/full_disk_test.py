@@ -4,13 +4,14 @@ import contextlib
 import errno
 import math
 import os
+import socket
 import subprocess
 import tempfile
 import time
 
 from authorization_test import descriptors
 from clock import HOUR_S, Clock
-from service import eventually, expect, expect_equal, fail, main, read, write
+from service import NOBODY, NOBODY_NAME, as_user, eventually, expect, expect_equal, fail, main, read, request, write
 
 
 @contextlib.contextmanager
@@ -135,6 +136,32 @@ def WhatIsOverdueOnAFullDiskIsTriedNowAndThenAndNotGivenUp(start):
         make_room(disk)
         eventually('it is rolled back', lambda: service.state(session) == 'rolled_back')
         expect_equal('what is kept', service.git('show', f'refs/sessions/{session}:new'), 'new')
+
+
+def ContentsOnTheirWayLeaveRoomOnTheDisk(start):
+    """Together they take half of what is free without them, and those of one caller a quarter."""
+    with small_disk(48) as disk, start(reviewers=[NOBODY_NAME]) as service:
+        def free():
+            about = os.statvfs(disk)
+            return about.f_bavail * about.f_frsize
+        session = service.open()['session']
+        quarter = free() // 4
+        part = quarter // 8 * 5
+        path = f'/v1/sessions/{session}/files/large'
+        before = free()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as slow:
+            slow.connect(service.socket)
+            slow.sendall(f'PUT {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {quarter}\r\n\r\n'.encode() + bytes(part))
+            eventually('its beginning is kept', lambda: before - free() > part // 8 * 7)
+            problem = service.put(path, bytes(part)).expect(507, 'no_space')
+            expect_equal('retryable', problem['retryable'], True)
+            expect('half of what is free' in problem['detail'], problem['detail'])
+            # Somebody else has room.
+            def written():
+                own = request(service.socket, 'POST', '/v1/sessions', {'repository': 'data'}).json['session']
+                return request(service.socket, 'PUT', f'/v1/sessions/{own}/files/large', bytes(part)).status
+            expect_equal("another caller's", as_user(NOBODY, written), 201)
+        eventually('it is given back', lambda: service.put(path, bytes(part)).status == 201)
 
 
 def AServiceThatCannotStartOnAFullDiskSaysSo(start):

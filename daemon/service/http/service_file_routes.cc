@@ -91,6 +91,11 @@ HttpReply put_file(const ServiceParts& parts, Call& call) {
   return json_answer(api::to_json(written.file), written.is_new ? 201 : 200);
 }
 
+void admit_file(const ServiceParts& parts, Call& call, std::optional<std::uint64_t> length) {
+  api::read_file_mode(call.query);
+  parts.sessions.check_write(file_caller(parts, call), call.parameters[0], call.parameters[1], length);
+}
+
 HttpReply delete_file(const ServiceParts& parts, Call& call) {
   call.query.refuse_others();
   const api::FileResource file =
@@ -108,12 +113,14 @@ HttpReply list_files(const ServiceParts& parts, Call& call) {
 }  // namespace
 
 void add_file_routes(api::Router& router, const ServiceParts& parts) {
-  const auto add = [&](const char* method, HttpReply (*handler)(const ServiceParts&, Call&)) {
+  const auto add = [&](const char* method, HttpReply (*handler)(const ServiceParts&, Call&),
+                       api::Router::Admission admission = {}) {
     router.add(method, "/v1/sessions/{session}/files/{path}",
-               [parts, handler](Call& call) { return handler(parts, call); });
+               [parts, handler](Call& call) { return handler(parts, call); }, std::move(admission));
   };
   add("GET", get_file);
-  add("PUT", put_file);
+  add("PUT", put_file,
+      [parts](Call& call, std::optional<std::uint64_t> length) { admit_file(parts, call, length); });
   add("DELETE", delete_file);
   const auto get = [&](const char* route, HttpReply (*handler)(const ServiceParts&, Call&)) {
     router.add("GET", route, [parts, handler](Call& call) { return handler(parts, call); });

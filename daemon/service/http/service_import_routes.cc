@@ -37,16 +37,18 @@ HttpReply import(const ServiceParts& parts, Call& call) {
                       .headers = {{"Location", "/v1/sessions/" + made.view.record.id.text()}}};
 }
 
+void admit_archive(const ServiceParts& parts, Call& call) {
+  parts.sessions.check_import(caller_of(parts.config, call.request), read_importing(call).opening);
+}
+
 }  // namespace
 
 void add_import_routes(api::Router& router, const ServiceParts& parts) {
-  const auto post_long = [&](const char* pattern, HttpReply (*handler)(const ServiceParts&, Call&)) {
-    const api::Router::Handler bound = [parts, handler](Call& call) { return handler(parts, call); };
-    router.add("POST", pattern,
-               parts.long_verbs.apart(
-                   idempotent(parts.store, parts.time, parts.config, at_most(kMaxImports, parts.config, bound))));
-  };
-  post_long("/v1/repositories/{repository}/imports", import);
+  const api::Router::Handler bound = [parts](Call& call) { return import(parts, call); };
+  router.add("POST", "/v1/repositories/{repository}/imports",
+             parts.long_verbs.apart(
+                 idempotent(parts.store, parts.time, parts.config, at_most(kMaxImports, parts.config, bound))),
+             [parts](Call& call, std::optional<std::uint64_t>) { admit_archive(parts, call); });
 }
 
 }  // namespace escrow::daemon

@@ -14,6 +14,14 @@ using api::Problem;
 using session::SessionId;
 using session::State;
 
+void ServiceSessions::check_import(const Caller& caller, const OpenRequest& opening) {
+  // One that was carried out is answered again, whoever may import by now.
+  if (!opening.request_key.empty() && store_.session_by_request(caller.principal, opening.request_key)) return;
+  check_grant(caller, opening, true);
+  repositories_.find(opening.repository);
+  granted(caller, opening);
+}
+
 api::SessionResource ServiceSessions::import(const Caller& caller, const OpenRequest& opening, const ReadTree& read) {
   if (const auto before = opening.request_key.empty()
                               ? std::nullopt

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "api/problem.h"
+#include "daemon/host/kept_mounts.h"
 #include "daemon/host/policy_files.h"
 #include "daemon/host/session_access.h"
 #include "daemon/service/sessions/service_sessions.h"
@@ -174,6 +175,23 @@ api::FileAnswer ServiceSessions::change_file(const Found& found, const Caller& c
     writers->insert(writer);
   }
   return ask_for_file(found, caller, [&](SessionAccess& access) { return access.file(change); });
+}
+
+void ServiceSessions::check_write(const Caller& caller, const std::string& id, const std::string& path_text,
+                                  std::optional<std::uint64_t> length) {
+  const Found found = may_end(caller, id);
+  inside(found, path_text);
+  // One that is being committed may be open again soon.
+  if (found.record.state != State::open && found.record.state != State::committing)
+    refuse_finished(found.record, "write into");
+  const std::uint64_t most = found.record.options.limits.staged_bytes;
+  if (!length || most == 0 || *length <= most) return;
+  // What is written into an entry does not count.
+  const std::string directory = found.repository.context->repository().directories().path_of(found.record.id);
+  if (!kept_mounts(directory).entries.empty()) return;
+  throw Error(Errc::quota_exceeded, "the content has " + std::to_string(*length) +
+                                        " bytes, and the session may stage " + std::to_string(most) +
+                                        "; open a session with a higher limit");
 }
 
 ServiceSessions::Written ServiceSessions::write_file(const Caller& caller, const std::string& id,

@@ -108,6 +108,9 @@ class ServiceSessions {
   // `content` is an open file. Refuses the same as the mount; a denial is Problem{forbidden} with the rule.
   Written write_file(const Caller& caller, const std::string& id, const std::string& path, int content,
                      std::optional<bool> executable);
+  // Refuses what write_file() would refuse whatever the content is; `length` of it in bytes, if it is known.
+  void check_write(const Caller& caller, const std::string& id, const std::string& path,
+                   std::optional<std::uint64_t> length);
   api::FileResource remove_file(const Caller& caller, const std::string& id, const std::string& path);
 
   struct Mounting {
@@ -139,6 +142,8 @@ class ServiceSessions {
   // does not exist is created. Throws Problem{conflict} with the paths and the session, whose result is kept. When
   // reading throws there is no session. With a request key that a committed import had: that one.
   api::SessionResource import(const Caller& caller, const OpenRequest& opening, const ReadTree& read);
+  // Refuses what import() would refuse whatever there is to read.
+  void check_import(const Caller& caller, const OpenRequest& opening);
 
   // A lease that has run out cannot be renewed. `lease_ms` 0: as long as before.
   api::SessionResource renew(const Caller& caller, const std::string& id, std::uint64_t lease_ms);

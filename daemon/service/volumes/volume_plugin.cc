@@ -71,7 +71,11 @@ VolumePlugin::VolumePlugin(const EscrowdConfig& config, const LiveConfig& live, 
       request.prefer = kRuntimesPatience;
       return router_.answer(request);
     };
-    server_ = std::make_unique<api::HttpServer>(plugin_server_options(config), handle, log);
+    api::HttpServer::Options options = plugin_server_options(config);
+    options.admit = [this](const api::HttpRequest& request, std::optional<std::uint64_t> length) {
+      return router_.refusal_of_content(request, length);
+    };
+    server_ = std::make_unique<api::HttpServer>(options, handle, log);
   } catch (...) {
     *stopping_.lock() = true;
     changed_.notify_all();
