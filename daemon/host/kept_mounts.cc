@@ -1,9 +1,12 @@
 #include "daemon/host/kept_mounts.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
@@ -35,9 +38,18 @@ namespace {
 constexpr std::uint64_t kMostCopied_bytes = std::uint64_t{4} << 30;
 constexpr char kTableName[] = "/mount-table", kCopyPrefix[] = "injected.", kScratchPrefix[] = "scratch-";
 
+// A signal that this process blocks, to end in order, waits until somebody reads it (signalfd(2)). SIGHUP is none: it
+// asks escrowd for something else.
+bool is_asked_to_end() {
+  sigset_t waiting;
+  if (::sigpending(&waiting) != 0) return false;
+  constexpr std::array kEnding = {SIGINT, SIGTERM, SIGQUIT};
+  return std::any_of(kEnding.begin(), kEnding.end(), [&](int number) { return ::sigismember(&waiting, number) == 1; });
+}
+
 // What is opened of the source is opened with the rights; what is made is made with this process's own.
 storage::CopyOptions copying_with(const std::optional<CommandSpec::Identity>& rights) {
-  if (!rights) return {};
+  if (!rights) return {.is_to_stop = is_asked_to_end};
   const auto access = [&rights](const std::function<void()>& open) {
     int error = 0;
     {
@@ -47,7 +59,7 @@ storage::CopyOptions copying_with(const std::optional<CommandSpec::Identity>& ri
     }
     errno = error;
   };
-  return {.access = access, .most_bytes = kMostCopied_bytes};
+  return {.access = access, .most_bytes = kMostCopied_bytes, .is_to_stop = is_asked_to_end};
 }
 
 std::set<std::string> copies_in(const std::string& session_directory) {
@@ -251,7 +263,8 @@ void inherit_mounts(const std::string& parent_directory, const std::string& fork
     const std::string path = fork_directory + "/" + spec.content;
     if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
       throw storage::system_error(errno, "keep what is injected");
-    storage::copy_tree(open_directory(parent_directory + "/" + spec.content).get(), open_directory(path).get(), {});
+    storage::copy_tree(open_directory(parent_directory + "/" + spec.content).get(), open_directory(path).get(),
+                       copying_with(std::nullopt));
   }
   storage::sync_file_system(fork_directory);
   keep_mounts(fork_directory, std::move(mounts), options, repository);

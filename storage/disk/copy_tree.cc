@@ -7,14 +7,18 @@
 #include <sys/ioctl.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -26,7 +30,11 @@ namespace escrow::storage {
 
 namespace {
 
-constexpr std::size_t kCopyAtOnce_bytes = std::size_t{16} << 20;
+constexpr std::uint64_t kCopyAtOnce_bytes = std::uint64_t{16} << 20;
+constexpr std::uint64_t kMostKeptFree_bytes = std::uint64_t{1} << 30;
+constexpr std::uint64_t kKeptFreeShare = 20;  // a twentieth of the disk
+constexpr std::uint64_t kBlock_bytes = 512;  // of st_blocks
+constexpr off_t kToItsEnd = std::numeric_limits<off_t>::max();
 
 class TreeCopy {
  public:
@@ -56,12 +64,12 @@ class TreeCopy {
     if (!source) fail(path);
     const UniqueFd copy(::openat(to, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!copy) fail(path);
-    const auto size_bytes = static_cast<std::uint64_t>(with_bytes ? status.st_size : 0);
-    if (size_bytes > options_.most_bytes - copied_bytes_)
-      throw session::Error(session::Errc::quota_exceeded, "the files are larger than " +
-                                                              std::to_string(options_.most_bytes) + " bytes together");
-    copied_bytes_ += size_bytes;
-    if (with_bytes && ::ioctl(copy.get(), FICLONE, source.get()) != 0) bytes(source.get(), copy.get(), path);
+    check_going_on(path);
+    if (with_bytes) {
+      const bool is_cloned = ::ioctl(copy.get(), FICLONE, source.get()) == 0;
+      is_cloned ? count(static_cast<std::uint64_t>(status.st_blocks) * kBlock_bytes)
+                : bytes(source.get(), copy.get(), path);
+    }
     attributes(source.get(), copy.get(), status, path);
     finish(copy.get(), status, path);
   }
@@ -142,13 +150,69 @@ class TreeCopy {
     if (::utimensat(to, name.c_str(), times, AT_SYMLINK_NOFOLLOW) != 0) fail(path);
   }
 
-  static void bytes(int from, int to, const std::string& path) {
-    for (;;) {
-      const ssize_t count = ::sendfile(to, from, nullptr, kCopyAtOnce_bytes);
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0) fail(path);
-      if (count == 0) return;
+  void bytes(int from, int to, const std::string& path) {
+    struct stat now {};
+    if (::fstat(from, &now) != 0) fail(path);
+    if (now.st_size == 0) return static_cast<void>(stretch(from, to, 0, kToItsEnd, path));  // procfs says so of any
+    off_t end = 0;
+    while (const auto data = next_data(from, end, path)) {
+      if (::lseek(to, data->first, SEEK_SET) < 0) fail(path);
+      end = stretch(from, to, data->first, data->second, path);
+      if (end < data->second) return;
     }
+    if (::fstat(from, &now) != 0 || (now.st_size > end && ::ftruncate(to, now.st_size) != 0)) fail(path);
+  }
+
+  // Where the next data behind `at` begins and ends, with the file's position at its begin; nullopt: there is none.
+  static std::optional<std::pair<off_t, off_t>> next_data(int from, off_t at, const std::string& path) {
+    const off_t begin = ::lseek(from, at, SEEK_DATA);
+    if (begin < 0 && (errno == EINVAL || errno == EOPNOTSUPP)) return std::pair(at, kToItsEnd);  // it cannot say
+    const off_t end = begin < 0 ? begin : ::lseek(from, begin, SEEK_HOLE);
+    if (end < 0 && errno == ENXIO) return std::nullopt;
+    if (end < 0 || ::lseek(from, begin, SEEK_SET) < 0) fail(path);
+    return std::pair(begin, end);
+  }
+
+  // Where it ended: before `end` where the file does.
+  off_t stretch(int from, int to, off_t at, off_t end, const std::string& path) {
+    while (at < end) {
+      const std::uint64_t piece = std::min(kCopyAtOnce_bytes, static_cast<std::uint64_t>(end - at));
+      check_going_on(path);
+      check_room(to, piece, path);
+      const ssize_t sent = ::sendfile(to, from, nullptr, piece);
+      if (sent < 0 && errno == EINTR) continue;
+      if (sent < 0) fail(path);
+      if (sent == 0) break;
+      at += sent;
+      count(static_cast<std::uint64_t>(sent));
+    }
+    return at;
+  }
+
+  void count(std::uint64_t bytes) {
+    copied_bytes_ += bytes;
+    if (copied_bytes_ > options_.most_bytes)
+      throw session::Error(session::Errc::quota_exceeded,
+                           "the files have more than " + std::to_string(options_.most_bytes) + " bytes together");
+  }
+
+  void check_going_on(const std::string& path) const {
+    if (options_.is_to_stop && options_.is_to_stop())
+      throw session::Error(session::Errc::unavailable,
+                           "copying '" + session::quote_path(path) + "' was stopped: a signal asked for it");
+  }
+
+  void check_room(int to, std::uint64_t bytes, const std::string& path) const {
+    if (copied_bytes_ + bytes <= kCopyAtOnce_bytes) return;
+    struct statvfs disk {};
+    if (::fstatvfs(to, &disk) != 0) fail(path);
+    if (disk.f_blocks == 0) return;  // it does not say
+    const std::uint64_t block = disk.f_frsize, left = disk.f_bavail * block;
+    const std::uint64_t kept = std::min(disk.f_blocks * block / kKeptFreeShare, kMostKeptFree_bytes);
+    if (left >= kept && left - kept >= bytes) return;
+    throw session::Error(session::Errc::no_space, "cannot copy '" + session::quote_path(path) + "': the disk has " +
+                                                      std::to_string(left) + " bytes left, of which " +
+                                                      std::to_string(kept) + " stay free for others; make room there");
   }
 
   static void attributes(int from, int to, const struct stat& status, const std::string& path) {

@@ -3,7 +3,9 @@
 // The source is walked by openat2(2) without following anything (beneath.h), so that nobody who changes it meanwhile
 // leads the walk out of it; what is changed while it is copied is copied as it was at some moment, each file by itself.
 // Device files, fifos and sockets are left out, and what other file systems have mounted below. Where the disk can
-// share blocks (FICLONE) no byte is copied. Functions; thread-safe. Throws Error, naming the path below the source.
+// share blocks (FICLONE) no byte is copied; holes stay holes (lseek(2)). A copy of more than 16 MiB leaves others room
+// on the disk: 5 % of it, at most 1 GiB. Functions; thread-safe. Throws Error, naming the path below the source:
+// {no_space} also for that room.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +21,10 @@ struct CopyOptions {
   // Calls what it is given, which opens a file or directory of the source: with whose rights that is, is its matter. It
   // keeps errno. Empty: with this process's.
   std::function<void(const std::function<void()>& open)> access{};
-  // Of contents together; more is Error{quota_exceeded}.
+  // Of contents together, without holes; more is Error{quota_exceeded}.
   std::uint64_t most_bytes = std::numeric_limits<std::uint64_t>::max();
+  // Asked before each file and each 16 MiB: true ends the copy with Error{unavailable}.
+  std::function<bool()> is_to_stop{};
 };
 
 // `to` is an empty directory; both are open, O_PATH will do. The directory's own mode and times are copied, too.
