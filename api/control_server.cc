@@ -211,8 +211,20 @@ struct ControlServer::Impl {
     }
   };
 
+  // Closed by the peer, and not only for what it sends.
+  static bool is_closed_by_peer(int socket) {
+    pollfd watched{socket, 0, 0};
+    return poll(&watched, 1, 0) == 1 && (watched.revents & (POLLHUP | POLLERR)) != 0;
+  }
+
   // The catch site of the control socket. False: the connection ends, as an answer that cannot be made whole does.
   bool reply(const HttpRequest& request, Peer peer, int socket) {
+    // Whoever asked has given up, as where this process was stopped: nobody expects it to be done any more.
+    if (is_closed_by_peer(socket)) {
+      log.write(LogLevel::info, "control request " + request.method + " " + request.target +
+                                    " is not carried out: who asked for it has gone");
+      return false;
+    }
     if (request.method == "GET" && request.target == kHealthTarget) {
       const HttpResponse health{.status = 200, .content_type = "application/json", .body = "{\"status\":\"ok\"}\n",
                                 .headers = {}};

@@ -3,7 +3,8 @@
 //
 // One thread accepts, one thread serves each connection, up to a limit; a client that is slow or sends nonsense costs
 // its own connection only. Peers are checked with SO_PEERCRED (unix(7)): the same user, or root; whom they ask for they
-// say themselves ("Escrow-Principal"). A body over 16 MiB that is no file's content is refused. Thread-safe.
+// say themselves ("Escrow-Principal"). A body over 16 MiB that is no file's content is refused. A request whose asker
+// has closed the connection before it begins is not carried out. Thread-safe.
 #pragma once
 
 #include <sys/types.h>

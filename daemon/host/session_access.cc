@@ -165,7 +165,8 @@ std::optional<api::Answer> SessionAccess::ask_host(api::ControlClient& client, c
   }
   const bool is_gone = !context_.repository().directories().is_held(id_);
   if (is_gone || let_killed_host_end(client.host(), id_)) return std::nullopt;
-  throw Error(Errc::unavailable, describe_silence(client.host(), id_));
+  throw Error(Errc::unavailable,
+              describe_silence(client.host(), id_) + "; unless it had begun with the request, it drops it");
 }
 
 // nullopt: another process was faster, and holds it.

@@ -262,15 +262,17 @@ TEST_F(HostKill, OneThatIsStoppedIsNamedAndKeepsNobodyElseWaiting) {
   ASSERT_GT(host, 0);
   stop(host);
   refused(125, "(" + std::to_string(host) + "), is stopped", {"commit", session});
+  refused(125, "unless it had begun with the request, it drops it", {"rollback", session});
   expect_answers({"sessions"});
   expect_answers({"gc"});
   expect_answers({"run", "--", "true"});
   refused(2, "session escrow:" + session + ", which does not answer", {"mount", in_mount("below")});
   ::kill(host, SIGCONT);
-  // What was asked for while it stood still is done now; asked for again, it is answered all the same.
-  EXPECT_TRUE(eventually([&] { return status_of(session, "state") == "committed"; }));
-  EXPECT_EQ(content("new"), "text");
+  // What was asked for while it stood still is not done now: whoever asked was told that it failed.
+  EXPECT_EQ(status_of(session, "state"), "open");
+  write(in_mount("new"), "later");
   done({"commit", session});
+  EXPECT_EQ(content("new"), "later");
 }
 
 }  // namespace

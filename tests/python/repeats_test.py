@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 """Requests of the Python client that are sent again: over a restart, after a lost answer, after "try again"."""
 import asyncio
+import contextlib
 import json
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 
 from client import escrow, eventually, expect, expect_equal, main, raised
 from remote_test import AGENT, Remote
+from escrow._channel import Address, AsyncChannel, Request
 
 
 class Between:
@@ -200,6 +203,40 @@ def WhatMayPassIsTriedAgainAndWhatMayNotIsRaised(start):
             expect_equal(f'requests after {code}', len(between.seen) - said['begun'], 1)
         said.update(refusal=b'HTTP/1.1 502 Bad\r\nContent-Length: 4\r\n\r\nugly', begun=len(between.seen))
         expect_equal('no problem at all', raised(escrow.Problem, escrow.connect(between.path).repositories).status, 502)
+
+
+def ARequestThatIsCancelledIsSentNoFurther(start):
+    """Else a write that was given up overwrites a later one, once the service comes to it."""
+    del start
+
+    async def received(directory, size):
+        begun, goes_on = asyncio.Event(), asyncio.Event()
+        got = asyncio.get_running_loop().create_future()
+
+        async def serve(reader, writer):
+            await reader.readuntil(b'\r\n\r\n')
+            begun.set()
+            await goes_on.wait()
+            count = 0
+            with contextlib.suppress(ConnectionError):
+                while piece := await reader.read(1 << 20):
+                    count += len(piece)
+            writer.close()
+            got.set_result(count)
+        server = await asyncio.start_unix_server(serve, f'{directory}/socket')
+        channel = AsyncChannel(Address(f'{directory}/socket', 'escrowd', 0, None, None))
+        write = asyncio.ensure_future(channel.exchange(Request('PUT', '/v1/x', {}, bytes(size), 300)))
+        await begun.wait()
+        write.cancel()
+        await asyncio.wait([write])
+        expect(write.cancelled(), 'it was not cancelled')
+        goes_on.set()
+        count = await got
+        server.close()
+        return count
+    with tempfile.TemporaryDirectory() as directory:
+        size = 10 << 20
+        expect(asyncio.run(received(directory, size)) < size, 'the whole of it has come')
 
 
 def ATokenOverTlsIsItsPrincipal(start):

@@ -6,6 +6,7 @@ written over it to its end; AsyncChannel is the same over asyncio.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import os
 import socket
@@ -230,16 +231,29 @@ async def _body(reader: asyncio.StreamReader, headers: Dict[str, str]) -> AsyncI
             yield piece
 
 
+@contextlib.contextmanager
+def _ending(writer: asyncio.StreamWriter) -> Iterator[None]:
+    """A request that is cancelled is sent no further: it would be carried out later. close() sends what is left."""
+    try:
+        yield
+    except BaseException:
+        writer.transport.abort()
+        raise
+    writer.close()
+
+
 class AsyncChannel:
     def __init__(self, address: Address) -> None:
         self.address = address
 
-    async def _open(self, request: Request) -> Tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _open(self) -> Tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         at = self.address
         if at.socket:
-            reader, writer = await asyncio.open_unix_connection(at.socket)
-        else:
-            reader, writer = await asyncio.open_connection(at.name, at.port, ssl=at.tls)
+            return await asyncio.open_unix_connection(at.socket)
+        return await asyncio.open_connection(at.name, at.port, ssl=at.tls)
+
+    async def _send(self, writer: asyncio.StreamWriter, request: Request) -> None:
+        at = self.address
         headers = {"Host": at.name, **_headers(at, request)}
         if request.body is not None:
             headers["Content-Length"] = str(len(request.body))
@@ -250,17 +264,16 @@ class AsyncChannel:
             await writer.drain()
         except (BrokenPipeError, ConnectionResetError):
             pass  # a refusal may come before the whole body was taken
-        return reader, writer
 
     async def _whole(self, request: Request) -> Response:
-        reader, writer = await self._open(request)
+        reader, writer = await self._open()
         try:
-            status, headers = await _head(reader)
-            return Response(status, headers, b"".join([piece async for piece in _body(reader, headers)]))
+            with _ending(writer):
+                await self._send(writer, request)
+                status, headers = await _head(reader)
+                return Response(status, headers, b"".join([piece async for piece in _body(reader, headers)]))
         except asyncio.IncompleteReadError as error:
             raise BrokenAnswer("the answer broke off") from error
-        finally:
-            writer.close()
 
     async def exchange(self, request: Request) -> Response:
         try:
@@ -269,20 +282,20 @@ class AsyncChannel:
             raise BrokenAnswer(f"no answer within {request.timeout:g} s") from error
 
     async def stream(self, request: Request) -> AsyncIterator[Union[Response, bytes]]:
-        reader, writer = await self._open(request)
+        reader, writer = await self._open()
         try:
-            status, headers = await asyncio.wait_for(_head(reader), request.timeout)
-            body = _body(reader, headers)
-            refusal = b"".join([piece async for piece in body]) if status >= 400 else b""
-            yield Response(status, headers, refusal)
-            async for piece in body:
-                yield piece
+            with _ending(writer):
+                await self._send(writer, request)
+                status, headers = await asyncio.wait_for(_head(reader), request.timeout)
+                body = _body(reader, headers)
+                refusal = b"".join([piece async for piece in body]) if status >= 400 else b""
+                yield Response(status, headers, refusal)
+                async for piece in body:
+                    yield piece
         except asyncio.IncompleteReadError as error:
             raise BrokenAnswer("the answer broke off") from error
         except asyncio.TimeoutError as error:
             raise BrokenAnswer(f"no answer within {request.timeout:g} s") from error
-        finally:
-            writer.close()
 
     async def pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
