@@ -14,6 +14,7 @@
 #include "session/base/error.h"
 #include "session/base/link_target.h"
 #include "session/base/repo_path.h"
+#include "session/trees/different_trees.h"
 #include "storage/disk/durable_file.h"
 
 namespace escrow::daemon {
@@ -89,7 +90,10 @@ void KeptFiles::put_files(const std::map<std::string, MountEntrySpec::File>& fil
 
 void KeptFiles::put_tree(const session::ObjectReader& objects, const session::TreeRoot& tree,
                          std::int64_t time_s) const {
-  if (tree) put_entries(objects, *tree, "", time_s);
+  if (!tree) return;
+  session::require_listable(objects, session::WholeTrees::by_git, {std::nullopt, tree},
+                            "cannot keep what is injected, which has too many files");
+  put_entries(objects, *tree, "", time_s);
 }
 
 void KeptFiles::put_entries(const session::ObjectReader& objects, const session::ObjectId& tree,

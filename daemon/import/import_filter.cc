@@ -6,6 +6,7 @@
 
 #include "session/base/repo_path.h"
 #include "session/interfaces/session_record.h"
+#include "session/trees/different_trees.h"
 
 namespace escrow::daemon {
 
@@ -100,7 +101,10 @@ std::string read_rules(const session::ByteSource& content, std::string_view name
 
 TreeRoot with_excluded(session::Quarantine& quarantine, const TreeRoot& before, const TreeRoot& imported,
                        const session::PathPatterns& excludes) {
-  return excludes.empty() ? imported : merge_excluded(quarantine, before, imported, excludes, "", 0);
+  if (excludes.empty()) return imported;
+  session::require_listable(quarantine, session::WholeTrees::by_git, {std::nullopt, before},
+                            "cannot import with --exclude, which looks at every path of the session");
+  return merge_excluded(quarantine, before, imported, excludes, "", 0);
 }
 
 }  // namespace escrow::daemon

@@ -36,6 +36,11 @@ session::ObjectId InterruptibleQuarantine::put_tree(const session::Tree& tree) {
   return quarantine_.put_tree(tree);
 }
 
+session::Tree InterruptibleQuarantine::read_tree(const session::ObjectId& id) const {
+  stopping_.check(kWhat);
+  return quarantine_.read_tree(id);
+}
+
 session::ObjectId InterruptibleQuarantine::put_commit(const session::Commit& commit) {
   stopping_.check(kWhat);
   return quarantine_.put_commit(commit);

@@ -1,5 +1,5 @@
 // A session's quarantine that can be filled until the service's shutdown deadline (shutdown_deadline.h). After that
-// each put throws Problem{unavailable}, also in the middle of a content.
+// each put, and each read of a tree, throws Problem{unavailable}, also in the middle of a content.
 //
 // For putting and reading; publishing is the session's, with its own quarantine. Thread-safe as that is.
 #pragma once
@@ -23,7 +23,7 @@ class InterruptibleQuarantine final : public session::Quarantine {
   session::ObjectId put_tree(const session::Tree& tree) override;
   session::ObjectId put_commit(const session::Commit& commit) override;
 
-  session::Tree read_tree(const session::ObjectId& id) const override { return quarantine_.read_tree(id); }
+  session::Tree read_tree(const session::ObjectId& id) const override;
   session::Commit read_commit(const session::ObjectId& id) const override { return quarantine_.read_commit(id); }
   std::uint64_t blob_size(const session::ObjectId& id) const override { return quarantine_.blob_size(id); }
   std::shared_ptr<const session::ByteSource> open_blob(const session::ObjectId& id) const override {

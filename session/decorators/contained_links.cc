@@ -6,6 +6,7 @@
 #include "session/base/error.h"
 #include "session/base/file_mode.h"
 #include "session/base/link_target.h"
+#include "session/decorators/moved_entries.h"
 
 namespace escrow::session {
 namespace {
@@ -123,6 +124,7 @@ bool ContainedLinks::changes_containment(NodeId top, std::uint32_t mode, std::si
     std::size_t below;  // the directory it moves with
   };
   std::vector<Moved> pending{{top, mode, 0}};
+  MovedEntries entries;
   while (!pending.empty()) {
     const Moved moved = pending.back();
     pending.pop_back();
@@ -132,7 +134,9 @@ bool ContainedLinks::changes_containment(NodeId top, std::uint32_t mode, std::si
     }
     if ((moved.mode & kTypeMask) != kDirectoryType) continue;
     list(moved.node, 0, [&](const Entry& entry) {
-      if (entry.name != "." && entry.name != "..") pending.push_back({entry.node, entry.mode, moved.below + 1});
+      if (entry.name == "." || entry.name == "..") return true;
+      entries.add();
+      pending.push_back({entry.node, entry.mode, moved.below + 1});
       return true;
     });
   }

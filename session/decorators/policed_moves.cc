@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "session/decorators/moved_entries.h"
 #include "session/decorators/policed_internal.h"
 
 namespace escrow::session {
@@ -29,11 +30,13 @@ void PolicedFileSystem::require_move_of_all(NodeId directory, const Spot& from, 
     Spot from, to;
   };
   std::vector<Pending> pending{{directory, from, to}};
+  MovedEntries entries;
   while (!pending.empty()) {
     const Pending at = std::move(pending.back());
     pending.pop_back();
     Inner::list(at.directory, 0, [&](const Entry& entry) {
       if (entry.name == "." || entry.name == "..") return true;
+      entries.add();
       const bool is_directory = (entry.mode & kTypeMask) == kDirectoryType;
       Spot child_from = spot_in(at.from, entry.name, is_directory);
       Spot child_to = spot_in(at.to, entry.name, is_directory);

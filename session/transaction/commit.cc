@@ -60,7 +60,7 @@ ObjectId put_commits(const Services& services, Quarantine& quarantine, const Ses
   for (const KeptCommit& one : kept) {
     said.message = one.message;
     Commit commit = commit_of(services, quarantine, said, one.tree, parent,
-                              count_changes(tree_changes(quarantine, *before, one.tree)));
+                              count_changes(quarantine, *before, one.tree));
     if (one.author_time_s != 0)
       commit.author.time_s = std::clamp(one.author_time_s, std::min(record.created.seconds, commit.author.time_s),
                                         commit.author.time_s);
@@ -74,7 +74,7 @@ ObjectId put_commits(const Services& services, Quarantine& quarantine, const Ses
 // changed.
 ChangeCounts keep_result(const Services& services, const SessionRecord& record, Quarantine& quarantine,
                          const SessionResult& result) {
-  const ChangeCounts counts = count_changes(tree_changes(quarantine, result.base_tree, result.tree));
+  const ChangeCounts counts = count_changes(quarantine, result.base_tree, result.tree);
   const ObjectId commit =
       quarantine.put_commit(commit_of(services, quarantine, record, result.tree, result.base, counts));
   const auto published = quarantine.publish(commit);
@@ -169,7 +169,7 @@ class Committer {
       const TreeRoot tree = std::get<TreeRoot>(merged);
       if (tree == head_tree) return nothing_to_commit();
       if (whom_ == CommitFor::reviewer && head != result_.base) return show_again(tree, head, head_tree);
-      record_.counts = count_changes(tree_changes(quarantine_, head_tree, tree));
+      record_.counts = count_changes(quarantine_, head_tree, tree);
       const KeptCommits kept = kept_on(head_tree, tree, result_.kept, branch, services_, quarantine_);
       squashed_ = kept.why_not;
       refuse_unfiltered_on(head_tree, tree, kept.commits, head == result_.base);
@@ -187,7 +187,7 @@ class Committer {
     if (result_.tree == result_.base_tree) return nothing_to_commit();
     refuse_unfiltered(result_.base_tree, result_.tree);
     SessionRecord next = record_;
-    next.counts = count_changes(tree_changes(quarantine_, result_.base_tree, result_.tree));
+    next.counts = count_changes(quarantine_, result_.base_tree, result_.tree);
     const ObjectId made =
         quarantine_.put_commit(commit_of(services_, quarantine_, record_, result_.tree, result_.base, *next.counts));
     tell(services_, CommitStep::sealed_tree_built);
@@ -308,7 +308,7 @@ class Committer {
     SessionRecord next = record_;
     forget_review(next);
     next.message = before_.message;
-    next.counts = count_changes(tree_changes(quarantine_, head_tree, tree));
+    next.counts = count_changes(quarantine_, head_tree, tree);
     const ObjectId made = quarantine_.put_commit(commit_of(services_, quarantine_, next, tree, head, *next.counts));
     const auto published = quarantine_.publish(made);
     services_.references.keep_result(record_.id, made);
@@ -434,9 +434,11 @@ CommitOutcome seal_result(const Services& services, SessionRecord& record, Sessi
   return Committer(services, record, directory, result, CommitFor::by_hand, who).run(&Committer::seal);
 }
 
-std::variant<TreeRoot, Conflicts> merge_onto(const TreeRoot& head_tree, const SessionResult& result,
-                                             const std::string& branch, const Services& services,
-                                             Quarantine& quarantine) {
+namespace {
+
+std::variant<TreeRoot, Conflicts> merged_by_rule(const TreeRoot& head_tree, const SessionResult& result,
+                                                 const std::string& branch, const Services& services,
+                                                 Quarantine& quarantine) {
   auto merged = reconcile(quarantine, result.base_tree, result.tree, head_tree);
   if (std::holds_alternative<Conflicts>(merged) && services.references.rule_of(branch).merges_text)
     merged = reconcile(quarantine, result.base_tree, result.tree, head_tree, MergeFiles::by_line);
@@ -446,6 +448,20 @@ std::variant<TreeRoot, Conflicts> merge_onto(const TreeRoot& head_tree, const Se
   add_conflicts(all.paths, changed_reads(quarantine, *result.reads, result.prefix, result.base_tree, head_tree));
   if (all.paths.empty()) return merged;
   return all;
+}
+
+}  // namespace
+
+std::variant<TreeRoot, Conflicts> merge_onto(const TreeRoot& head_tree, const SessionResult& result,
+                                             const std::string& branch, const Services& services,
+                                             Quarantine& quarantine) {
+  try {
+    return merged_by_rule(head_tree, result, branch, services, quarantine);
+  } catch (const Error& error) {
+    if (error.code() != Errc::result_too_large) throw;
+    throw Error(error.code(), "cannot merge the session with branch '" + branch + "': " + error.what() +
+                                  "; open a new session, and copy to it what is still needed");
+  }
 }
 
 std::shared_ptr<const ReadSet> kept_reads(const Services& services, const SessionRecord& record) {

@@ -118,7 +118,7 @@ class Landing {
   const Conflicts& conflicts() const { return conflicts_; }
   bool changes_nothing() const { return changes_.empty() && removed_.empty() && added_.empty() && altered_.empty(); }
   // Of the fork.
-  ChangeCounts counts() const { return count_changes(tree_changes(quarantine_, result_.base_tree, result_.tree)); }
+  ChangeCounts counts() const { return count_changes(quarantine_, result_.base_tree, result_.tree); }
 
   void apply() {
     BringOver over(now_, parent_, is_stale_);

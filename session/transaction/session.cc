@@ -112,21 +112,34 @@ void Session::Impl::note(SessionRecord next, const std::string& who, const std::
   *record.lock() = std::move(next);
 }
 
-// Both are trees of the whole repository. How many paths that was.
-std::uint64_t Session::Impl::take_in(const TreeRoot& now, const TreeRoot& wanted) {
+// Both are trees of the whole repository.
+std::vector<PathChange> Session::Impl::changes_to(const TreeRoot& now, const TreeRoot& wanted) {
   const RepoPath prefix = copy_of_record().options.prefix;
-  const std::vector<PathChange> changes =
-      tree_changes(held->quarantine(), tree_of(entry_at(held->quarantine(), now, prefix)),
-                   tree_of(entry_at(held->quarantine(), wanted, prefix)));
+  return tree_changes(held->quarantine(), tree_of(entry_at(held->quarantine(), now, prefix)),
+                      tree_of(entry_at(held->quarantine(), wanted, prefix)));
+}
+
+void Session::Impl::take_in(const std::vector<PathChange>& changes) {
   apply(changes);
   // On the new base, a path that was taken in and then lost would look like a change of the session's.
   overlay.flush(true);
-  return changes.size();
 }
 
 // Between its two rows the overlay shows some of what others changed and not the rest. On the old base a commit would
 // bring the one back should others take it back, on the new base the other: so it is not used before it is finished.
 UpdateOutcome Session::Impl::update(const ObjectId& head, bool keeps_conflicts) {
+  try {
+    return update_within_bounds(head, keeps_conflicts);
+  } catch (const Error& error) {
+    if (error.code() != Errc::result_too_large) throw;
+    const SessionRecord row = copy_of_record();
+    throw Error(error.code(), "cannot update session " + row.id.text() + " to commit " + head.hex() + " of branch '" +
+                                  row.options.branch + "': " + error.what() +
+                                  "; go on with the session as it is, or open a new one");
+  }
+}
+
+UpdateOutcome Session::Impl::update_within_bounds(const ObjectId& head, bool keeps_conflicts) {
   SessionRecord row = copy_of_record();
   const SessionResult now = result(row);
   Quarantine& quarantine = held->quarantine();
@@ -143,14 +156,15 @@ UpdateOutcome Session::Impl::update(const ObjectId& head, bool keeps_conflicts) 
   if (leaf_of(wanted) || !are_below(prefix, merged.conflicts))
     throw Error(Errc::not_a_directory, "cannot update session " + row.id.text() + ": others made a file of " +
                                            quote_path(prefix.text()) + ", the root of its mount");
+  const std::vector<PathChange> changes = changes_to(now.tree, merged.tree);
   // What the overlay is about to refer to must outlive every gc.
   services.references.pin_base(row.id, head);
   row.updating_to = head;
   row.updating_keeps = keeps_conflicts;
   note(row, "update", "taking in " + head.hex());
-  const std::uint64_t count = take_in(now.tree, merged.tree);
+  take_in(changes);
   end_update(true, versions_of(quarantine, merged.conflicts, now, head_tree));
-  return {head, count, {}};
+  return {head, changes.size(), {}};
 }
 
 // What was taken in already is the head's, and so no change of the session's: taking it in again changes nothing. Where
@@ -163,7 +177,8 @@ void Session::Impl::finish_update() {
   const TreeRoot head_tree = tree_of_commit(quarantine, row.updating_to);
   const MergeKeepingOurs merged = merge_keeping_ours(quarantine, now.base_tree, now.tree, head_tree);
   const bool fits = row.updating_keeps || merged.conflicts.empty();
-  take_in(now.tree, fits ? merged.tree : merge_keeping_ours(quarantine, head_tree, now.tree, now.base_tree).tree);
+  take_in(changes_to(
+      now.tree, fits ? merged.tree : merge_keeping_ours(quarantine, head_tree, now.tree, now.base_tree).tree));
   end_update(fits, versions_of(quarantine, merged.conflicts, now, head_tree));
 }
 

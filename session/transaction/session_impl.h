@@ -158,11 +158,13 @@ struct Session::Impl {
   }
   void note(SessionRecord next, const std::string& who, const std::string& why);
   UpdateOutcome update(const ObjectId& head, bool keeps_conflicts);
+  UpdateOutcome update_within_bounds(const ObjectId& head, bool keeps_conflicts);
   void finish_update();
   void end_update(bool is_on_new_head, const std::vector<Unresolved>& conflicts);
   std::optional<Conflicts> conflicts_met(const SessionRecord& row, const SessionResult& now);
   Disputes disputes(const SessionRecord& row, const std::optional<ObjectId>& head);
-  std::uint64_t take_in(const TreeRoot& now, const TreeRoot& wanted);
+  std::vector<PathChange> changes_to(const TreeRoot& now, const TreeRoot& wanted);
+  void take_in(const std::vector<PathChange>& changes);
   void apply(const std::vector<PathChange>& changes);
   std::vector<std::string> paths_of(const std::vector<Overlay::Stale>& changed);
   void add_stale(std::vector<Overlay::Stale> more);

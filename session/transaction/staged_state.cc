@@ -9,6 +9,7 @@
 #include "session/base/file_mode.h"
 #include "session/base/link_target.h"
 #include "session/transaction/savepoint_rules.h"
+#include "session/trees/different_trees.h"
 #include "session/trees/tree_walk.h"
 
 namespace escrow::session {
@@ -54,6 +55,10 @@ class Sending {
     }
   }
 
+  [[noreturn]] static void refuse(const std::string& why) {
+    throw Error(Errc::result_too_large, "cannot export the session: " + why + "; commit it instead");
+  }
+
   void attributes_of_root() {
     if (!overlay_.origin(kRootNode).is_staged) return;
     to_.name(described(kRootNode, "", overlay_.attributes(kRootNode)));
@@ -80,6 +85,8 @@ class Sending {
   }
 
   void send(NodeId node, const std::string& name, const std::string& path, const TreeEntry* before, int depth) {
+    if (++visited_ > kMostListedPaths)
+      refuse("more than " + std::to_string(kMostListedPaths) + " names would have to be looked at");
     const Overlay::Origin origin = overlay_.origin(node);
     const bool is_as_before = before != nullptr && before->mode == origin.mode && before->id == origin.id;
     if (!origin.is_staged && is_as_before) return;
@@ -107,6 +114,10 @@ class Sending {
     }
     to_.name(sent);
     if (type == kRegularType && !sent.base_path) send_bytes(node, sent.size_bytes);
+    // What lies below a directory that was moved is sent with all that is in it.
+    if (type == kDirectoryType && !goes_on && !origin.id.is_null() &&
+        !moved_.of({std::nullopt, origin.id}).can_be_listed())
+      refuse("it has moved " + quote_path(path) + ", in which too much is: " + listing_bounds());
     if (type == kDirectoryType) directory(node, path, goes_on ? TreeRoot(before->id) : std::nullopt, depth + 1);
   }
 
@@ -145,6 +156,8 @@ class Sending {
   const ObjectReader& objects_;
   const TreeRoot base_;
   StagedParts& to_;
+  DifferentTrees moved_{objects_, WholeTrees::by_file};
+  std::size_t visited_ = 0;
   std::unordered_map<NodeId, std::string> linked_;  // the first name of each file with several
 };
 

@@ -1,6 +1,9 @@
 // Which of what was read others have changed.
 #include <algorithm>
+#include <unordered_set>
 
+#include "session/base/error.h"
+#include "session/trees/different_trees.h"
 #include "session/trees/git_file_rules.h"
 #include "session/trees/read_set.h"
 #include "session/trees/tree_walk.h"
@@ -45,6 +48,12 @@ class ChangedReads {
             const std::string& path, int depth) {
     if (before == after || found_.size() == kMostReadConflicts) return;
     check_tree_depth(depth);
+    // Below a directory that nobody looked into the answer does not depend on the path.
+    const bool by_trees = !directory && covered;
+    if (by_trees && without_change_.contains({before, after})) return;
+    if (without_change_.size() == kMostTreePairs)
+      throw Error(Errc::result_too_large, "too much differs to find what the session has read: " + listing_bounds());
+    const std::size_t found_before = found_.size();
     const ReadSet::Directory* known = directory ? &reads_.at(*directory) : nullptr;
     covered = covered || (known != nullptr && known->all_below);
     if (!covered && known == nullptr) return;
@@ -68,6 +77,7 @@ class ChangedReads {
         if (const auto found = known->children.find(name); found != known->children.end()) child = found->second;
       walk(child, is_taken, tree_of(sides[0]), tree_of(sides[1]), below, depth + 1);
     }
+    if (by_trees && found_.size() == found_before) without_change_.insert({before, after});
   }
 
   std::vector<Conflict> take() {
@@ -99,6 +109,7 @@ class ChangedReads {
   const ObjectReader& objects_;
   const ReadSet& reads_;
   std::vector<Conflict> found_;
+  std::unordered_set<TreePair, TreePairHash> without_change_;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 // git can merge this one line by line.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <variant>
@@ -43,7 +44,10 @@ struct Conflicts {
 enum class MergeFiles { by_path, by_line };
 
 // `base`, `ours` and `theirs` are trees; nullopt is the empty tree. The merged tree is written to `writer`; nullopt
-// when nothing remains. Cost grows with the paths that differ, not with the trees.
+// when nothing remains. Cost grows with the trees that differ and with the conflicts; each three trees are merged once.
+// Throws Error{result_too_large} above the bounds of different_trees.h, and above these of the list of conflicts.
+inline constexpr std::size_t kMostConflicts = 1'000'000;
+inline constexpr std::size_t kMostConflictPath_bytes = std::size_t{256} << 20;
 std::variant<std::optional<ObjectId>, Conflicts> reconcile(Quarantine& writer, const std::optional<ObjectId>& base,
                                                            const std::optional<ObjectId>& ours,
                                                            const std::optional<ObjectId>& theirs,

@@ -19,7 +19,8 @@ struct PathChange {
   std::optional<TreeEntry> before, after;
 };
 
-// Deletions first, then by path. Equal sub-trees are not read. Directories are not listed, their files are.
+// Deletions first, then by path. Equal sub-trees are not read. Directories are not listed, their files are. Throws
+// Error{result_too_large} when the list would exceed the bounds of different_trees.h, before it takes much memory.
 std::vector<PathChange> tree_changes(const ObjectReader& objects, const std::optional<ObjectId>& before,
                                      const std::optional<ObjectId>& after);
 
@@ -29,5 +30,9 @@ bool first_changed_paths(const ObjectReader& objects, const std::optional<Object
                          const std::optional<ObjectId>& after, std::size_t most, std::vector<std::string>& paths);
 
 ChangeCounts count_changes(const std::vector<PathChange>& changes);
+// The same without the list, however long it would be: each pair of sub-trees is read once, and no count exceeds
+// kMostCounted.
+ChangeCounts count_changes(const ObjectReader& objects, const std::optional<ObjectId>& before,
+                           const std::optional<ObjectId>& after);
 
 }  // namespace escrow::session

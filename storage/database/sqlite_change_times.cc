@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "session/base/repo_path.h"
+#include "session/trees/different_trees.h"
 #include "storage/database/recent_changes.h"
 #include "storage/database/schema.h"
 #include "storage/database/times_steps.h"
@@ -71,13 +72,9 @@ std::optional<Row> latest(Statement& statement, std::int64_t branch, const std::
   return Row{run.integer(0), optional_at(run, 1), optional_at(run, 2)};
 }
 
-struct Branch {
-  std::int64_t id = 0;
-  ObjectId seen;
-  std::int64_t newest_ns = 0;
-};
-
 constexpr std::string_view kReadBranch = "SELECT id, seen, newest FROM branch WHERE name = ?1";
+
+using Branch = SqliteChangeTimes::Branch;
 
 std::optional<Branch> find_branch(Statement& statement, const Database& database, const std::string& name) {
   auto run = statement.run(Bytes{name});
@@ -162,6 +159,19 @@ struct SqliteChangeTimes::Writer {
       drop_below.execute(branch, Bytes{path}, Bytes{path + "/"}, Bytes{path + "0"}, one.at);
     }
   }
+};
+
+struct SqliteChangeTimes::Step {
+  std::int64_t at_s = 0;  // of the commit
+  RecordedChanges changes{};
+};
+
+// The way of the index from one commit to another, ready to be written.
+struct SqliteChangeTimes::Plan {
+  ObjectId head;
+  std::vector<ObjectId> commits;  // that the steps came with
+  std::vector<Step> steps;        // the oldest first
+  bool all_is_new;                // what changed is not known
 };
 
 namespace {
@@ -312,24 +322,34 @@ void SqliteChangeTimes::discard(const std::string& why) {
                                          "for new: " + why);
 }
 
+// The trees are read before the index is locked: others wait for the write alone. The plan counts if the index still is
+// where the plan begins; else another process has moved it, and the rest is planned anew. The branch may be somewhere
+// else by then: the session is opened over the commit that was seen, and the next one moves the index on from there.
 SqliteChangeTimes::Seen SqliteChangeTimes::look(const std::string& branch, const session::ReferenceStore& references) {
-  std::optional<ObjectId> head = references.head(branch);
-  if (!head) return {};
-  {
+  const auto known_now = [&] {
     auto guard = reader_.lock();
     Reader& opened = reader(*guard);
-    const std::optional<Branch> known = find_branch(opened.read_branch, opened.database, branch);
-    if (known && known->seen == *head) return {head, from_ns(known->newest_ns)};
-  }
-  auto guard = writer_.lock();
-  if (!*guard) *guard = std::make_unique<Writer>(path_);
-  Transaction transaction((*guard)->database);
-  // In here the branch and the index only go on together: else one that was read early would be taken for a rewind.
-  head = references.head(branch);
+    return find_branch(opened.read_branch, opened.database, branch);
+  };
+  std::optional<ObjectId> head = references.head(branch);
   if (!head) return {};
-  const std::int64_t newest_ns = bring_to(**guard, branch, *head);
-  transaction.commit();
-  return {head, from_ns(newest_ns)};
+  if (const auto known = known_now(); known && known->seen == *head) return {head, from_ns(known->newest_ns)};
+  auto guard = writer_.lock();
+  while (true) {
+    head = references.head(branch);
+    if (!head) return {};
+    const std::optional<Branch> before = known_now();
+    if (before && before->seen == *head) return {head, from_ns(before->newest_ns)};
+    const Plan plan = plan_of(branch, before ? std::optional(before->seen) : std::nullopt, *head);
+    if (!*guard) *guard = std::make_unique<Writer>(path_);
+    Transaction transaction((*guard)->database);
+    const std::optional<Branch> known = find_branch((*guard)->read_branch, (*guard)->database, branch);
+    const bool was_moved = known.has_value() != before.has_value() || (known && known->seen != before->seen);
+    if (was_moved) continue;
+    const std::int64_t newest_ns = known ? move_on(**guard, branch, *known, plan) : begin(**guard, branch, plan);
+    transaction.commit();
+    return {head, from_ns(newest_ns)};
+  }
 }
 
 // A session of another commit may have built from what was there before until it ended, and its outputs may be seen by
@@ -339,33 +359,70 @@ std::int64_t SqliteChangeTimes::not_before(const std::string& branch, const std:
   return changed ? to_ns(*changed) + kClockStep_ns : 0;
 }
 
-std::int64_t SqliteChangeTimes::bring_to(Writer& writer, const std::string& branch, const ObjectId& head) {
-  const std::optional<Branch> known = find_branch(writer.read_branch, writer.database, branch);
-  if (known && known->seen == head) return known->newest_ns;
-  const std::int64_t now_ns = to_ns(clock_.now());
-  if (!known) {
-    const std::int64_t committed = end_of_second(objects_.read_commit(head).committer.time_s, now_ns);
-    const std::int64_t at = std::max(committed, not_before(branch, {head}));
-    writer.add_branch.execute(Bytes{branch}, head.hex(), at);
-    const std::int64_t id = sqlite3_last_insert_rowid(writer.database.handle());
-    writer.put(id, "", "", {at, at, at}, at);
-    return at;
+SqliteChangeTimes::Plan SqliteChangeTimes::plan_of(const std::string& branch, const std::optional<ObjectId>& seen,
+                                                    const ObjectId& head) const {
+  Plan plan{head, {}, {}, false};
+  if (!seen) {
+    plan.steps.push_back({objects_.read_commit(head).committer.time_s, {}});
+    return plan;
   }
-  std::int64_t newest_ns = known->newest_ns;
   try {
-    apply_steps(writer, branch, known->id, known->seen, head, newest_ns);
+    const TimesSteps way = steps_between(objects_, *seen, head);
+    plan.commits = way.commits;
+    plan.steps = changes_of(way);
   } catch (const Error& error) {
-    if (error.code() != Errc::input_output) throw;
-    // What was seen last is gone (the branch was rewritten, and git has collected it): all may be new.
-    newest_ns = std::max({now_ns, newest_ns + 1, not_before(branch, {})});
-    writer.put(known->id, "", "", {newest_ns, newest_ns, newest_ns}, known->newest_ns);
+    if (error.code() != Errc::input_output && error.code() != Errc::result_too_large) throw;
+    // What was seen last is gone (the branch was rewritten, and git has collected it), or more changed than is listed.
+    if (error.code() == Errc::result_too_large)
+      log_.write(session::LogLevel::warning, "everything in commit " + head.hex() + " of branch '" + branch +
+                                                 "' counts as new, and build tools make all of it: " + error.what());
+    plan.all_is_new = true;
   }
-  writer.set_branch.execute(known->id, head.hex(), newest_ns);
+  return plan;
+}
+
+std::vector<SqliteChangeTimes::Step> SqliteChangeTimes::changes_of(const TimesSteps& way) const {
+  // Of several commits, what one of them changed and another took back has not changed.
+  std::optional<DifferentEntries> different;
+  std::function<bool(const std::string&)> may_count;
+  if (way.steps.size() > 1) {
+    session::BoundedListing bound(objects_, session::WholeTrees::by_name);
+    tell_changes(objects_, way.steps.front().before, way.steps.back().after, bound, different.emplace());
+    may_count = [&different](const std::string& path) { return different->has(path); };
+  }
+  std::vector<Step> steps;
+  session::BoundedListing bound(objects_, session::WholeTrees::by_name);
+  for (const TimesStep& step : way.steps) {
+    steps.push_back({step.at_s, {}});
+    tell_changes(objects_, step.before, step.after, bound, steps.back().changes, may_count);
+  }
+  return steps;
+}
+
+std::int64_t SqliteChangeTimes::begin(Writer& writer, const std::string& branch, const Plan& plan) const {
+  const std::int64_t committed = end_of_second(plan.steps.front().at_s, to_ns(clock_.now()));
+  const std::int64_t at = std::max(committed, not_before(branch, {plan.head}));
+  writer.add_branch.execute(Bytes{branch}, plan.head.hex(), at);
+  const std::int64_t id = sqlite3_last_insert_rowid(writer.database.handle());
+  writer.put(id, "", "", {at, at, at}, at);
+  return at;
+}
+
+std::int64_t SqliteChangeTimes::move_on(Writer& writer, const std::string& branch, const Branch& known,
+                                        const Plan& plan) const {
+  std::int64_t newest_ns = known.newest_ns;
+  if (plan.all_is_new) {
+    newest_ns = std::max({to_ns(clock_.now()), newest_ns + 1, not_before(branch, {})});
+    writer.put(known.id, "", "", {newest_ns, newest_ns, newest_ns}, known.newest_ns);
+  } else {
+    write_steps(writer, branch, known.id, plan, newest_ns);
+  }
+  writer.set_branch.execute(known.id, plan.head.hex(), newest_ns);
   return newest_ns;
 }
 
-void SqliteChangeTimes::apply_steps(Writer& writer, const std::string& branch, std::int64_t id, const ObjectId& seen,
-                                    const ObjectId& head, std::int64_t& newest_ns) {
+void SqliteChangeTimes::write_steps(Writer& writer, const std::string& branch, std::int64_t id, const Plan& plan,
+                                    std::int64_t& newest_ns) const {
   class Rows final : public ChangedEntries {
    public:
     Rows(Writer& writer, std::int64_t branch, std::int64_t at, std::int64_t needed)
@@ -389,23 +446,14 @@ void SqliteChangeTimes::apply_steps(Writer& writer, const std::string& branch, s
     const std::int64_t branch_, at_, needed_;
   };
 
-  const TimesSteps way = steps_between(objects_, seen, head);
   const std::int64_t now_ns = to_ns(clock_.now());
-  const std::int64_t lower_ns = not_before(branch, way.commits);
+  const std::int64_t lower_ns = not_before(branch, plan.commits);
   const std::optional<Timestamp> in_use = RecentChanges(catalog_path_).oldest_base_time(branch);
   const std::int64_t needed_ns = std::min({in_use ? to_ns(*in_use) : newest_ns, newest_ns, now_ns - kKept_ns});
-
-  // Of several commits, what one of them changed and another took back has not changed.
-  std::optional<DifferentEntries> different;
-  std::function<bool(const std::string&)> may_count;
-  if (way.steps.size() > 1) {
-    tell_changes(objects_, way.steps.front().before, way.steps.back().after, different.emplace());
-    may_count = [&different](const std::string& path) { return different->has(path); };
-  }
-  for (const TimesStep& step : way.steps) {
+  for (const Step& step : plan.steps) {
     newest_ns = std::max({end_of_second(step.at_s, now_ns), newest_ns + 1, lower_ns});
     Rows rows(writer, id, newest_ns, needed_ns);
-    tell_changes(objects_, step.before, step.after, rows, may_count);
+    step.changes.tell(rows);
   }
   writer.drop_gone(id, needed_ns);
 }

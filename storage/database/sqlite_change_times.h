@@ -1,13 +1,17 @@
 // The index of times (change_times.h) in <state>/times.db.
 //
 // Thread-safe, and safe between processes: whoever finds a branch at a commit that the index has not seen brings the
-// index there, under SQLite's own lock, in one transaction that is on disk when it ends. Sessions read rows up to the
-// moment at which they were opened; later ones do not concern them. Rows that later ones took the place of, and those
-// of paths that are gone, go once no open session can need them. A file that is removed or damaged is made anew:
-// everything is then as new as the newest change of which the catalog knows.
+// index there. The trees that differ are read first; then one transaction under SQLite's own lock writes the times, if
+// the index still is where it was. It is on disk when it ends. Where more differs than session/trees/different_trees.h
+// lists, all that the branch holds counts as new. Sessions read rows up to the moment at which they were opened; later
+// ones do not concern them. Rows that later ones took the place of, and those of paths that are gone, go once no open
+// session can need them. A file that is removed or damaged is made anew: everything is then as new as the newest change
+// of which the catalog knows.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,8 +22,16 @@
 
 namespace escrow::storage {
 
+struct TimesSteps;
+
 class SqliteChangeTimes final : public session::ChangeTimes {
  public:
+  struct Branch {
+    std::int64_t id = 0;
+    session::ObjectId seen;
+    std::int64_t newest_ns = 0;
+  };
+
   // Nothing is opened before it is needed. `objects` and `log` must outlive it.
   SqliteChangeTimes(std::string path, std::string catalog_path, const session::ObjectReader& objects,
                     session::Log& log);
@@ -31,16 +43,23 @@ class SqliteChangeTimes final : public session::ChangeTimes {
  private:
   struct Reader;
   struct Writer;
+  struct Step;
+  struct Plan;
   class AsOf;
   Reader& reader(std::unique_ptr<Reader>& opened) const;
   Seen look(const std::string& branch, const session::ReferenceStore& references);
   // Takes the damaged file away, and lets go of it.
   void discard(const std::string& why);
-  // The time of the newest change in `head`, in nanoseconds since the epoch.
-  std::int64_t bring_to(Writer& writer, const std::string& branch, const session::ObjectId& head);
+  // Reads the trees that differ between what the index has seen (nullopt: nothing) and `head`.
+  Plan plan_of(const std::string& branch, const std::optional<session::ObjectId>& seen,
+               const session::ObjectId& head) const;
+  std::vector<Step> changes_of(const TimesSteps& way) const;
+  // Both return the time of the newest change, in nanoseconds since the epoch.
+  std::int64_t begin(Writer& writer, const std::string& branch, const Plan& plan) const;
+  std::int64_t move_on(Writer& writer, const std::string& branch, const Branch& known, const Plan& plan) const;
   // Moves `newest_ns` on with each step.
-  void apply_steps(Writer& writer, const std::string& branch, std::int64_t id, const session::ObjectId& seen,
-                   const session::ObjectId& head, std::int64_t& newest_ns);
+  void write_steps(Writer& writer, const std::string& branch, std::int64_t id, const Plan& plan,
+                   std::int64_t& newest_ns) const;
   std::int64_t not_before(const std::string& branch, const std::vector<session::ObjectId>& commits) const;
 
   const std::string path_, catalog_path_;

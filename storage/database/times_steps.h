@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "session/interfaces/object_store.h"
+#include "session/trees/different_trees.h"
 #include "session/trees/tree_walk.h"
 
 namespace escrow::storage {
@@ -45,10 +46,27 @@ class ChangedEntries {
   virtual void differs_below(const std::string& directory, const std::string& name, bool has_other_names) = 0;
 };
 
+// The changes of several steps, kept until they are written: the trees are read before the index is locked. Compact:
+// a name and a byte or two for each entry.
+class RecordedChanges final : public ChangedEntries {
+ public:
+  void is_new(const std::string& directory, const std::string& name, bool is_directory) override;
+  void is_gone(const std::string& directory, const std::string& name) override;
+  void differs_below(const std::string& directory, const std::string& name, bool has_other_names) override;
+  void tell(ChangedEntries& told) const;
+
+ private:
+  void add(const std::string& directory, char kind, const std::string& name);
+
+  std::string bytes_;      // a kind and a name that ends in NUL; after kIn the directory of what follows
+  std::string directory_;  // of the last entry
+};
+
 // The root is told of with both names empty. With `may_count`, only entries for whose path it is true are told of.
-// A file that only became executable, or ceased to be, has not changed. Equal and new trees are not read.
+// A file that only became executable, or ceased to be, has not changed. Equal and new trees are not read. Throws
+// Error{result_too_large} when the list would exceed the bounds of `bound`, a listing WholeTrees::by_name.
 void tell_changes(const session::ObjectReader& objects, const session::TreeRoot& before,
-                  const session::TreeRoot& after, ChangedEntries& told,
+                  const session::TreeRoot& after, session::BoundedListing& bound, ChangedEntries& told,
                   const std::function<bool(const std::string& path)>& may_count = nullptr);
 
 }  // namespace escrow::storage

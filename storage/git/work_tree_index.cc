@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "session/base/error.h"
+#include "session/trees/different_trees.h"
 #include "session/trees/git_file_rules.h"
 #include "session/trees/listed_times.h"
 #include "storage/git/object_format.h"
@@ -39,6 +40,8 @@ class IndexWriter {
 
   WorkTreeIndex make() {
     const std::optional<ObjectId>& tree = shown_.tree;
+    session::require_listable(objects_, session::WholeTrees::by_git, {std::nullopt, tree},
+                              "the session has too many files for an index of git");
     const std::string trees = tree ? add_tree({"", GitMode::tree, *tree}, "", shown_.times, 0).cached : "";
     std::string index = "DIRC";
     put_u32(index, 2);

@@ -169,7 +169,7 @@ void write_patch(git_diff* diff, const Out& out) {
 
 void write_tree_diff(const std::string& git_directory, const std::optional<ObjectId>& before,
                      const std::optional<ObjectId>& after, DiffFormat format, const GitQuarantine* quarantine,
-                     const std::string& path, const Out& out) {
+                     const std::vector<std::string>& paths, const Out& out) {
   // A handle of its own: the backend must not outlive the call.
   const GitRepository repository = open_git_repository(git_directory);
   git_odb* raw_odb = nullptr;
@@ -181,11 +181,10 @@ void write_tree_diff(const std::string& git_directory, const std::optional<Objec
   git_diff_options options = GIT_DIFF_OPTIONS_INIT;
   options.flags = GIT_DIFF_INCLUDE_TYPECHANGE;
   options.max_size = static_cast<git_off_t>(kLargeBlobBytes);
-  char* only = const_cast<char*>(path.c_str());  // libgit2 copies it
-  if (!path.empty()) {
-    options.pathspec = {&only, 1};
-    options.flags |= GIT_DIFF_DISABLE_PATHSPEC_MATCH;
-  }
+  std::vector<char*> only;  // libgit2 copies them
+  for (const std::string& path : paths) only.push_back(const_cast<char*>(path.c_str()));
+  options.pathspec = {only.data(), only.size()};
+  options.flags |= GIT_DIFF_DISABLE_PATHSPEC_MATCH;
   git_diff* raw = nullptr;
   check_git(git_diff_tree_to_tree(&raw, repository.get(), old_tree.get(), new_tree.get(), &options),
             "comparing two trees", session::Errc::input_output);

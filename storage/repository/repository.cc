@@ -10,6 +10,8 @@
 
 #include "session/base/error.h"
 #include "session/transaction/commit.h"
+#include "session/trees/tree_changes.h"
+#include "session/trees/tree_walk.h"
 #include "storage/bucket/bucket.h"
 #include "storage/bucket/bucket_references.h"
 #include "storage/database/sqlite_change_times.h"
@@ -48,6 +50,18 @@ using session::ObjectId;
 using session::SessionRecord;
 
 constexpr auto kPatience = std::chrono::milliseconds(500);
+
+// Of the file or directory at `path`.
+std::vector<std::string> changed_paths(const session::ObjectReader& objects, const std::optional<ObjectId>& before,
+                                       const std::optional<ObjectId>& after, const std::string& path) {
+  const session::RepoPath top = session::RepoPath::parse(path, "path");
+  const auto was = session::entry_at(objects, before, top), is = session::entry_at(objects, after, top);
+  std::vector<std::string> paths;
+  if (session::leaf_of(was) != session::leaf_of(is)) paths.push_back(path);
+  for (const auto& change : session::tree_changes(objects, session::tree_of(was), session::tree_of(is)))
+    paths.push_back(session::join_path(path, change.path));
+  return paths;
+}
 
 // Packs that sessions published and whose fate is open; see quarantine.h.
 std::set<std::string> undecided_packs(const std::string& sessions) {
@@ -221,7 +235,11 @@ void Repository::write_diff(const std::optional<ObjectId>& before, const std::op
   if (quarantine != nullptr && own == nullptr) {
     throw Error(Errc::not_supported, "cannot compare trees over a quarantine that is not this repository's");
   }
-  write_tree_diff(git_directory(), before, after, format, own, path, out);
+  // libgit2 goes through all paths of both trees, but for those that it is not asked for.
+  const session::ObjectReader& objects = own != nullptr ? static_cast<const session::ObjectReader&>(*own)
+                                                        : impl_->objects;
+  const std::vector<std::string> paths = changed_paths(objects, before, after, path);
+  if (!paths.empty()) write_tree_diff(git_directory(), before, after, format, own, paths, out);
 }
 
 bool Repository::log(const std::string& branch, const std::string& path,

@@ -230,8 +230,11 @@ class Service:
         return result.stdout.strip()
 
     def git(self, *arguments):
+        return self.git_with('', *arguments)
+
+    def git_with(self, standard_input, *arguments):
         done = subprocess.run(['git', '-c', 'safe.directory=*', '--git-dir', self.repository, *arguments], check=False,
-                              capture_output=True, text=True, timeout=300)
+                              capture_output=True, text=True, timeout=300, input=standard_input)
         if done.returncode != 0:
             fail(f'git {" ".join(arguments)} ended with {done.returncode}: {done.stderr[:2000]}')
         return done.stdout.strip()

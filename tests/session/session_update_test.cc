@@ -59,6 +59,40 @@ TEST_F(Sessions, ADiscardIsOnDiskWhenItReturnsOrSaysThatItIsNot) {
   EXPECT_TRUE(session->preview().changes.empty());
 }
 
+// Thirty directories that each have the next one under ten names: a few kilobytes, and 10^30 changed paths.
+TEST_F(Sessions, AnUpdateThatWouldTakeInMoreThanIsListedIsRefusedAndACommitIsNot) {
+  world_.push("main", {{"f", "1"}});
+  const auto push_bomb = [&](const std::string& content) {
+    ObjectId tree = world_.objects.put_files({{"f", content}});
+    for (int level = 0; level < 30; ++level) {
+      Tree above;
+      for (int i = 0; i < 10; ++i) above.push_back({std::to_string(i), GitMode::tree, tree});
+      tree = world_.objects.put_tree(above);
+    }
+    Commit commit = world_.objects.read_commit(*world_.references.head("main"));
+    commit.tree = tree;
+    commit.parents = {*world_.references.head("main")};
+    const ObjectId head = world_.objects.put_commit(commit);
+    world_.references.set("main", head);
+    return head;
+  };
+  const ObjectId base = push_bomb("1");
+  auto session = open();
+  write(*session, "0/mine", "1");
+  const ObjectId head = push_bomb("2");
+  std::string message;
+  EXPECT_EQ(code_of([&] { session->update(); }, &message), Errc::result_too_large);
+  for (const std::string& part : {session->id().text(), head.hex(), std::string("'main'"), std::string("6000000")})
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  EXPECT_EQ(session->record().base, base);
+  EXPECT_FALSE(session->record().updating_to);
+  EXPECT_EQ(session->preview().changes.size(), 1u);
+  ASSERT_TRUE(std::holds_alternative<Committed>(session->commit({})));
+  const ObjectId made = *world_.references.head("main");
+  EXPECT_EQ(world_.objects.read_commit(made).parents, std::vector<ObjectId>{head});
+  EXPECT_TRUE(entry_at(world_.objects, world_.objects.read_commit(made).tree, path("0/mine")));
+}
+
 TEST_F(Sessions, UpdateTakesInWhatOthersCommittedAndMovesTheBase) {
   world_.push("main", {{"a", "1"}, {"b", "1"}, {"gone/x", "1"}, {"k", "1"}});
   auto session = open();

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "session/base/error.h"
+#include "session/trees/different_trees.h"
+#include "session/trees/read_set.h"
+#include "session/trees/reconcile.h"
 #include "session/trees/tree_walk.h"
 #include "tests/session/fake_services.h"
 
@@ -72,6 +75,113 @@ TEST_F(TreeChanges, NestingWithoutEndIsRefusedBeforeTheStackEnds) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::name_too_long);
   }
+}
+
+// Each directory has the next one under ten names: 10^levels paths, of which the tree at the bottom is the last part.
+class TreeBombs : public TreeChanges {
+ protected:
+  ObjectId bomb(const Tree& bottom, int levels = 30, const std::string& prefix = "") {
+    ObjectId tree = objects_.put_tree(bottom);
+    for (int level = 0; level < levels; ++level) {
+      Tree above;
+      for (int i = 0; i < 10; ++i) above.push_back({prefix + std::to_string(i), GitMode::tree, tree});
+      tree = objects_.put_tree(above);
+    }
+    return tree;
+  }
+  ObjectId bomb_of(const std::string& content, int levels = 30, const std::string& prefix = "") {
+    return bomb({{"f", GitMode::regular, objects_.put_blob(content)}}, levels, prefix);
+  }
+  std::uint64_t trees_read() const { return objects_.reads().trees; }
+};
+
+TEST_F(TreeBombs, AreRefusedByTheListOfChangesOnceItBecomesLong) {
+  const ObjectId one = bomb_of("1"), two = bomb_of("2");
+  const std::vector<std::pair<TreeRoot, TreeRoot>> pairs{{one, two}, {std::nullopt, two}, {one, std::nullopt}};
+  for (const auto& [before, after] : pairs) {
+    const std::uint64_t read = trees_read();
+    try {
+      tree_changes(objects_, before, after);
+      ADD_FAILURE() << "not refused";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::result_too_large);
+      EXPECT_NE(std::string(error.what()).find("at most 6000000 paths"), std::string::npos) << error.what();
+    }
+    EXPECT_LT(trees_read() - read, 25'000u);
+  }
+}
+
+TEST_F(TreeBombs, AreCountedByReadingEachPairOnce) {
+  const ObjectId one = bomb_of("1"), two = bomb_of("2");
+  const std::uint64_t read = trees_read();
+  EXPECT_EQ(count_changes(objects_, one, two), (ChangeCounts{0, kMostCounted, 0}));
+  EXPECT_EQ(trees_read() - read, 2u * 31);
+  EXPECT_EQ(count_changes(objects_, bomb_of("1", 3), bomb_of("2", 3)), (ChangeCounts{0, 1000, 0}));
+}
+
+TEST_F(TreeBombs, ThatLongNamesMakeAreRefusedForTheirBytes) {
+  const std::string name(2'000, 'n');
+  EXPECT_EQ(tree_changes(objects_, std::nullopt, bomb_of("1", 3, name)).size(), 1'000u);
+  EXPECT_THROW(tree_changes(objects_, std::nullopt, bomb_of("1", 6, name)), Error);
+}
+
+TEST_F(TreeBombs, OfManyFilesBelowTheBoundAreListedWhole) {
+  EXPECT_EQ(tree_changes(objects_, bomb_of("1", 5), bomb_of("2", 5)).size(), 100'000u);
+}
+
+// Also where nothing is found on any of the paths: in empty directories, and in names that no session shows.
+TEST_F(TreeBombs, AreNotWalkedByPathForTheFirstPathsThatDiffer) {
+  const ObjectId blob = objects_.put_blob("1");
+  const ObjectId empty = bomb({});
+  const ObjectId hidden = bomb({{".git", GitMode::regular, blob}});
+  const ObjectId hidden_too = bomb({{".git", GitMode::regular, objects_.put_blob("2")}});
+  for (const auto& [before, after] : {std::pair<TreeRoot, TreeRoot>{std::nullopt, empty}, {hidden, hidden_too}}) {
+    std::vector<std::string> paths;
+    const std::uint64_t read = trees_read();
+    EXPECT_TRUE(first_changed_paths(objects_, before, after, 100, paths));
+    EXPECT_EQ(paths.size(), 0u);
+    EXPECT_LE(trees_read() - read, 2u * 31);
+  }
+  std::vector<std::string> paths;
+  EXPECT_FALSE(first_changed_paths(objects_, bomb_of("1"), bomb_of("2"), 100, paths));
+  EXPECT_EQ(paths.size(), 100u);
+}
+
+TEST_F(TreeBombs, AreMergedOnceForEachThreeTrees) {
+  const auto with = [&](const std::string& one, const std::string& two) {
+    return bomb({{"a", GitMode::regular, objects_.put_blob(one)}, {"b", GitMode::regular, objects_.put_blob(two)}});
+  };
+  const ObjectId base = with("1", "1"), ours = with("2", "1"), theirs = with("1", "2"), both = with("2", "2");
+  const std::uint64_t read = trees_read();
+  const auto merged = reconcile(quarantine_, base, ours, theirs);
+  ASSERT_TRUE(std::holds_alternative<TreeRoot>(merged));
+  EXPECT_EQ(std::get<TreeRoot>(merged), both);
+  EXPECT_LE(trees_read() - read, 3u * 31);
+}
+
+TEST_F(TreeBombs, WithConflictsAreRefusedOnceTheListBecomesLong) {
+  const std::string name(250, 'n');
+  const ObjectId base = bomb_of("1", 30, name), ours = bomb_of("2", 30, name), theirs = bomb_of("3", 30, name);
+  for (const bool keeps : {false, true}) {
+    try {
+      keeps ? (void)merge_keeping_ours(quarantine_, base, ours, theirs)
+            : (void)reconcile(quarantine_, base, ours, theirs);
+      ADD_FAILURE() << "not refused";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::result_too_large);
+    }
+  }
+}
+
+TEST_F(TreeBombs, AreNotWalkedByPathForWhatASerializableSessionHasRead) {
+  ReadSet everything;
+  everything.take_all_below(ReadSet::kRoot);
+  const ObjectId hidden = bomb({{".git", GitMode::regular, objects_.put_blob("1")}});
+  const ObjectId hidden_too = bomb({{".git", GitMode::regular, objects_.put_blob("2")}});
+  const std::uint64_t read = trees_read();
+  EXPECT_TRUE(changed_reads(objects_, everything, path(""), hidden, hidden_too).empty());
+  EXPECT_LE(trees_read() - read, 2u * 31 + 2);
+  EXPECT_EQ(changed_reads(objects_, everything, path(""), bomb_of("1"), bomb_of("2")).size(), kMostReadConflicts);
 }
 
 using GraftTree = TreeChanges;

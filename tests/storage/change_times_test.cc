@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <thread>
+#include <utility>
 
 #include "session/trees/listed_times.h"
 #include "storage/database/sqlite_change_times.h"
@@ -179,6 +180,77 @@ TEST_F(ChangeTimesTest, PathsThatAreGoneGoOnceNoOpenSessionNeedsThem) {
   Database database(repository_.scratch("times.db"), {});
   // The root, the last directory with what is in it, and the one that it took the place of.
   EXPECT_LE(database.integer("SELECT count(*) FROM change"), 10);
+}
+
+// A push of a few kilobytes: thirty directories that each have the next one under ten names.
+TEST_F(ChangeTimesTest, AFewTreesThatStandForCountlessPathsMakeEverythingNewAndAreReadOnce) {
+  // Made in place: git-push(1) goes through all paths when it looks for what the other side has.
+  const auto push_bomb = [&](const std::string& content) {
+    run("cd '" + repository_.path + "'; "
+        "t=$(printf '100644 blob %s\tf\n' $(echo " + content + " | git hash-object -w --stdin) | git mktree); "
+        "for level in $(seq 30); do t=$(for i in 0 1 2 3 4 5 6 7 8 9; do printf '040000 tree %s\t%s\n' $t $i; done "
+        "| git mktree); done; git update-ref refs/heads/main "
+        "$(git commit-tree -m bomb $(git rev-parse -q --verify main | sed 's/^/-p /') $t)");
+  };
+  push_bomb("1");
+  see();
+  for (const char* content : {"2", "3"}) {
+    push_bomb(content);
+    reader_.trees = 0;
+    const ChangeTimes::Seen seen = see();
+    EXPECT_LT(reader_.trees, 25'000);
+    EXPECT_NE(log_.line.find("counts as new"), std::string::npos) << log_.line;
+    const auto then = times_.as_of("main", seen.newest);
+    for (const char* path : {"", "0", "9/9/9"}) EXPECT_EQ(then->directory(path).modified, seen.newest) << path;
+  }
+  log_.line.clear();
+  run("cd '" + repository_.path + "'; t=$( (git ls-tree main; printf '100644 blob %s\tone\n' "
+      "$(echo 1 | git hash-object -w --stdin)) | git mktree); "
+      "git update-ref refs/heads/main $(git commit-tree -m c -p main $t)");
+  const ChangeTimes::Seen seen = see();
+  EXPECT_EQ(log_.line, "");
+  EXPECT_LT(times_.as_of("main", seen.newest)->directory("0").modified, seen.newest);
+}
+
+// Others move the index on while this one reads trees: it waits for no lock, and what it has read counts no more.
+TEST_F(ChangeTimesTest, TreesAreReadBeforeTheIndexIsLocked) {
+  class MovingReader final : public session::ObjectReader {
+   public:
+    explicit MovingReader(const session::ObjectReader& inner) : inner_(inner) {}
+    session::Tree read_tree(const ObjectId& id) const override {
+      if (const auto once = std::exchange(meanwhile, nullptr)) once();
+      return inner_.read_tree(id);
+    }
+    session::Commit read_commit(const ObjectId& id) const override { return inner_.read_commit(id); }
+    std::uint64_t blob_size(const ObjectId& id) const override { return inner_.blob_size(id); }
+    std::shared_ptr<const session::ByteSource> open_blob(const ObjectId& id) const override {
+      return inner_.open_blob(id);
+    }
+    bool contains(const ObjectId& id) const override { return inner_.contains(id); }
+    mutable std::function<void()> meanwhile;
+
+   private:
+    const session::ObjectReader& inner_;
+  };
+  const std::string index = repository_.scratch("times.db");
+  const MovingReader reader(*repository_.store);
+  SqliteChangeTimes mine(index, repository_.scratch("catalog.db"), reader, log_);
+  commit("echo 1 > one");
+  mine.see("main", *repository_.references);
+  commit("echo 2 > two");
+  ChangeTimes::Seen others;
+  reader.meanwhile = [&] {
+    Database database(index, {});
+    database.execute("PRAGMA busy_timeout = 0");
+    database.execute("BEGIN IMMEDIATE");
+    database.execute("ROLLBACK");
+    commit("echo 3 > three");
+    others = see();
+  };
+  const ChangeTimes::Seen seen = mine.see("main", *repository_.references);
+  EXPECT_EQ(seen.head, others.head);
+  EXPECT_EQ(seen.newest, others.newest);
+  EXPECT_EQ(all(seen).at("three"), seen.newest);
 }
 
 // It can be read no more, or says what cannot be.

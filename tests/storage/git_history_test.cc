@@ -71,6 +71,23 @@ TEST(Diff, LargeFilesAreBinaryAndUnread) {
   EXPECT_LT(patch.size(), 1000u);
 }
 
+TEST(Diff, OfTreesThatStandForCountlessPathsShowsTheFilesThatDiffer) {
+  HistoryScene scene;
+  session::ObjectId tree = scene.staged->put_tree({scene.file("f", "1\n")});
+  for (int level = 0; level < 30; ++level) {
+    session::Tree above;
+    for (int i = 0; i < 10; ++i) above.push_back({std::to_string(i), session::GitMode::tree, tree});
+    tree = scene.staged->put_tree(above);
+  }
+  session::Tree root = scene.staged->read_tree(tree);
+  const auto before = scene.staged->put_tree(root);
+  root.push_back(scene.file("mine", "1\n"));
+  const auto after = scene.staged->put_tree(root);
+  EXPECT_EQ(scene.diff(before, after, DiffFormat::name_status), "A\tmine\n");
+  EXPECT_EQ(error_of([&] { scene.diff(std::nullopt, after, DiffFormat::name_status); }).code(),
+            session::Errc::result_too_large);
+}
+
 TEST(Diff, NothingDiffersFromItself) {
   HistoryScene scene;
   const auto tree = scene.staged->put_tree({scene.file("a", "a")});

@@ -1,0 +1,29 @@
+// Counts the entries that are visited before a directory moves: a few small trees of git can stand for more than can
+// be visited. For one thread.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "session/base/error.h"
+
+namespace escrow::session {
+
+// No known repository has as many files.
+inline constexpr std::size_t kMostMovedEntries = 6'000'000;
+
+class MovedEntries {
+ public:
+  // Throws Error{result_too_large}.
+  void add() {
+    if (++count_ > kMostMovedEntries)
+      throw Error(Errc::result_too_large,
+                  "cannot rename the directory: each entry below it would have to be looked at, and it has more than " +
+                      std::to_string(kMostMovedEntries) + "; rename what is in it");
+  }
+
+ private:
+  std::size_t count_ = 0;
+};
+
+}  // namespace escrow::session
