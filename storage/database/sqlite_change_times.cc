@@ -326,24 +326,27 @@ void SqliteChangeTimes::discard(const std::string& why) {
 // where the plan begins; else another process has moved it, and the rest is planned anew. The branch may be somewhere
 // else by then: the session is opened over the commit that was seen, and the next one moves the index on from there.
 SqliteChangeTimes::Seen SqliteChangeTimes::look(const std::string& branch, const session::ReferenceStore& references) {
-  const auto known_now = [&] {
-    auto guard = reader_.lock();
-    Reader& opened = reader(*guard);
-    return find_branch(opened.read_branch, opened.database, branch);
-  };
   std::optional<ObjectId> head = references.head(branch);
   if (!head) return {};
-  if (const auto known = known_now(); known && known->seen == *head) return {head, from_ns(known->newest_ns)};
+  {
+    auto guard = reader_.lock();
+    Reader& opened = reader(*guard);
+    const std::optional<Branch> known = find_branch(opened.read_branch, opened.database, branch);
+    if (known && known->seen == *head) return {head, from_ns(known->newest_ns)};
+  }
   auto guard = writer_.lock();
+  if (!*guard) *guard = std::make_unique<Writer>(path_);
+  // By this connection alone: the reader may have a file that another process has made anew since.
+  const auto known_now = [&] { return find_branch((*guard)->read_branch, (*guard)->database, branch); };
   while (true) {
+    // In this order: an index that went on in between would take the branch for one that went back.
+    const std::optional<Branch> before = known_now();
     head = references.head(branch);
     if (!head) return {};
-    const std::optional<Branch> before = known_now();
     if (before && before->seen == *head) return {head, from_ns(before->newest_ns)};
     const Plan plan = plan_of(branch, before ? std::optional(before->seen) : std::nullopt, *head);
-    if (!*guard) *guard = std::make_unique<Writer>(path_);
     Transaction transaction((*guard)->database);
-    const std::optional<Branch> known = find_branch((*guard)->read_branch, (*guard)->database, branch);
+    const std::optional<Branch> known = known_now();
     const bool was_moved = known.has_value() != before.has_value() || (known && known->seen != before->seen);
     if (was_moved) continue;
     const std::int64_t newest_ns = known ? move_on(**guard, branch, *known, plan) : begin(**guard, branch, plan);

@@ -1,4 +1,5 @@
 // The index of times, over a real repository: what it costs to move it on, and what it says of any moment.
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -276,6 +277,19 @@ TEST_F(ChangeTimesTest, ADamagedIndexIsMadeAnewAndEverythingIsNew) {
     after.see("main", *repository_.references);
     EXPECT_EQ(log_.line, "");
   }
+}
+
+TEST_F(ChangeTimesTest, WhoHasReadAnIndexThatAnotherMadeAnewGoesOn) {
+  const std::string index = repository_.scratch("times.db");
+  commit("echo 1 > one");
+  see();
+  SqliteChangeTimes reader(index, repository_.scratch("catalog.db"), reader_, log_);
+  reader.see("main", *repository_.references);
+  for (const char* end : {"", "-wal", "-shm"}) std::filesystem::remove(index + end);
+  SqliteChangeTimes anew(index, repository_.scratch("catalog.db"), reader_, log_);
+  anew.see("main", *repository_.references);
+  commit("echo 2 > one");
+  EXPECT_EQ(reader.see("main", *repository_.references).head, repository_.references->head("main"));
 }
 
 }  // namespace
