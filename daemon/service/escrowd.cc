@@ -108,7 +108,7 @@ Escrowd::Escrowd(const EscrowdConfig& config, Reread reread)
       webhook_store_(config.state_directory + "/webhooks.db"),
       tokens_(config_, token_store_, event_log_, clock_, *log_),
       time_(store_, boot_clock_, clock_),
-      repositories_(config_, store_, repository_roots_, *log_),
+      repositories_(config_, store_, repository_roots_, stopping_, *log_),
       hosts_(config, store_, mount_roots_, *log_),
       sessions_(config_, repositories_, hosts_, store_, metrics_, clock_, time_, source_roots_),
       runs_(config_, repositories_, sessions_, store_, clock_) {

@@ -43,8 +43,8 @@ class Escrowd {
   using Reread = std::function<EscrowdConfig()>;
   // Serves from here on; takes up the sessions that a service before this one had mounted. Throws Error.
   Escrowd(const EscrowdConfig& config, Reread reread);
-  // Drains: requests under way are answered, gc, verify and imports only for as long as the configuration's
-  // stop_grace_ms; mounts are taken away, sessions stay open and detached. Runs go on.
+  // Drains: requests under way are answered. For gc, verify, imports and walks of a repository's directories that lasts
+  // as long as the configuration's stop_grace_ms; mounts are taken away, sessions stay open and detached. Runs go on.
   ~Escrowd();
 
   // Until SIGTERM or SIGINT; keeps the repositories tidy meanwhile, and reads its configuration again at SIGHUP.

@@ -114,7 +114,7 @@ struct EscrowdConfig {
   std::size_t max_connections = 2048;
   std::uint64_t idle_timeout_ms = 60'000;
   std::uint64_t request_timeout_ms = 30'000;
-  std::uint64_t stop_grace_ms = 30'000;        // after SIGTERM, for gc, verify and imports; then they are broken off
+  std::uint64_t stop_grace_ms = 30'000;        // after SIGTERM, for gc, verify, imports, walks of trees
   std::optional<VolumePluginConfig> volume_plugin;  // nullopt: there is none
   bool verbose = false;
 };

@@ -24,8 +24,9 @@ void check_name(const std::string& name) {
 }  // namespace
 
 ServiceRepositories::ServiceRepositories(const LiveConfig& config, storage::ServiceStore& store,
-                                         const AllowedRoots& roots, session::Log& log)
-    : config_(config), store_(store), roots_(roots), log_(log), verbose_(config->verbose) {
+                                         const AllowedRoots& roots, const ShutdownDeadline& stopping,
+                                         session::Log& log)
+    : config_(config), store_(store), roots_(roots), stopping_(stopping), log_(log), verbose_(config->verbose) {
   add_configured(*config.now());
 }
 
@@ -50,7 +51,10 @@ ServiceRepositories::Entry ServiceRepositories::open(const std::string& name, co
   GlobalOptions options;
   options.repository = path;
   options.verbose = verbose_;
-  return {.name = name, .path = path, .context = std::make_shared<RepositoryContext>(options), .error = {}};
+  auto context = std::make_shared<RepositoryContext>(options);
+  context->repository().check_before_trees(
+      [&stopping = stopping_] { stopping.check("reading the repository's directories"); });
+  return {.name = name, .path = path, .context = std::move(context), .error = {}};
 }
 
 std::vector<ServiceRepositories::Entry> ServiceRepositories::list() {

@@ -10,6 +10,7 @@
 
 #include "daemon/host/repository_context.h"
 #include "daemon/import/allowed_roots.h"
+#include "daemon/process/shutdown_deadline.h"
 #include "daemon/service/escrowd_config.h"
 #include "session/base/log.h"
 #include "session/base/synchronized.h"
@@ -28,8 +29,10 @@ class ServiceRepositories {
   // Opens and recovers every repository that was registered; what cannot be opened is logged and tried again when it is
   // asked for. All must outlive this.
   // Those of the configuration are registered before: throws Error{exists} where they contradict what is known.
+  // Once `stopping` is over no trees are read any more: a request that walks them is refused as unavailable. All must
+  // outlive this.
   ServiceRepositories(const LiveConfig& config, storage::ServiceStore& store, const AllowedRoots& roots,
-                      session::Log& log);
+                      const ShutdownDeadline& stopping, session::Log& log);
 
   std::vector<Entry> list();
   // Throws Problem{no_repository}, or the Error that it cannot be opened with.
@@ -71,6 +74,7 @@ class ServiceRepositories {
   const LiveConfig& config_;   // constant references, self-locking
   storage::ServiceStore& store_;
   const AllowedRoots& roots_;
+  const ShutdownDeadline& stopping_;
   session::Log& log_;
   const bool verbose_;
   session::Synchronized<std::map<std::string, Entry>> entries_;  // self-locking

@@ -93,6 +93,7 @@ std::pair<ObjectType, std::uint64_t> GitObjectStore::header(const ObjectId& id) 
 }
 
 session::Tree GitObjectStore::read_tree(const ObjectId& id) const {
+  if (check_) check_();
   const RawObject object = read_object(id);
   expect_type(object.type, ObjectType::tree, id);
   return decode_tree(object.content, id);

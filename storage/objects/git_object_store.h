@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -35,6 +36,10 @@ class GitObjectStore final : public session::ObjectReader {
   std::shared_ptr<const session::ByteSource> open_blob(const session::ObjectId& id) const override;
   bool contains(const session::ObjectId& id) const override;
 
+  // From now on `check` is called before a tree is read, by any thread, and may throw, which ends a walk of trees. To
+  // be called before others use the store.
+  void check_before_trees(std::function<void()> check) { check_ = std::move(check); }
+
   // Type and size from the object's header.
   std::pair<ObjectType, std::uint64_t> header(const session::ObjectId& id) const;
   // The whole object in memory: not for large blobs.
@@ -58,6 +63,7 @@ class GitObjectStore final : public session::ObjectReader {
   template <typename Question>
   int ask(const session::ObjectId& id, Question question) const;
 
+  std::function<void()> check_;   // constant once others use the store; may be empty
   GitRepositoryPool& pool_;       // self-locking
   ObjectDirectory directory_;     // self-locking
   PackedObjects packed_;          // self-locking

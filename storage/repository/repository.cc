@@ -196,6 +196,9 @@ std::unique_ptr<Repository> Repository::open(const std::string& path, session::L
 std::string Repository::git_directory() const { return impl_->pool.git_directory(); }
 std::string Repository::state_directory() const { return impl_->state; }
 const session::ObjectReader& Repository::objects() const { return impl_->objects; }
+void Repository::check_before_trees(std::function<void()> check) {
+  impl_->objects.check_before_trees(std::move(check));
+}
 const session::ObjectReader& Repository::files() const { return impl_->files; }
 std::unique_ptr<session::ObjectReader> Repository::files_over(const session::ObjectReader& objects) const {
   return std::make_unique<LfsFiles>(objects, impl_->lfs);

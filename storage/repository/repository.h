@@ -70,6 +70,9 @@ class Repository {
   std::string git_directory() const;    // absolute, no trailing slash
   std::string state_directory() const;  // <gitdir>/escrow
   const session::ObjectReader& objects() const;
+  // From now on `check` is called before a tree is read, by any thread, and may throw, which ends a walk of trees. To
+  // be called before others use the repository.
+  void check_before_trees(std::function<void()> check);
   // The same with the objects of Git LFS in place of the pointers to them (lfs_files.h).
   const session::ObjectReader& files() const;
   // As files(), over a session's quarantine, which must outlive it.
