@@ -9,8 +9,9 @@
 
 namespace escrow::session {
 
-// No known repository has as many files.
-inline constexpr std::size_t kMostMovedEntries = 6'000'000;
+// Each takes about 600 bytes of the host's memory, for the directory that it is in. The largest repositories have more
+// files, but not in one directory that is moved.
+inline constexpr std::size_t kMostMovedEntries = 2'000'000;
 
 class MovedEntries {
  public:
