@@ -168,7 +168,10 @@ class Committer {
       if (auto* conflicts = std::get_if<Conflicts>(&merged)) return conflict(std::move(*conflicts));
       const TreeRoot tree = std::get<TreeRoot>(merged);
       if (tree == head_tree) return nothing_to_commit();
-      if (whom_ == CommitFor::reviewer && head != result_.base) return show_again(tree, head, head_tree);
+      if (whom_ == CommitFor::reviewer && head != result_.base) {
+        refuse_unfiltered(head_tree, tree);
+        return show_again(tree, head, head_tree);
+      }
       record_.counts = count_changes(quarantine_, head_tree, tree);
       const KeptCommits kept = kept_on(head_tree, tree, result_.kept, branch, services_, quarantine_);
       squashed_ = kept.why_not;
@@ -275,6 +278,7 @@ class Committer {
     const TreeRoot head_tree = tree_of_commit(quarantine_, head);
     const auto merged = merge_onto(head_tree, result_, record_.options.branch, services_, quarantine_);
     if (!is_commit(merged, head_tree)) return;
+    refuse_unfiltered_on(head_tree, std::get<TreeRoot>(merged), {}, head == result_.base);
     const auto published = quarantine_.publish(quarantine_.put_commit(
         commit_of(services_, quarantine_, record_, std::get<TreeRoot>(merged), head, ChangeCounts{})));
   }

@@ -14,7 +14,8 @@ namespace escrow::session {
 namespace {
 
 bool is_regular(const std::optional<TreeEntry>& entry) {
-  return entry && (entry->mode == GitMode::regular || entry->mode == GitMode::executable);
+  return entry && (entry->mode == GitMode::regular || entry->mode == GitMode::executable ||
+                   entry->mode == GitMode::group_writable);
 }
 
 // The directories from the root of a tree to the one that was asked for last: changes come in the order of their paths.

@@ -192,10 +192,23 @@ TEST_F(EscrowFilters, AttributesAreThoseOfWhatIsCommitted) {
   shell("mkdir '" + file("mnt") + "'");
   const ProcessResult mounted = escrow({"mount", file("mnt")});
   ASSERT_EQ(mounted.status, 0) << mounted.err;
-  shell("printf secret > '" + file("mnt/late") + "'");
+  // So much is published before the branch moves.
+  shell("yes secret | head -c 6000000 > '" + file("mnt/late") + "'");
   ASSERT_EQ(run("echo '/late filter=x' > .gitattributes").status, 0);
   base_ = head();
   expect_refused(escrow({"commit", mounted.out.substr(0, 16)}), 1, "late (filter=x)");
+  EXPECT_EQ(shell("git -C '" + repository_ + "' cat-file -e $(git hash-object --no-filters '" + file("mnt/late") +
+                  "') 2> /dev/null && echo stored || true"), "");
+}
+
+TEST_F(EscrowFilters, AResultThatWaitsIsJudgedByTheHeadThatOthersMoved) {
+  const ProcessResult sealed = run({"--require-approval"}, "printf secret-4 > late");
+  ASSERT_EQ(sealed.status, 123) << sealed.err;
+  const std::string id = id_in(sealed), result = git("rev-parse refs/sessions/" + id);
+  ASSERT_EQ(run("echo '/late filter=x' > .gitattributes").status, 0);
+  base_ = head();
+  expect_refused(escrow({"approve", id}), 1, "late (filter=x)");
+  EXPECT_EQ(git("rev-parse refs/sessions/" + id), result) << "it waits as it was";
 }
 
 TEST_F(EscrowFilters, ImportsSealsAndCommitsOfGitInsideAreRefusedToo) {

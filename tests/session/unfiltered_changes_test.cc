@@ -53,6 +53,7 @@ TEST_F(UnfilteredChanges, WhatWasThereBeforeMayMoveAndGo) {
   };
   EXPECT_TRUE(unfiltered_changes(objects_, tree(GitMode::regular), tree(GitMode::executable), "").empty());
   EXPECT_TRUE(unfiltered_changes(objects_, std::nullopt, tree(GitMode::symlink), "").size() == 1) << "the attributes";
+  EXPECT_EQ(unfiltered_changes(objects_, std::nullopt, tree(GitMode::group_writable), "").size(), 2u);
 }
 
 // A directory that has not changed is not read, however many files it has.
