@@ -356,13 +356,13 @@ std::optional<Checkouts::Mended> Checkouts::mend_one(const std::string& work_tre
   const std::string way_on = "; commit or stash what is changed there, or `git reset --hard` to give it up";
   try {
     const std::string index = index_of(work_tree);
-    IndexLock::sweep(index);
+    // First, as a commit of the user's may come until then.
+    std::optional<IndexLock> lock = lock_index(index, deadline);
     GitAnswer head = git(work_tree, {"rev-parse", "--verify", "--quiet", "HEAD"});
     const GitAnswer on = git(work_tree, {"symbolic-ref", "--quiet", "HEAD"});
     if (head.out.ends_with('\n')) head.out.pop_back();
     // It never moved; or somebody has taken the work tree elsewhere, knowingly.
     if (head.status != 0 || head.out == from || on.out != "refs/heads/" + branch + "\n") return std::nullopt;
-    std::optional<IndexLock> lock = lock_index(index, deadline);
     if (!lock)
       return Mended{false, is_behind + "git has its index locked (" + session::quote_path(IndexLock::path_of(index)) +
                                "); wait for that git or end it, or, if none is running, remove the lock"};

@@ -34,6 +34,14 @@ storage::UniqueFd make_exclusively(const std::string& path) {
   return fd;
 }
 
+// The lock that a process of Escrow's left behind, as it is; no descriptor: there is none.
+storage::UniqueFd adopt_index_lock(const std::string& path) {
+  storage::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  std::string found(kIndexLockText.size(), '\0');
+  if (!fd || ::read(fd.get(), found.data(), found.size()) != static_cast<ssize_t>(found.size())) return {};
+  return found == kIndexLockText ? std::move(fd) : storage::UniqueFd();
+}
+
 // Whole from the beginning, by a second name of a file that is whole; without hard links as git does it.
 storage::UniqueFd make_index_lock(const std::string& path, const std::string& scratch) {
   ::unlink(scratch.c_str());
@@ -52,19 +60,11 @@ storage::UniqueFd make_index_lock(const std::string& path, const std::string& sc
 std::optional<IndexLock> IndexLock::take(const std::string& index, const std::string& scratch, Deadline deadline) {
   const std::string path = path_of(index);
   for (;;) {
-    sweep(index);
+    if (storage::UniqueFd left = adopt_index_lock(path)) return IndexLock(path, std::move(left));
     if (storage::UniqueFd made = make_index_lock(path, scratch)) return IndexLock(path, std::move(made));
     if (std::chrono::steady_clock::now() >= deadline) return std::nullopt;
     std::this_thread::sleep_for(kLookForIndexLockEvery);
   }
-}
-
-void IndexLock::sweep(const std::string& index) {
-  const std::string path = path_of(index);
-  const storage::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  std::string found(kIndexLockText.size(), '\0');
-  if (!fd || ::read(fd.get(), found.data(), found.size()) != static_cast<ssize_t>(found.size())) return;
-  if (found == kIndexLockText) ::unlink(path.c_str());
 }
 
 IndexLock::IndexLock(std::string path, storage::UniqueFd file) : path_(std::move(path)), file_(std::move(file)) {}

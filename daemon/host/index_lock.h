@@ -2,7 +2,8 @@
 //
 // A lock of Escrow's says so in its content, from the moment at which it is there. The caller has the lock under which
 // the work trees of the repository follow (checkouts.h), so that a lock of Escrow's that is found is of a process that
-// was killed: it is removed. A lock of git's stays. Not thread-safe. Throws Error when a file cannot be made.
+// was killed: the same file becomes the caller's, and git is kept out without a gap. A lock of git's stays. Not
+// thread-safe. Throws Error when a file cannot be made.
 #pragma once
 
 #include <chrono>
@@ -21,8 +22,6 @@ class IndexLock {
   // Waits for a lock of git's until the deadline; nullopt: it is still there. `scratch`: a file of the same file system
   // that the caller alone writes; it is gone afterwards.
   static std::optional<IndexLock> take(const std::string& index, const std::string& scratch, Deadline deadline);
-  // Removes a lock that a process of Escrow's left behind.
-  static void sweep(const std::string& index);
 
   IndexLock(IndexLock&& other) noexcept;
   IndexLock& operator=(IndexLock&&) = delete;

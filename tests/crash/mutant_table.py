@@ -276,6 +276,12 @@ MUTANTS = {
          'if (times[0].tv_nsec < 0)'),
     ], [CHECKOUTS]),
     'checkout-lock-stays': ('a lock of a killed process stays', [
-        ('daemon/host/index_lock.cc', '  if (found == kIndexLockText) ::unlink(path.c_str());\n', ''),
+        ('daemon/host/index_lock.cc', '  return found == kIndexLockText ? std::move(fd) : storage::UniqueFd();',
+         '  return {};'),
     ], [CHECKOUT_KILLS]),
+    'checkout-lock-gap': ('a lock of a killed process goes before it is taken', [
+        (CHECKOUT_MOVES, '    std::optional<IndexLock> lock = lock_index(index, deadline);\n    GitAnswer head',
+         '    std::optional<IndexLock> lock = lock_index(index, deadline);\n'
+         '    if (lock) ::unlink(IndexLock::path_of(index).c_str());\n    GitAnswer head'),
+    ], [CHECKOUTS]),
 }

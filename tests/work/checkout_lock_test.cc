@@ -3,6 +3,7 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -121,6 +122,26 @@ TEST_F(CheckoutLock, ALockOfAKilledCommandGoesWithTheNext) {
   EXPECT_NE(::access(lock_.c_str(), F_OK), 0);
   EXPECT_EQ(status() + read("src/a") + read("c"), "22");
   EXPECT_EQ(changed_by_a_plain_commit(), "A\town");
+}
+
+// As after a kill between branch and index. A person's commit is tried before each git that the next command runs.
+TEST_F(CheckoutLock, NoCommitComesBetweenALockThatIsLeftAndTheMend) {
+  const std::string head = git("rev-parse HEAD");
+  ASSERT_EQ(run("echo 2 > src/a; rm c; echo n > new").status, 0);
+  in_project("git read-tree -m -u HEAD " + head + " && echo own > own && git add own && "
+             "printf 'main\\0%s\\0%s\\0' " + head + " \"$PWD\" > .git/escrow/checkouts.behind && "
+             "echo 'Escrow takes this work tree along with its branch. The next escrow command removes this lock if it "
+             "was left behind.' > .git/index.lock && mkdir ../bin && ln -s \"$(command -v git)\" ../real_git");
+  std::ofstream(directory_.path() + "/bin/git")
+      << "#!/bin/sh\n(unset GIT_COMMON_DIR GIT_INDEX_FILE; cd '" + project_ + "'; echo >> ../tries; "
+         "../real_git commit -qm own > /dev/null 2>&1)\nexec '" + directory_.path() + "/real_git' \"$@\"\n";
+  const std::string said = in_project("chmod +x ../bin/git; PATH=\"${PWD%/*}/bin:$PATH\" '" ESCROW_BINARY
+                                      "' sessions 2>&1");
+  EXPECT_TRUE(has(said, "follows it again")) << said;
+  EXPECT_EQ(::access((directory_.path() + "/tries").c_str(), F_OK), 0) << "the case is not made";
+  in_project("git commit -qm own || true");
+  EXPECT_EQ(git("show --format=%s --name-status HEAD"), "own\n\nA\town");
+  EXPECT_EQ(status() + read("src/a") + read("new"), "2n");
 }
 
 // An entry of the index that is as old as the index itself says nothing about its file: not in a copy either.
