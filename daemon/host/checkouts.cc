@@ -67,6 +67,42 @@ std::string Checkouts::record_path() const { return git_directory_ + "/escrow/ch
 std::string Checkouts::scratch_path(const std::string& what) const {
   return git_directory_ + "/escrow/checkouts." + what;
 }
+
+// Each move is a branch, a commit and work trees, each text ended by a NUL; an empty text is between two moves.
+std::vector<Checkouts::Begun> Checkouts::read_record() const {
+  std::vector<std::vector<std::string>> parts(1);
+  for (std::string& text : storage::split_texts(storage::read_if_there(record_path()).value_or(""))) {
+    if (text.empty())
+      parts.emplace_back();
+    else
+      parts.back().push_back(std::move(text));
+  }
+  std::vector<Begun> moves;
+  for (const std::vector<std::string>& part : parts)
+    if (part.size() > 2) moves.push_back({part[0], part[1], {part.begin() + 2, part.end()}});
+  return moves;
+}
+
+void Checkouts::write_record(const std::vector<Begun>& moves) const {
+  std::string record;
+  for (const Begun& move : moves)
+    record += (record.empty() ? "" : std::string(1, '\0')) + storage::join_texts({move.branch, move.before}) +
+              storage::join_texts(move.work_trees);
+  if (moves.empty())
+    ::unlink(record_path().c_str());
+  else
+    storage::write_file_durably(record_path(), record, kRecordMode);
+}
+
+void Checkouts::keep_record(const std::vector<Begun>& moves) const noexcept {
+  try {
+    write_record(moves);
+  } catch (const std::exception& failure) {
+    log_.write(session::LogLevel::warning, std::string("the next command looks at each work tree that has followed its "
+                                                       "branch once more: ") + failure.what());
+  }
+}
+
 std::string Checkouts::lock_path() const { return git_directory_ + "/escrow/checkouts.lock"; }
 
 Checkouts::Whose Checkouts::whose_is(const std::string& work_tree, std::string& git_directory) const {
@@ -243,13 +279,14 @@ std::unique_ptr<Checkouts::Move> Checkouts::prepare(const std::string& branch,
                                        std::to_string(kCheckoutPatience.count()) + " s (it has " + lock_path() +
                                        " locked); wait for it or end it, then commit the session again");
   const auto deadline = std::chrono::steady_clock::now() + kIndexPatience;
-  for (const std::string& sentence : mend_now(turn, deadline)) log_.write(session::LogLevel::warning, sentence);
+  for (const std::string& sentence : mend_now(turn, branch, deadline)) log_.write(session::LogLevel::warning, sentence);
   const std::string before = from ? from->hex() : kEmptyTree;
   const std::vector<std::string> work_trees = on_branch(branch);
   if (work_trees.empty()) return nullptr;
-  std::string record = branch + '\0' + before + '\0' + storage::join_texts(work_trees);
-  storage::write_file_durably(record_path(), record, kRecordMode);
-  auto move = std::make_unique<Move>(*this, std::move(turn), branch, to.hex());
+  std::vector<Begun> moves = read_record();
+  auto move = std::make_unique<Move>(*this, std::move(turn), branch, to.hex(), moves);
+  moves.push_back({branch, before, work_trees});
+  write_record(moves);
   try {
     for (const std::string& one : work_trees) {
       const std::string index = index_of(one);
@@ -271,8 +308,13 @@ std::unique_ptr<Checkouts::Move> Checkouts::prepare(const std::string& branch,
   return move;
 }
 
-Checkouts::Move::Move(const Checkouts& checkouts, storage::UniqueFd turn, std::string branch, std::string to)
-    : checkouts_(checkouts), turn_(std::move(turn)), branch_(std::move(branch)), to_(std::move(to)) {}
+Checkouts::Move::Move(const Checkouts& checkouts, storage::UniqueFd turn, std::string branch, std::string to,
+                      std::vector<Begun> others)
+    : checkouts_(checkouts),
+      turn_(std::move(turn)),
+      branch_(std::move(branch)),
+      to_(std::move(to)),
+      others_(std::move(others)) {}
 
 Checkouts::Move::~Move() {
   if (is_settled_ || steps_.empty()) return;
@@ -289,7 +331,7 @@ Checkouts::Move::~Move() {
 void Checkouts::Move::has_not_moved() noexcept {
   is_settled_ = true;
   steps_.clear();
-  ::unlink(checkouts_.record_path().c_str());
+  checkouts_.keep_record(others_);
 }
 
 // All indexes first: until then a plain `git commit` would take the commit back, if it came through.
@@ -319,33 +361,34 @@ void Checkouts::Move::follow() noexcept {
                                "); `git checkout HEAD -- FILE` writes one there, too");
   });
   steps_.clear();
-  if (has_followed) ::unlink(checkouts_.record_path().c_str());
+  if (has_followed) checkouts_.keep_record(others_);
 }
 
 std::vector<std::string> Checkouts::mend() const {
   if (::access(record_path().c_str(), F_OK) != 0) return {};
   const storage::UniqueFd turn = storage::try_lock_file(lock_path());
   if (!turn) return {};  // it is being made now
-  return mend_now(turn, std::chrono::steady_clock::now());
+  return mend_now(turn, "", std::chrono::steady_clock::now());
 }
 
-// What was begun: a branch, where it was, and the work trees that were on it.
-std::vector<std::string> Checkouts::mend_now(const storage::UniqueFd& turn, IndexLock::Deadline deadline) const {
-  const std::optional<std::string> record = storage::read_if_there(record_path());
-  if (!record) return {};
-  const std::vector<std::string> parts = storage::split_texts(*record);
+// The newest move first: an older one takes what that leaves in the index for the work tree's own.
+std::vector<std::string> Checkouts::mend_now(const storage::UniqueFd& turn, const std::string& branch,
+                                             IndexLock::Deadline deadline) const {
+  std::vector<Begun> moves = read_record();
   std::vector<std::string> said;
-  bool is_done = true;
-  for (std::size_t at = 2; at < parts.size(); ++at) {
-    const Whose whose = whose_is(parts[at]);
-    if (whose == Whose::another_users) is_done = false;  // its owner's next command mends it
-    if (whose != Whose::ours) continue;
-    const std::optional<Mended> mended = mend_one(parts[at], parts[0], parts[1], turn, deadline);
-    if (!mended) continue;
-    is_done = is_done && mended->follows;
-    said.push_back("the work tree " + session::quote_path(parts[at]) + mended->sentence);
+  std::size_t done = 0;
+  for (auto move = moves.rbegin(); move != moves.rend(); ++move) {
+    const IndexLock::Deadline until = move->branch == branch ? deadline : std::chrono::steady_clock::now();
+    done += std::erase_if(move->work_trees, [&](const std::string& work_tree) {
+      const Whose whose = whose_is(work_tree);
+      if (whose != Whose::ours) return whose == Whose::nobodys;  // another user's next command mends it
+      const std::optional<Mended> mended = mend_one(work_tree, move->branch, move->before, turn, until);
+      if (mended) said.push_back("the work tree " + session::quote_path(work_tree) + mended->sentence);
+      return !mended || mended->follows;
+    });
   }
-  if (is_done) ::unlink(record_path().c_str());
+  std::erase_if(moves, [](const Begun& move) { return move.work_trees.empty(); });
+  if (done > 0 || moves.empty()) keep_record(moves);
   return said;
 }
 

@@ -14,8 +14,9 @@
 // locked against git (index_lock.h): a commit of the user's comes before it or after it. The index goes right after the
 // branch, the files after the index; a file that cannot be written is named. A git that is at work when its process is
 // killed comes to its end; a move that was begun and has not come that far is finished by the next command, which
-// removes the lock of the index, too. A lock that a git of the user's leaves is the user's to remove. Thread-safe.
-// Throws Error{unavailable} where git cannot be run, and says what git says.
+// removes the lock of the index, too; where that cannot be it is tried again, also after other moves. A lock that a git
+// of the user's leaves is the user's to remove. Thread-safe. Throws Error{unavailable} where git cannot be run, and
+// says what git says.
 #pragma once
 
 #include <memory>
@@ -52,11 +53,18 @@ class Checkouts {
   // Those that are on the branch. Throws Error{wrong_state} naming one that is another user's.
   std::vector<std::string> on_branch(const std::string& branch) const;
 
+  // A move that was begun: a branch, where it was, and the work trees that were on it.
+  struct Begun {
+    std::string branch, before;
+    std::vector<std::string> work_trees;
+  };
   // A move of the branch that its work trees are to follow. Until it goes nobody else makes one, and git changes the
   // index of none of them.
   class Move {
    public:
-    Move(const Checkouts& checkouts, storage::UniqueFd turn, std::string branch, std::string to);
+    // `others`: older ones that are not done.
+    Move(const Checkouts& checkouts, storage::UniqueFd turn, std::string branch, std::string to,
+         std::vector<Begun> others);
     // Unless one of the next has been called, the branch may have moved: git is asked.
     ~Move();
     void has_not_moved() noexcept;
@@ -70,6 +78,7 @@ class Checkouts {
     const Checkouts& checkouts_;
     const storage::UniqueFd turn_;
     const std::string branch_, to_;
+    const std::vector<Begun> others_;
     std::vector<std::unique_ptr<CheckoutStep>> steps_;
     bool is_settled_ = false;
   };
@@ -93,6 +102,11 @@ class Checkouts {
   // What git lists, each ended by a NUL. Throws Error{unavailable} when it fails.
   std::vector<std::string> list(const std::string& work_tree, const std::vector<std::string>& arguments) const;
   std::string record_path() const;
+  // The moves that are not done, the oldest first: on disk when it returns. None: there is no record.
+  std::vector<Begun> read_record() const;
+  void write_record(const std::vector<Begun>& moves) const;
+  // The same once others are done: where it fails the next command finds nothing to do for those.
+  void keep_record(const std::vector<Begun>& moves) const noexcept;
   std::string lock_path() const;
   std::string scratch_path(const std::string& what) const;
   // The index of a work tree that is ours.
@@ -103,7 +117,9 @@ class Checkouts {
   std::unique_ptr<CheckoutStep> begin(const std::string& work_tree, std::size_t number, IndexLock lock,
                                       const std::string& from, const std::string& to,
                                       const storage::UniqueFd& turn) const;
-  std::vector<std::string> mend_now(const storage::UniqueFd& turn, IndexLock::Deadline deadline) const;
+  // Waits for git's locks until the deadline, but only for work trees on that branch.
+  std::vector<std::string> mend_now(const storage::UniqueFd& turn, const std::string& branch,
+                                    IndexLock::Deadline deadline) const;
   // nullopt: there was nothing to do; else whether it follows the branch, and a sentence about it.
   struct Mended {
     bool follows;

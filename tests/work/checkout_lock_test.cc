@@ -67,13 +67,15 @@ TEST_F(CheckoutLock, AFileThatCannotBeWrittenIsNamedAndNoPlainCommitTakesTheComm
   const std::string kept = status();
   const std::string in_commit = changed_by_a_plain_commit();
   const ProcessResult again = escrow({"sessions"});
+  const ProcessResult next = run("echo 3 > c");
   make_writable();
   EXPECT_EQ(done.status, 0) << done.err;
   EXPECT_TRUE(has(done.err, "not as committed: src/a, src/b")) << done.err;
   EXPECT_EQ(kept, " M src/a\n?? src/b") << "and nothing is staged";
   EXPECT_EQ(in_commit, "A\town");
   EXPECT_TRUE(has(again.err, "cannot follow: src/a, src/b")) << again.err;
-  EXPECT_EQ(read("c") + read("new") + read("src/a"), "2n1");
+  EXPECT_EQ(next.status, 0) << next.err;
+  EXPECT_EQ(read("c") + read("new") + read("src/a"), "3n1");
   const ProcessResult last = escrow({"sessions"});
   EXPECT_TRUE(has(last.err, "follows it again")) << last.err;
   EXPECT_EQ(status() + read("src/a"), "2");
@@ -142,6 +144,30 @@ TEST_F(CheckoutLock, NoCommitComesBetweenALockThatIsLeftAndTheMend) {
   in_project("git commit -qm own || true");
   EXPECT_EQ(git("show --format=%s --name-status HEAD"), "own\n\nA\town");
   EXPECT_EQ(status() + read("src/a") + read("new"), "2n");
+}
+
+// Commits that another work tree follows, or that are refused, leave it on record.
+TEST_F(CheckoutLock, AWorkTreeThatCouldNotFollowFollowsAfterOtherCommits) {
+  const std::string head = git("rev-parse HEAD");
+  ASSERT_EQ(run("echo 2 > src/a; rm c; echo n > new").status, 0);
+  in_project("git worktree add -q ../linked -b linked && git read-tree -m -u HEAD " + head + " && "
+             "printf 'main\\0%s\\0%s\\0' " + head + " \"$PWD\" > .git/escrow/checkouts.behind && "
+             "touch .git/index.lock");
+  const ProcessOptions linked{.directory = directory_.path() + "/linked", .environment = {}, .input = {}};
+  const ProcessResult done = run_escrow({"run", "--", "sh", "-c", "echo 3 > src/b"}, linked);
+  EXPECT_EQ(done.status, 0) << done.err;
+  EXPECT_TRUE(has(done.err, "cannot follow: git has its index locked")) << done.err;
+  EXPECT_EQ(shell("git status --porcelain; cat src/b; echo own > src/b", linked), "3");
+  EXPECT_TRUE(has_record());
+  const ProcessResult refused = run_escrow({"run", "--", "sh", "-c", "echo 4 > src/b"}, linked);
+  EXPECT_EQ(refused.status, 125) << refused.err;
+  EXPECT_TRUE(has(refused.err, "in the way: src/b")) << refused.err;
+  EXPECT_TRUE(has_record());
+  in_project("rm .git/index.lock");
+  EXPECT_TRUE(has(escrow({"sessions"}).err, "follows it again"));
+  EXPECT_FALSE(has_record());
+  EXPECT_EQ(status() + read("src/a") + read("new"), "2n");
+  EXPECT_EQ(changed_by_a_plain_commit(), "A\town");
 }
 
 // An entry of the index that is as old as the index itself says nothing about its file: not in a copy either.
