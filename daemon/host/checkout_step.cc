@@ -216,7 +216,7 @@ void CheckoutStep::set_entries(const std::string& lines, const std::string& inde
     throw Error(Errc::unavailable, "`git update-index` failed in " + places_.work_tree + ": " + answer.complaint);
 }
 
-void CheckoutStep::make_next(const std::string& lines, const std::vector<std::size_t>& alone) {
+void CheckoutStep::make_ready(const std::string& lines, const std::vector<std::size_t>& alone) {
   if (!lines.empty()) {
     set_entries(lines, copy());
     refresh(copy());
@@ -236,6 +236,9 @@ void CheckoutStep::make_next(const std::string& lines, const std::vector<std::si
     drop_index(tree);
     from_ = written.substr(0, written.find('\n'));
   }
+}
+
+void CheckoutStep::make_next() const {
   copy_index(copy(), next());
   run({"read-tree", "-i", "-m", from_, to_}, next());
 }
@@ -264,9 +267,9 @@ void CheckoutStep::prepare() {
   }
   std::string named = first_of({in_the_way.begin(), in_the_way.end()});
   if (in_the_way.empty()) {
-    make_next(lines, alone);
+    make_ready(lines, alone);
     const GitAnswer tried = git_({"read-tree", "-m", "-u", "--dry-run", from_, to_}, {.index = copy(), .input = {}});
-    if (tried.status == 0) return;
+    if (tried.status == 0) return make_next();
     named = tried.complaint;
   }
   throw Error(Errc::wrong_state, "the branch is checked out in " + places_.work_tree +
@@ -299,7 +302,8 @@ std::optional<std::vector<std::string>> CheckoutStep::take_up() {
     is_done = is_done && is_alone && is_index_after;
   }
   if (is_done) return std::nullopt;
-  make_next(lines, alone);
+  make_ready(lines, alone);
+  make_next();
   return held_up;
 }
 

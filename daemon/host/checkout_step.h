@@ -81,7 +81,9 @@ class CheckoutStep {
   bool stage(const std::vector<std::string>& paths, const std::string& index) const;
   void set_entries(const std::string& lines, const std::string& index) const;
   // `lines` change the copy of the index. What is in `alone` is in the tree that git compares as the commit has it.
-  void make_next(const std::string& lines, const std::vector<std::size_t>& alone);
+  void make_ready(const std::string& lines, const std::vector<std::size_t>& alone);
+  // The index that is put in place, of the copy.
+  void make_next() const;
 
   const Places places_;
   const IndexLock lock_;

@@ -170,6 +170,18 @@ TEST_F(CheckoutLock, AWorkTreeThatCouldNotFollowFollowsAfterOtherCommits) {
   EXPECT_EQ(changed_by_a_plain_commit(), "A\town");
 }
 
+TEST_F(CheckoutLock, AMergeThatIsNotResolvedIsInTheWayAlsoOfACommitOfOtherFiles) {
+  in_project("git checkout -q -b side && echo side > c && git commit -qam side && git checkout -q main && "
+             "echo main > c && git commit -qam main && ! git merge side");
+  const std::string before = git("rev-parse HEAD") + status();
+  const ProcessResult refused = run("echo 2 > src/a");
+  EXPECT_EQ(refused.status, 125);
+  EXPECT_TRUE(has(refused.err, "is in the way: ") && has(refused.err, "commit, stash or remove it there"))
+      << refused.err;
+  EXPECT_EQ(git("rev-parse HEAD") + status(), before);
+  EXPECT_FALSE(has_record());
+}
+
 // An entry of the index that is as old as the index itself says nothing about its file: not in a copy either.
 TEST_F(CheckoutLock, AChangeWithinTheSecondOfTheIndexIsInTheWay) {
   in_project("git config core.trustctime false && touch -d 2020-01-01 c && git update-index --refresh && "
