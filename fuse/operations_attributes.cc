@@ -137,7 +137,8 @@ void getxattr(fuse_req_t request, fuse_ino_t node, const char* name, std::size_t
 void listxattr(fuse_req_t request, fuse_ino_t node, std::size_t size) {
   answer_xattr(request, Operation::listxattr, [&](FileSystem& file_system) {
     std::string names;
-    for (const std::string& name : file_system.xattr_names(NodeId{node})) names.append(name).push_back('\0');
+    for (const std::string& name : file_system.xattr_names(NodeId{node}))
+      if (name.starts_with("user.")) names.append(name).push_back('\0');
     return XattrReply{std::move(names), size};
   });
 }

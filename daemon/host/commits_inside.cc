@@ -204,7 +204,8 @@ class ObjectsInside final : public session::ObjectReader {
 session::CommitsInside commits_inside(session::Session& session) {
   const FilesOfGit files(session);
   session::CommitsInside inside;
-  if (!files.find(std::string(".git/") + session::kOwnGitMark)) return inside;
+  const std::optional<Attributes> git = files.find(".git");
+  if (!git || !session.file_system().xattr(git->node, session::kOwnGitMark)) return inside;
   const auto objects = std::make_shared<ObjectsInside>(session);
   std::optional<ObjectId> id = files.head();
   while (id && !session.quarantine().contains(*id)) {

@@ -28,7 +28,8 @@ using session::ObjectId;
 namespace {
 
 constexpr std::size_t kWritten_bytes = std::size_t{1} << 20;  // at once
-constexpr char kUnderWay[] = "is being made\n";               // in the mark, until everything is there
+constexpr char kProgress[] = "escrow-session";                // a file in it; the directory is known by kOwnGitMark
+constexpr char kUnderWay[] = "is being made\n";               // in that file, until everything is there
 constexpr char kIndexUnderWay[] = "index.escrow";
 constexpr std::chrono::milliseconds kCoarseTick{10};           // CLOCK_REALTIME_COARSE is not further behind, at HZ=100
 
@@ -122,9 +123,9 @@ void remove_below(FileSystem& files, NodeId directory) {
   }
 }
 
-std::string read_mark(FileSystem& files, NodeId mark) {
+std::string read_progress(FileSystem& files, NodeId file) {
   std::string bytes(sizeof kUnderWay - 1, '\0');
-  bytes.resize(files.read(mark, 0, std::as_writable_bytes(std::span(bytes))));
+  bytes.resize(files.read(file, 0, std::as_writable_bytes(std::span(bytes))));
   return bytes;
 }
 
@@ -202,7 +203,7 @@ void GitInside::be_ready_for(NodeId directory, std::string_view name) {
 // Whether what is there is Escrow's.
 bool GitInside::adopt() {
   const std::optional<Attributes> found = Inner::own_lookup(session::kRootNode, ".git");
-  if (!found || !S_ISDIR(found->mode) || !Inner::own_lookup(found->node, session::kOwnGitMark)) return false;
+  if (!found || !S_ISDIR(found->mode) || !Inner::xattr(found->node, session::kOwnGitMark)) return false;
   own_ = found->node.value;
   return true;
 }
@@ -212,8 +213,8 @@ void GitInside::make_directory() {
   const std::optional<Attributes> found = target.own_lookup(session::kRootNode, ".git");
   if (found) {
     if (!adopt()) return;
-    const std::optional<Attributes> mark = target.own_lookup(found->node, session::kOwnGitMark);
-    if (!mark || read_mark(target, mark->node) != kUnderWay) return;
+    const std::optional<Attributes> progress = target.own_lookup(found->node, kProgress);
+    if (!progress || read_progress(target, progress->node) != kUnderWay) return;
     // The process that made it was killed.
     remove_below(target, found->node);
     target.remove_directory(session::kRootNode, ".git");
@@ -221,7 +222,8 @@ void GitInside::make_directory() {
   const session::SessionRecord record = session_.record();
   const StagedDirectory root(target, session::kRootNode, record.options);
   const StagedDirectory git = root.make_directory(".git");
-  const NodeId mark = git.make_file(session::kOwnGitMark, kUnderWay);
+  target.set_xattr(git.node(), session::kOwnGitMark, record.id.text(), session::XattrMode::create);
+  const NodeId progress = git.make_file(kProgress, kUnderWay);
   own_ = git.node().value;
   is_index_removed_ = !record.base;
   git.make_file("config", configuration(record));
@@ -238,8 +240,8 @@ void GitInside::make_directory() {
       "alternates", (terms_.objects.empty() ? kObjectsInMount + sizeof(".git/objects/") - 1 : terms_.objects) + "\n");
   git.make_file("HEAD", "ref: refs/heads/" + record.options.branch + "\n");
   const std::string whole = record.id.text() + "\n";
-  target.change_attributes(mark, {.size_bytes = 0});
-  target.write(mark, 0, std::as_bytes(std::span(whole)), session::WriteOrigin::call);
+  target.change_attributes(progress, {.size_bytes = 0});
+  target.write(progress, 0, std::as_bytes(std::span(whole)), session::WriteOrigin::call);
 }
 
 // The file has the time of before anybody was asked what is changed: what changes afterwards is not older, and so is

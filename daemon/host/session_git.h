@@ -1,8 +1,8 @@
 // git inside a session (--git): which sessions have it, and what becomes of the commits that were made with it. The
 // directory itself is git_inside.h.
 //
-// The directory is staged like everything else in the session and is left out of its commit; a mark in it keeps it from
-// being named among what was left out.
+// The directory is staged like everything else in the session and is left out of its commit; an attribute of it that no
+// program can set keeps it from being named among what was left out.
 //
 // Sources: gitrepository-layout(5), git-config(1).
 #pragma once

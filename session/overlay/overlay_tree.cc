@@ -269,7 +269,7 @@ class Overlay::Impl::TreeBuilder {
     if (path != ".git" || (item.mode & kTypeMask) != kDirectoryType) return false;
     auto now = overlay_.guarded.lock_shared();
     const auto node = now->nodes.find(item.node);
-    return node != now->nodes.end() && node->second->directory->overrides.contains(kOwnGitMark);
+    return node != now->nodes.end() && node->second->xattrs.contains(kOwnGitMark);
   }
 
   // What git refuses leaves the path as it is in the base, whose own entry is the repository's business.

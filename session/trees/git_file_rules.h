@@ -13,8 +13,9 @@
 
 namespace escrow::session {
 
-// In a .git directory that Escrow has put into a session: it is left out of the commit without a word.
-inline constexpr const char* kOwnGitMark = "escrow-session";
+// An extended attribute of a .git directory that Escrow has put into a session: it is left out of the commit without a
+// word. A mount takes and shows user.* only, so no program can set it.
+inline constexpr const char* kOwnGitMark = "escrow.git";
 
 // By its name and mode alone.
 bool git_refuses_entry(const TreeEntry& entry);

@@ -1,4 +1,6 @@
 // The git of a session, played by the git of this machine.
+#include <sys/xattr.h>
+
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -236,6 +238,33 @@ TEST_F(GitInsideAMount, ItIsThereWhenTheSessionIsMountedAgainAndCommitsWithoutAM
   done({"unmount", mountpoint_});
   done({"commit", id});
   EXPECT_EQ(git("log -1 --format=%s main"), "Kept");
+}
+
+TEST_F(GitInsideAMount, ARepositoryOfTheSameUserIsThereWhenItIsMountedAgain) {
+  const std::string id = mount();
+  in_session("init -q dir");
+  in_session("-C dir -c user.name=x -c user.email=y commit -q --allow-empty -m 'Of a person'");
+  unmount_outside(id);
+  EXPECT_EQ(escrow({"mount", mountpoint_, "--session", id}).err, "");
+  EXPECT_EQ(in_session("-C dir log --format=%s"), "Of a person\n");
+  std::filesystem::create_directory(file("fork"));
+  done({"fork", id, file("fork")});
+  EXPECT_EQ(run_process({"git", "-C", file("fork") + "/dir", "log", "--format=%s"}).out, "Of a person\n");
+  done({"rollback", id, "--discard-forks"});
+}
+
+// A mark that a program can make is not one.
+TEST_F(GitInsideAMount, OneThatOnlyLooksLikeEscrowsIsNamedAmongWhatIsLeftOut) {
+  const std::string id = mount({"--no-git", "--xattr", "user"});
+  std::filesystem::create_directory(in_mount(".git"));
+  write(in_mount(".git/escrow-session"), id + "\n");
+  EXPECT_NE(::setxattr(in_mount(".git").c_str(), "escrow.git", id.data(), id.size(), 0), 0);
+  EXPECT_NE(done({"status", id}).find(".git"), std::string::npos);
+  unmount_outside(id);
+  const std::string own = mount({"--xattr", "user"});
+  in_session("status");
+  EXPECT_EQ(::listxattr(in_mount(".git").c_str(), nullptr, 0), 0);
+  EXPECT_EQ(done({"status", own}).find(".git"), std::string::npos);
 }
 
 // Nothing is staged for it; what is there later is a process's that looked for it.
