@@ -64,6 +64,15 @@ class Opened {
   const OpenIntent intent_;
 };
 
+// A program that has the session mounted would run what is written there.
+void refuse_git(const RepoPath& path) {
+  for (const std::string_view name : path.components()) {
+    if (!session::git_refuses_name(name)) continue;
+    throw Error(Errc::access_denied, "cannot change " + quoted(path) + ": '" + session::quote_path(name) +
+                                         "' is a name of git's own, which no commit has; run git in the session");
+  }
+}
+
 }  // namespace
 
 SessionFiles::Place SessionFiles::place_of(const RepoPath& path, const Owner* owner) {
@@ -180,6 +189,7 @@ bool SessionFiles::try_unlink(const Place& place) {
 }
 
 bool SessionFiles::write(const RepoPath& path, const Content& content, const Owner& owner) {
+  refuse_git(path);
   const session::StagingArea::FreeSpace space = files_.free_space();
   if (space.blocks_available * space.block_size < content.size_bytes) {
     throw Error(Errc::no_space, "there is no space left to stage " + std::to_string(content.size_bytes) +
@@ -221,6 +231,7 @@ bool SessionFiles::write(const RepoPath& path, const Content& content, const Own
 }
 
 void SessionFiles::remove(const RepoPath& path) {
+  refuse_git(path);
   const Place place = place_of(path, nullptr);
   const std::optional<Attributes> found = find(place);
   if (!found) {

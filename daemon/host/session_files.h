@@ -2,7 +2,8 @@
 // file system, so that policies, limits and the write gate decide as there. Links are not followed.
 //
 // Thread-safe; two writers of one file mix as they do in a mount. Throws what the file system throws, and
-// Error{not_found}, {is_a_directory}, {not_supported}.
+// Error{not_found}, {is_a_directory}, {not_supported}; and Error{access_denied} for a change at or below a name
+// that git takes for .git.
 #pragma once
 
 #include <cstdint>

@@ -61,5 +61,18 @@ TEST_F(SessionFilesTest, ADeletionThatCannotBeSyncedIsNotSaidToBeDone) {
   EXPECT_FALSE(try_at("a/one"));
 }
 
+// Programs that have the session mounted would run what is written there.
+TEST_F(SessionFilesTest, NothingIsWrittenOrDeletedUnderANameOfGit) {
+  const session::NodeId git = overlay->make_node(session::kRootNode, ".git", S_IFDIR | 0755, 0, {}).node;
+  overlay->make_node(git, "config", S_IFREG | 0644, 0, {});
+  for (const char* path : {".git", ".git/config", "a/.GIT/config", "git~1/x", "a/deep/.git"}) {
+    EXPECT_EQ(session::code_of([&] { put(path, "bytes"); }), Errc::access_denied) << path;
+    EXPECT_EQ(session::code_of([&] { remove(path); }), Errc::access_denied) << path;
+  }
+  EXPECT_TRUE(try_at(".git/config"));
+  EXPECT_FALSE(try_at("a/.GIT"));
+  put(".gitignore", "*.o");
+}
+
 }  // namespace
 }  // namespace escrow::daemon
