@@ -87,7 +87,7 @@ std::optional<session::SessionId> newest_of(const std::vector<session::SessionId
 struct DetachedFiles {
   DetachedFiles(session::Session& session, RepositoryContext& context)
       : stack(session, context.repository(), context.log(), std::nullopt,
-              open_entries(session, std::nullopt, context.repository()), std::nullopt, {}),
+              open_entries(session, std::nullopt, context.repository()), std::nullopt, std::nullopt, {}),
         files(stack.files(), nullptr) {}
   SessionStack stack;
   SessionFiles files;

@@ -14,6 +14,7 @@
 #include "daemon/host/config.h"
 #include "daemon/host/file_verbs.h"
 #include "daemon/host/file_write_turns.h"
+#include "daemon/host/hidden_git.h"
 #include "daemon/host/invalidation.h"
 #include "daemon/host/live_mounts.h"
 #include "daemon/host/mountpoint.h"
@@ -63,7 +64,8 @@ struct SessionHost::Impl {
         log(to),
         cache_before(repository.cache_counts()),
         event(make_event()),
-        stack(*session, repository, log, roots(), open_entries(*session, options.git, repository), options.git,
+        git(view_of_git(*session, options.hand, options.git, options.shown_git)),
+        stack(*session, repository, log, roots(), open_entries(*session, git.own, repository), git.own, git.shown,
               options.trace ? [this](const auto& lines) { options.trace->write(session->record(), lines); }
                             : std::function<void(const std::vector<session::TracedDenial>&)>()),
         mount(std::make_unique<fuse::Mount>(stack.files(), mount_options(), log, [this] { announce(); })) {
@@ -528,6 +530,7 @@ struct SessionHost::Impl {
   session::Log& log;
   const storage::CacheCounts cache_before;  // what the process had counted for sessions before this one
   const FileDescriptor event;
+  const GitView git;
   SessionStack stack;                  // self-locking
   FileWriteTurns file_writes;  // self-locking
   session::Synchronized<Verbs> verbs;  // self-locking; held for the whole of a verb
@@ -544,6 +547,7 @@ SessionHost::SessionHost(std::unique_ptr<session::Session> session, Options opti
 SessionHost::~SessionHost() = default;
 
 session::Session& SessionHost::session() { return *impl_->session; }
+const std::string& SessionHost::words_about_hidden_git() const { return impl_->git.words; }
 const std::string& SessionHost::mountpoint() const { return impl_->options.mount.mountpoint; }
 fuse::Mount& SessionHost::mount() { return *impl_->mount; }
 session::FileSystem& SessionHost::files() { return impl_->stack.files(); }

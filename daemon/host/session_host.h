@@ -34,6 +34,9 @@ class SessionHost {
     std::function<void()> cancel_run;
     std::shared_ptr<DenialTrace> trace;  // may be null
     std::optional<GitTerms> git;         // nullopt: no .git
+    // Who works in the mount (session_hands.h); empty: the same as the last time.
+    std::string hand;
+    std::vector<std::string> shown_git;  // paths that are not hidden (hidden_git.h)
   };
 
   // Mounts and serves from here on, under the session's policies. `repository` and `log` must outlive it.
@@ -47,6 +50,8 @@ class SessionHost {
   api::TrafficAnswer traffic() const;
   std::vector<api::MountEntryView> mounts();
   fuse::Mount& mount();
+  // For people: which .git the mount hides, and how to see it; or nothing.
+  const std::string& words_about_hidden_git() const;
   // What the mount shows, behind all that guards it.
   session::FileSystem& files();
 

@@ -18,6 +18,7 @@
 #include "daemon/host/run_result.h"
 #include "daemon/host/session_access.h"
 #include "daemon/host/session_git.h"
+#include "daemon/host/session_hands.h"
 #include "daemon/host/session_verbs.h"
 #include "daemon/process/confinement.h"
 #include "daemon/process/user_namespace.h"
@@ -191,11 +192,19 @@ void SessionRun::open_session() {
   host_options.visible_root = visible_mountpoint();
   host_options.trace = std::move(trace);
   host_options.git = git_;
+  host_options.hand = hand();
   host_options.mount.allow_other = ::geteuid() == 0;
   host_options.mount.read_only = session_options.read_only;
   // The runner hears it as it hears every signal that cancels.
   if (!settings_.within) host_options.cancel_run = [] { ::kill(::getpid(), SIGTERM); };
   host_ = std::make_unique<SessionHost>(std::move(session), host_options, context_->repository(), context_->log());
+  if (const std::string& words = host_->words_about_hidden_git(); !words.empty()) settings_.say(words);
+}
+
+// The command's, not the caller's: a confined one is not to be trusted with what the caller may do.
+std::string SessionRun::hand() const {
+  if (is_elsewhere()) return hand_of_command(settings_.who);
+  return hand_of_user(settings_.identity ? settings_.identity->uid : ::getuid());
 }
 
 // What the command begins with (this process's, or a confined command's), what was asked for, and where it is.

@@ -90,6 +90,7 @@ class SessionRun {
   void set_command_variables(std::vector<std::string>& environment) const;
   std::string borrowed_objects() const;
   std::string visible_mountpoint() const;
+  std::string hand() const;
   bool is_elsewhere() const { return settings_.confined || settings_.container; }
   void find_container();
   void put_into_container(CommandSpec& spec);

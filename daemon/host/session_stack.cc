@@ -27,6 +27,7 @@ std::unique_ptr<session::LimitedFileSystem> limited_file_system(session::Session
 SessionStack::SessionStack(session::Session& session, storage::Repository& repository, session::Log& log,
                            const std::optional<session::ContainedLinks::Roots>& roots,
                            std::vector<MountEntry> entries, const std::optional<GitTerms>& git,
+                           const std::optional<std::vector<std::string>>& shown_git,
                            std::function<void(const std::vector<session::TracedDenial>&)> trace)
     : session_(session),
       entries_(Entries{std::move(entries), {}}),
@@ -34,7 +35,8 @@ SessionStack::SessionStack(session::Session& session, storage::Repository& repos
       policy_(compile_policies(session.record().options.policies)),
       recorded_(recorded_file_system(session)),
       limited_(limited_file_system(session, recorded())),
-      git_(git ? std::make_unique<GitInside>(limited(), session, repository, log, *git) : nullptr),
+      hidden_(shown_git ? std::make_unique<HiddenGit>(limited(), *shown_git) : nullptr),
+      git_(git && !hidden_ ? std::make_unique<GitInside>(limited(), session, repository, log, *git) : nullptr),
       table_(make_mount_table(entries_.lock()->there, versioned(), session)) {
   const session::SessionOptions options = session.record().options;
   if (options.contained_symlinks && roots) {
@@ -57,9 +59,14 @@ session::FileSystem& SessionStack::limited() {
   return recorded();
 }
 
+session::FileSystem& SessionStack::without_git_of_others() {
+  if (hidden_) return *hidden_;
+  return limited();
+}
+
 session::FileSystem& SessionStack::versioned() {
   if (git_) return *git_;
-  return limited();
+  return without_git_of_others();
 }
 
 session::FileSystem& SessionStack::tabled() {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "daemon/host/git_inside.h"
+#include "daemon/host/hidden_git.h"
 #include "daemon/host/mount_entries.h"
 #include "session/base/clock.h"
 #include "session/base/synchronized.h"
@@ -30,10 +31,12 @@ namespace escrow::daemon {
 class SessionStack {
  public:
   // All must outlive it. `roots`: where its mount is, for a session whose links must not lead out; `entries`: what it
-  // shows beside the repository, with its sources open; `git`: of a session that has a .git; `trace` may be empty.
+  // shows beside the repository, with its sources open; `git`: of a session that has a .git; `shown_git`: the paths of
+  // those that are shown (hidden_git.h), and then it has no .git of Escrow's, nullopt: all; `trace` may be empty.
   SessionStack(session::Session& session, storage::Repository& repository, session::Log& log,
                const std::optional<session::ContainedLinks::Roots>& roots,
                std::vector<MountEntry> entries, const std::optional<GitTerms>& git,
+               const std::optional<std::vector<std::string>>& shown_git,
                std::function<void(const std::vector<session::TracedDenial>&)> trace);
 
   session::FileSystem& files();
@@ -56,6 +59,7 @@ class SessionStack {
  private:
   session::FileSystem& recorded();
   session::FileSystem& limited();
+  session::FileSystem& without_git_of_others();
   session::FileSystem& versioned();
   session::FileSystem& tabled();
   session::FileSystem& contained();
@@ -75,6 +79,7 @@ class SessionStack {
   const std::unique_ptr<session::AccessPolicy> policy_;
   const std::unique_ptr<session::ReadSetFileSystem> recorded_;  // null: what is read does not matter
   const std::unique_ptr<session::LimitedFileSystem> limited_;  // null without limits
+  const std::unique_ptr<HiddenGit> hidden_;                    // null: nothing is hidden
   const std::unique_ptr<GitInside> git_;                       // null: no .git
   const std::unique_ptr<session::MountTable> table_;
   std::unique_ptr<session::ContainedLinks> links_;             // null: links may lead anywhere

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """`git` of sessions over the API: a .git whose objects the mount itself shows, read-only."""
 import os
+import signal
 import subprocess
 
 from authorization_test import asked
-from service import expect, expect_equal, main, write
+from service import expect, expect_equal, host_of, main, write
 
 
 def git(point, *arguments):
@@ -33,6 +34,37 @@ def ASessionHasGitInsideWhereItIsAskedFor(start):
         service.post(f'/v1/sessions/{session}/commit', {}).expect(200)
         log = service.get('/v1/repositories/data/log?limit=1').expect(200)
         expect('By an agent' in str(log), f'the commit says {log}')
+
+
+def AMountShowsTheGitOfItsOwnCallerAndOfNobodyElse(start):
+    with start() as service:
+        point = f'{service.mounts}/one'
+        status, opened = asked(service, 'POST', '/v1/sessions', {'repository': 'data', 'mountpoint': point})
+        expect_equal(f'{opened}', status, 201)
+        session = opened['session']
+        target = f'/v1/sessions/{session}'
+        os.mkdir(f'{point}/.git')
+        with open(f'{point}/.git/made', 'w', encoding='ascii') as file:
+            os.fsync(file.fileno())
+        service.stop(signal.SIGKILL)
+        os.kill(host_of(session), signal.SIGKILL)
+        service.start()  # it mounts the session anew
+        expect(os.path.exists(f'{point}/.git/made'), 'its own is hidden after its host has died')
+        for ask, is_shown in ((lambda *call: asked(service, *call)[0], True),
+                              (lambda *call: service.post(*call[1:]).status, False)):
+            expect_equal('unmounted', ask('POST', f'{target}/unmount', {}), 200)
+            expect_equal('mounted', ask('POST', f'{target}/mount', {'mountpoint': point}), 200)
+            expect_equal('it is there', os.path.exists(f'{point}/.git/made'), is_shown)
+        write(f'{point}/plain', 'x')
+        service.put(f'{target}/files/.git/config', b'x').expect(403, 'forbidden')
+        service.put(f'{target}/files/dir/.GIT/config', b'x').expect(403, 'forbidden')
+        service.delete(f'{target}/files/plain').expect(200)
+        service.post(f'{target}/unmount', {}).expect(200)
+        here = f'{service.directory}/here'
+        os.mkdir(here)
+        service.escrow('mount', '--session', session, here)
+        expect(not os.path.lexists(f'{here}/.git'), 'a command of this machine shows it')
+        service.post(f'{target}/rollback', {}).expect(200)
 
 
 def GitShowsAllOfARepositorySoItIsForWhoMayReadAllOfIt(start):

@@ -239,6 +239,76 @@ def NoVariableThatTiesGitToARepositoryReachesACommand(repository):
     expect_equal('the file', repository.git('show', 'main:made.txt'), 'made')
 
 
+def git_by_hand(directory, marker, *files):
+    """The command that makes a repository there whose configuration lets `git status` make the marker's file."""
+    others = ''.join(f'; echo x > {directory}/{name}' for name in files)
+    return (f'mkdir -p {directory}/objects {directory}/refs; echo "ref: refs/heads/main" > {directory}/HEAD; '
+            f'printf "[core]\\n\\trepositoryformatversion = 0\\n\\tfsmonitor = \\"id > {marker} #\\"\\n" '
+            f'> {directory}/config{others}')
+
+
+def AGitDirectoryOfACommandIsNotShownToWhoMounts(repository):
+    marker, point = f'{repository.directory}/marker', f'{repository.directory}/point'
+    os.mkdir(point)
+    for name, command, path, where in (
+            ('made by hand', git_by_hand('.git', marker), '.git', '.'),
+            ('in a directory', git_by_hand('dir/.git', marker), 'dir/.git', 'dir'),
+            ('a file', git_by_hand('dir/hidden', marker) + '; echo "gitdir: dir/hidden" > .git', '.git', '.'),
+            ('with a file that Escrow makes', git_by_hand('.git', marker, 'escrow-session'), '.git', '.')):
+        with Client(repository) as client:
+            session = client.call('open_session')['session']
+            ran = client.call('run_command', session=session, command=command)
+            expect_equal(f'{name}: {ran.document} {ran.texts}', ran['exit_code'], 0)
+            again = client.call('run_command', session=session, command=f'test -e {path}')
+            expect_equal(f'{name}: the next command', (again['exit_code'], again.document.get('warnings')), (0, None))
+        expect(path in json.dumps(json.loads(repository.escrow('status', session, '--json'))['omitted']),
+               f'{name}: `escrow status` does not name it')
+        for options, is_shown in ((), False), (('--show-git', path), True), ((), False):
+            mounted = subprocess.run([repository.binary, '--repo', repository.path, 'mount', '--session', session,
+                                      point, *options], check=False, capture_output=True, text=True, timeout=300)
+            try:
+                expect_equal(f'{name}: {mounted.stderr}', mounted.returncode, 0)
+                expect_equal(f'{name}: {mounted.stderr}', f'hidden: {path} of session' in mounted.stderr, not is_shown)
+                expect_equal(f'{name}: it is there', os.path.exists(f'{point}/{path}'), is_shown)
+                expect_equal(f'{name}: it is listed', '.git' in os.listdir(f'{point}/{where}'), is_shown)
+                subprocess.run(['git', 'status'], cwd=f'{point}/{where}', check=False, capture_output=True, timeout=300,
+                               env={**os.environ, 'GIT_CEILING_DIRECTORIES': repository.directory})
+                expect_equal(f'{name}: git has run what it names', os.path.exists(marker), is_shown)
+            finally:
+                repository.escrow('unmount', session)
+            if is_shown:
+                os.unlink(marker)
+        repository.escrow('discard', session, path)
+        expect(path not in repository.escrow('status', session), f'{name}: it was not discarded')
+        repository.escrow('rollback', session)
+
+
+def AForkOfASessionHidesWhatTheSessionHides(repository):
+    marker, point = f'{repository.directory}/marker', f'{repository.directory}/point'
+    os.mkdir(point)
+    with Client(repository) as client:
+        session = client.call('open_session')['session']
+        client.call('run_command', session=session, command=git_by_hand('.git', marker))
+    fork = repository.escrow('fork', session).strip()
+    repository.escrow('mount', '--session', fork, point)
+    try:
+        expect(not os.path.lexists(f'{point}/.git'), 'the fork shows it')
+    finally:
+        repository.escrow('rollback', session, '--discard-forks')
+
+
+def NothingIsWrittenIntoAGitDirectory(repository):
+    with Client(repository) as client:
+        session = client.call('open_session')['session']
+        for path in '.git/config', 'dir/.git', '.GIT/config', 'git~1/config':
+            sentence = client.refused('write_file', 'access_denied', session=session, path=path, content='x')
+            expect("git's own" in sentence and path in sentence, sentence)
+        client.call('run_command', session=session, command='mkdir .git; echo x > .git/config')
+        client.refused('delete_file', 'access_denied', session=session, path='.git/config')
+        expect_equal('as it was', client.call('read_file', session=session, path='.git/config').texts, ['x\n'])
+        client.call('rollback', session=session)
+
+
 def SessionsOutliveTheConnection(repository):
     with Client(repository) as client:
         session = client.call('open_session')['session']

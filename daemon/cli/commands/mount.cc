@@ -24,6 +24,7 @@
 #include "daemon/host/repository_context.h"
 #include "daemon/host/session_access.h"
 #include "daemon/host/session_git.h"
+#include "daemon/host/session_hands.h"
 #include "daemon/host/session_host.h"
 #include "daemon/process/exit_status.h"
 #include "daemon/process/file_descriptor.h"
@@ -39,7 +40,7 @@ using session::Error;
 struct Arguments {
   RequestArguments given;
   MountArguments mount;
-  std::vector<std::string> option_lists;
+  std::vector<std::string> option_lists, shown_git;
   bool foreground = false, with_changes = false;
   bool json = false;
 };
@@ -106,6 +107,8 @@ int host_session(const GlobalOptions& options, const Arguments& arguments, const
     if (const std::string words = open_with_changes(context, session); !words.empty()) tell("escrow: " + words);
   }
   hosted.git = noted_git_terms(session->directory());
+  hosted.hand = hand_of_user(getuid());
+  hosted.shown_git = arguments.shown_git;
   hosted.mount.read_only = session->record().options.read_only;
   const session::SessionId id = session->id();
   const bool is_new = arguments.mount.session.empty();
@@ -123,6 +126,7 @@ int host_session(const GlobalOptions& options, const Arguments& arguments, const
     if (is_new) context.sessions().roll_back(id, session::Reason::not_started, {}, current_principal());
     throw;
   }
+  if (const std::string& words = host->words_about_hidden_git(); !words.empty()) tell("escrow: " + words);
   announce(announcement(arguments, *host, id));
   serve_mount(*host, signals);
   const bool ended = host->has_ended();
@@ -153,6 +157,8 @@ void check_arguments(const Arguments& arguments) {
     throw Error(Errc::bad_request, "--with-changes cannot be given with --session: changes of a work tree are taken "
                                    "when a session is opened");
   }
+  if (arguments.mount.session.empty() && !arguments.shown_git.empty())
+    throw Error(Errc::bad_request, "--show-git needs --session: a new session hides nothing");
   if (arguments.mount.trace == "-" && !arguments.foreground) {
     throw Error(Errc::bad_request, "--trace - writes to the standard error of a process that stays; give a file, or "
                                    "--foreground");
@@ -166,6 +172,7 @@ std::vector<std::string> of_this_machine(const Arguments& arguments) {
   if (!arguments.mount.trace.empty()) given.emplace_back("--trace");
   if (arguments.foreground) given.emplace_back("--foreground");
   if (arguments.with_changes) given.emplace_back("--with-changes");
+  if (!arguments.shown_git.empty()) given.emplace_back("--show-git");
   return given;
 }
 
@@ -232,6 +239,11 @@ void register_mount(CLI::App& app, const GlobalOptions& options, Action& chosen)
   command->add_option("MOUNTPOINT", arguments->mount.mountpoint, "An empty directory")->required();
   command->add_option("--session", arguments->mount.session, "Mount this detached session instead of a new one")
       ->type_name("ID");
+  command->add_option("--show-git", arguments->shown_git,
+                      "Show this .git, which another user or command made in the\n"
+                      "session; git runs the programs that it names. Repeatable")
+      ->type_name("PATH")
+      ->allow_extra_args(false);
   arguments->given.add_to(*command, {RequestPart::commit, RequestPart::asker, RequestPart::view, RequestPart::mount});
   add_trace_option(*command, arguments->mount.trace);
   command->add_flag("--allow-other", arguments->mount.allow_other,

@@ -83,6 +83,7 @@ class MountHost {
     const std::string& git_directory = context_->repository().git_directory();
     SessionHost::Options options;
     options.git = noted_git_terms(attached.directory());
+    options.hand = order.hand;
     options.mount.mountpoint = check_mountpoint(order.mountpoint, git_directory);
     const MountArguments wanted = mounting_of(order.mount_options);
     options.mount.allow_other = wanted.allow_other || ::geteuid() == 0;
@@ -110,6 +111,7 @@ class MountHost {
     std::unique_ptr<session::Session> session = attach(*context_, order.id);
     const SessionHost::Options options = options_of(order, *session);
     auto host = std::make_unique<SessionHost>(std::move(session), options, context_->repository(), context_->log());
+    warn(host->words_about_hidden_git());
     channel_.send(MessageKind::ready, encode(host->io()));
     serve_mount(*host, signals_);
     if (!host->has_ended()) warn(host->leave());
@@ -138,6 +140,7 @@ std::string encode(const MountOrder& order) {
       .text("id", order.id.text())
       .text("mountpoint", order.mountpoint)
       .text("mount_options", order.mount_options)
+      .text("hand", order.hand)
       .text();
 }
 
@@ -149,7 +152,8 @@ MountOrder decode_mount_order(std::string_view bytes) {
                    .verbose = fields.flag("verbose").value_or(false),
                    .id = *id,
                    .mountpoint = fields.required_text("mountpoint"),
-                   .mount_options = fields.text("mount_options").value_or("")};
+                   .mount_options = fields.text("mount_options").value_or(""),
+                   .hand = fields.text("hand").value_or("")};
   fields.refuse_others();
   return order;
 }

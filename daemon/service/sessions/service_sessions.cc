@@ -11,6 +11,7 @@
 #include "daemon/host/kept_mounts.h"
 #include "daemon/host/session_access.h"
 #include "daemon/host/session_git.h"
+#include "daemon/host/session_hands.h"
 #include "daemon/host/session_verbs.h"
 #include "daemon/service/commit_timer.h"
 #include "daemon/service/http/request_options.h"
@@ -282,7 +283,7 @@ SessionResource ServiceSessions::open_new(const Caller& caller, const ServiceRep
     sessions.open(options, opening.session.branch.empty(), id,
                   preparation_of(request, git, options, repository.context->repository()));
     is_open = true;
-    if (!opening.mountpoint.empty()) hosts_.mount(repository, id, opening.mountpoint);
+    if (!opening.mountpoint.empty()) hosts_.mount(repository, id, opening.mountpoint, hand_over_api(caller.principal));
   } catch (...) {
     // A session that nobody was told of does not stay behind.
     if (is_open) sessions.roll_back(id, Reason::not_started, {}, caller.principal);
@@ -311,7 +312,8 @@ SessionResource ServiceSessions::mount(const Caller& caller, const std::string& 
   check_terms(caller, GuardTerms(record.options), mounting.mount_options);
   sessions.attach(found.record.id);  // or it says who has it
   remark(found, caller, "mounted it");
-  hosts_.mount(found.repository, found.record.id, mounting.mountpoint, mounting.mount_options);
+  hosts_.mount(found.repository, found.record.id, mounting.mountpoint, hand_over_api(caller.principal),
+               mounting.mount_options);
   return resource(found);
 }
 

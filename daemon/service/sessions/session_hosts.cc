@@ -187,7 +187,8 @@ HostProcess SessionHosts::start(const ServiceRepositories::Entry& repository, co
 }
 
 void SessionHosts::mount(const ServiceRepositories::Entry& repository, const SessionId& id,
-                         const std::string& mountpoint, const std::string& mount_options) {
+                         const std::string& mountpoint, const std::string& hand,
+                         const std::string& mount_options) {
   const auto hosted = std::shared_ptr<Hosted>(
       new Hosted{.repository = repository, .mountpoint{*this, mountpoint}, .io = {}, .process = {}, .life = {}});
   const Mounting mounting(*this, mountpoint);
@@ -197,7 +198,8 @@ void SessionHosts::mount(const ServiceRepositories::Entry& repository, const Ses
                          .verbose = verbose_,
                          .id = id,
                          .mountpoint = mountpoint,
-                         .mount_options = mount_options.empty() ? store_.terms(id).mount_options : mount_options};
+                         .mount_options = mount_options.empty() ? store_.terms(id).mount_options : mount_options,
+                         .hand = hand};
   // First: whoever takes up what a killed service leaves finds the host by it.
   const auto facts = store_.session(id);
   const bool is_noted = facts && facts->mountpoint == mountpoint;
@@ -266,7 +268,7 @@ void SessionHosts::take_up(ServiceRepositories& repositories, const storage::Ser
     return;
   }
   clear_dead_mount(facts.mountpoint, "escrow:" + facts.id.text());
-  mount(repository, facts.id, facts.mountpoint);
+  mount(repository, facts.id, facts.mountpoint, {});
 }
 
 void SessionHosts::take_up(ServiceRepositories& repositories) {
@@ -310,7 +312,7 @@ void SessionHosts::mount_anew(const Entry& entry) {
   log_.write(LogLevel::warning, "the process that hosted session " + id.text() + " has died" +
                                     (is_too_soon ? "; it is not mounted again" : "; it is mounted again"));
   clear_dead_mount(mountpoint, "escrow:" + id.text());
-  if (!is_too_soon) mount(hosted->repository, id, mountpoint);
+  if (!is_too_soon) mount(hosted->repository, id, mountpoint, {});
 }
 
 // Its host has something to say, or is gone.
