@@ -193,10 +193,19 @@ MountEntrySpec spec_of(const Words& words, bool is_document, std::string_view wh
   return spec;
 }
 
+// A program in the mount would run what is there.
+void refuse_git_name(const session::RepoPath& path, std::string_view what) {
+  for (const std::string_view name : path.components())
+    if (session::git_refuses_name(name))
+      refuse_entry(what, "has '" + session::quote_path(path.text()) + "', and '" + session::quote_path(name) +
+                             "' is a name of git's own");
+}
+
 void read_files(api::RequestFields& fields, MountEntrySpec& spec, std::string_view what) {
   for (auto& [name, content] : fields.bytes_map("files")) {
     const session::RepoPath path = session::RepoPath::parse(name, what);
     if (path.is_root()) refuse_entry(what, "has a file without a name");
+    refuse_git_name(path, what);
     spec.files[path.text()].content = std::move(content);
   }
   for (const std::string& name : fields.texts("executable").value_or(std::vector<std::string>())) {
@@ -335,6 +344,7 @@ void check_mount_entries(const std::vector<MountEntrySpec>& specs, std::string_v
   std::vector<session::RepoPath> paths;
   for (const MountEntrySpec& spec : specs) {
     paths.push_back(spec.path);
+    refuse_git_name(spec.path, what);
     if (spec.source != Source::cache || caches.insert(spec.cache).second) continue;
     refuse_entry(what, "has the cache '" + session::quote_path(spec.cache) +
                            "' at two paths; give one of them another name with PATH=NAME");
