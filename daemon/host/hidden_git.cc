@@ -132,8 +132,10 @@ void HiddenGit::list(NodeId directory, std::uint64_t cookie,
 
 GitView view_of_git(session::Session& session, const std::string& hand, const std::optional<GitTerms>& terms,
                     const std::vector<std::string>& shown) {
-  const std::vector<std::string> others =
-      note_hand(session.directory(), hand, !session.record().options.ephemeral);
+  const bool is_durable = !session.record().options.ephemeral;
+  if (!has_hands(session.directory()) && !git_made_in(session.overlay()).empty())
+    note_hand(session.directory(), kUnknownHand, is_durable);
+  const std::vector<std::string> others = note_hand(session.directory(), hand, is_durable);
   if (others.empty()) return {.own = terms, .shown = std::nullopt};
   std::vector<std::string> hidden = git_made_in(session.overlay());
   for (const std::string& path : shown) std::erase(hidden, session::RepoPath::parse(path, "--show-git").text());

@@ -43,6 +43,10 @@ std::string hand_over_api(const std::string& principal) {
   return session::quote_path(principal) + " over the API";
 }
 
+bool has_hands(const std::string& session_directory) {
+  return storage::read_if_there(session_directory + kHandsName).has_value();
+}
+
 std::vector<std::string> note_hand(const std::string& session_directory, const std::string& hand, bool is_durable) {
   const std::string path = session_directory + kHandsName;
   const std::string before = storage::read_if_there(path).value_or("");

@@ -16,6 +16,11 @@ std::string hand_of_command(const std::string& principal);
 // A mount that escrowd made for `principal`.
 std::string hand_over_api(const std::string& principal);
 
+// Whether it was served to anybody by this version of Escrow.
+bool has_hands(const std::string& session_directory);
+// Of an earlier version, or by no mount.
+inline constexpr const char* kUnknownHand = "an unknown user";
+
 // Notes that the session is served to `hand` from here on, and returns the others that it was served to, the last one
 // last. Empty: to the same as the last time. With `is_durable` the note is on disk on return.
 std::vector<std::string> note_hand(const std::string& session_directory, const std::string& hand, bool is_durable);

@@ -35,13 +35,13 @@ SessionStack::SessionStack(session::Session& session, storage::Repository& repos
       policy_(compile_policies(session.record().options.policies)),
       recorded_(recorded_file_system(session)),
       limited_(limited_file_system(session, recorded())),
-      hidden_(shown_git ? std::make_unique<HiddenGit>(limited(), *shown_git) : nullptr),
-      git_(git && !hidden_ ? std::make_unique<GitInside>(limited(), session, repository, log, *git) : nullptr),
-      table_(make_mount_table(entries_.lock()->there, versioned(), session)) {
+      git_(git && !shown_git ? std::make_unique<GitInside>(limited(), session, repository, log, *git) : nullptr),
+      table_(make_mount_table(entries_.lock()->there, versioned(), session)),
+      hidden_(shown_git ? std::make_unique<HiddenGit>(tabled(), *shown_git) : nullptr) {
   const session::SessionOptions options = session.record().options;
   if (options.contained_symlinks && roots) {
     links_ = std::make_unique<session::ContainedLinks>(
-        tabled(), [this](session::NodeId node) { return names(node).paths; }, *roots, denials_);
+        without_git_of_others(), [this](session::NodeId node) { return names(node).paths; }, *roots, denials_);
   }
   if (policy_) {
     policed_ = std::make_unique<session::PolicedFileSystem>(
@@ -59,23 +59,23 @@ session::FileSystem& SessionStack::limited() {
   return recorded();
 }
 
-session::FileSystem& SessionStack::without_git_of_others() {
-  if (hidden_) return *hidden_;
-  return limited();
-}
-
 session::FileSystem& SessionStack::versioned() {
   if (git_) return *git_;
-  return without_git_of_others();
+  return limited();
 }
 
 session::FileSystem& SessionStack::tabled() {
   return *table_;
 }
 
+session::FileSystem& SessionStack::without_git_of_others() {
+  if (hidden_) return *hidden_;
+  return tabled();
+}
+
 session::FileSystem& SessionStack::contained() {
   if (links_) return *links_;
-  return tabled();
+  return without_git_of_others();
 }
 
 session::Overlay::Names SessionStack::names(session::NodeId node) const {

@@ -1,6 +1,6 @@
 // The way of every call on a session's files in the process that hosts it, from the outside in: what its policies
-// allow, links that stay inside, its mount table, and of the repository its limits, the record of what is read, the
-// write gate, the overlay. A mount's requests and the API's take it.
+// allow, links that stay inside, what hides the .git of others, its mount table, and of the repository its limits, the
+// record of what is read, the write gate, the overlay. A mount's requests and the API's take it.
 //
 // Thread-safe. Destroying it flushes its denials.
 #pragma once
@@ -59,9 +59,9 @@ class SessionStack {
  private:
   session::FileSystem& recorded();
   session::FileSystem& limited();
-  session::FileSystem& without_git_of_others();
   session::FileSystem& versioned();
   session::FileSystem& tabled();
+  session::FileSystem& without_git_of_others();
   session::FileSystem& contained();
 
   session::Session& session_;  // constant, as the pointers; self-locking
@@ -79,9 +79,9 @@ class SessionStack {
   const std::unique_ptr<session::AccessPolicy> policy_;
   const std::unique_ptr<session::ReadSetFileSystem> recorded_;  // null: what is read does not matter
   const std::unique_ptr<session::LimitedFileSystem> limited_;  // null without limits
-  const std::unique_ptr<HiddenGit> hidden_;                    // null: nothing is hidden
   const std::unique_ptr<GitInside> git_;                       // null: no .git
   const std::unique_ptr<session::MountTable> table_;
+  const std::unique_ptr<HiddenGit> hidden_;                    // null: nothing is hidden
   std::unique_ptr<session::ContainedLinks> links_;             // null: links may lead anywhere
   std::unique_ptr<session::PolicedFileSystem> policed_;        // null without a policy
 };

@@ -253,6 +253,42 @@ TEST_F(GitInsideAMount, ARepositoryOfTheSameUserIsThereWhenItIsMountedAgain) {
   done({"rollback", id, "--discard-forks"});
 }
 
+// Who made it is not known.
+TEST_F(GitInsideAMount, OneThatAnEarlierVersionLeftIsHiddenFromTheFirstMountOn) {
+  const std::string id = mount({"--no-git"});
+  in_session("init -q dir");
+  unmount_outside(id);
+  ASSERT_TRUE(std::filesystem::remove(repository_ + "/escrow/sessions/" + id + "/hands"));
+  for (int times = 0; times < 2; ++times) {
+    const ProcessResult mounted = escrow({"mount", mountpoint_, "--session", id});
+    EXPECT_NE(mounted.err.find("hidden: dir/.git of session " + id + ", which was served to an unknown user before"),
+              std::string::npos) << mounted.err;
+    EXPECT_FALSE(std::filesystem::exists(in_mount("dir/.git")));
+    unmount_outside(id);
+  }
+}
+
+TEST_F(GitInsideAMount, OneInACopyThatTheSessionHasChangedIsHiddenToo) {
+  std::filesystem::create_directory(file("host"));
+  const std::string id = mount({"--inject", "work=" + file("host") + ",mode=overlay"});
+  in_session("init -q work");
+  unmount_outside(id);
+  write(repository_ + "/escrow/sessions/" + id + "/hands", "somebody else\n");
+  mount({"--session", id});
+  EXPECT_FALSE(std::filesystem::exists(in_mount("work/.git")));
+  EXPECT_TRUE(std::filesystem::is_empty(in_mount("work")));
+  unmount_outside(id);
+  mount({"--session", id, "--show-git", "work/.git"});
+  EXPECT_TRUE(std::filesystem::exists(in_mount("work/.git/HEAD")));
+}
+
+TEST_F(GitInsideAMount, AMountTableHasNoEntryUnderANameOfGit) {
+  std::filesystem::create_directory(file("host"));
+  for (const char* path : {".git", "dir/.GIT/hooks", "git~1"}) {
+    refused(2, "is a name of git's own", {"mount", mountpoint_, "--inject", std::string(path) + "=" + file("host")});
+  }
+}
+
 // A mark that a program can make is not one.
 TEST_F(GitInsideAMount, OneThatOnlyLooksLikeEscrowsIsNamedAmongWhatIsLeftOut) {
   const std::string id = mount({"--no-git", "--xattr", "user"});
