@@ -8,6 +8,8 @@
 // Thread-safe.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>

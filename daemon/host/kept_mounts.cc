@@ -19,7 +19,6 @@
 #include "api/request_fields.h"
 #include "daemon/host/kept_files.h"
 #include "daemon/host/mount_entries.h"
-#include "daemon/host/session_hands.h"
 #include "daemon/process/user_rights.h"
 #include "session/base/error.h"
 #include "session/trees/tree_walk.h"
@@ -257,7 +256,6 @@ KeptMounts keep_mounts(const std::string& session_directory, KeptMounts mounts, 
 void inherit_mounts(const std::string& parent_directory, const std::string& fork_directory,
                     const session::SessionOptions& options, storage::Repository& repository) {
   if (const std::optional<GitTerms> git = noted_git_terms(parent_directory)) note_git_terms(fork_directory, *git);
-  inherit_hands(parent_directory, fork_directory);
   KeptMounts mounts = kept_mounts(parent_directory);
   if (mounts.entries.empty()) return;
   for (const MountEntrySpec& spec : mounts.entries) {

@@ -45,8 +45,7 @@ void remove_unnamed_copies(const std::string& session_directory);
 // No file: no entries.
 KeptMounts kept_mounts(const std::string& session_directory);
 
-// A fork has the table of the session that it is a fork of, with copies of what is injected there, its .git terms,
-// and the list of whom it was served to (session_hands.h).
+// A fork has the table of the session that it is a fork of, with copies of what is injected there, and its .git terms.
 void inherit_mounts(const std::string& parent_directory, const std::string& fork_directory,
                     const session::SessionOptions& options, storage::Repository& repository);
 

@@ -67,8 +67,7 @@ std::vector<std::string> note_hand(const std::string& session_directory, const s
 
 void inherit_hands(const std::string& parent_directory, const std::string& fork_directory) {
   const std::optional<std::string> text = storage::read_if_there(parent_directory + kHandsName);
-  const std::string path = fork_directory + kHandsName;
-  if (text) storage::put_file(path, path + ".new", *text, 0600);
+  if (text) storage::write_file_durably(fork_directory + kHandsName, *text, 0600);
 }
 
 }  // namespace escrow::daemon

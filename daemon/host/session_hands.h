@@ -25,7 +25,8 @@ inline constexpr const char* kUnknownHand = "an unknown user";
 // last. Empty: to the same as the last time. With `is_durable` the note is on disk on return.
 std::vector<std::string> note_hand(const std::string& session_directory, const std::string& hand, bool is_durable);
 
-// A fork holds what its parent holds, so it has the parent's list. On disk once the fork's directory is synced.
+// A fork holds what its parent holds, so it has the parent's list. After the fork was filled: every host of the parent
+// was in the list before it served. On disk on return.
 void inherit_hands(const std::string& parent_directory, const std::string& fork_directory);
 
 }  // namespace escrow::daemon
