@@ -175,7 +175,8 @@ struct ControlServer::Impl {
       send_bytes(socket, refusal(ProblemCode::forbidden, "the session belongs to another user"), 1s);
       return;
     }
-    Peer peer{.uid = credentials.uid, .gid = credentials.gid, .pid = credentials.pid, .speaks_for = {}, .session = {}};
+    Peer peer{.uid = credentials.uid, .gid = credentials.gid, .pid = credentials.pid, .speaks_for = {}, .session = {},
+              .has_gone = [socket] { return is_closed_by_peer(socket); }};
     RequestReader reader(socket, directory);
     bool first = true;
     while (std::optional<RequestReader::Request> request = reader.next(first ? kRequestPatience : kIdlePatience)) {
@@ -219,7 +220,7 @@ struct ControlServer::Impl {
 
   // The catch site of the control socket. False: the connection ends, as an answer that cannot be made whole does.
   bool reply(const HttpRequest& request, Peer peer, int socket) {
-    // Whoever asked has given up, as where this process was stopped: nobody expects it to be done any more.
+    // The asker has given up, for example because this process was stopped, and was told that nothing is done.
     if (is_closed_by_peer(socket)) {
       log.write(LogLevel::info, "control request " + request.method + " " + request.target +
                                     " is not carried out: who asked for it has gone");

@@ -4,7 +4,7 @@
 // One thread accepts, one thread serves each connection, up to a limit; a client that is slow or sends nonsense costs
 // its own connection only. Peers are checked with SO_PEERCRED (unix(7)): the same user, or root; whom they ask for they
 // say themselves ("Escrow-Principal"). A body over 16 MiB that is no file's content is refused. A request whose asker
-// has closed the connection before it begins is not carried out. Thread-safe.
+// has closed the connection is not given to the handler. Thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -24,6 +24,8 @@ struct Peer {
   pid_t pid;
   std::string speaks_for;  // the principal that the request is made for; empty: the peer's own user
   std::string session;     // the id that the request is about, as it says
+  // Whether the peer has closed the connection; to be asked before a request that had to wait begins. Empty: never.
+  std::function<bool()> has_gone{};
 };
 
 class ControlServer {

@@ -40,6 +40,7 @@ namespace {
 constexpr std::chrono::milliseconds kUnmountPatience{1000}, kSettleEvery{1000};
 // For a mount that is in use, though no process seems to use it.
 constexpr std::chrono::milliseconds kPatienceForNobody{3000}, kPause{10};
+thread_local const api::Peer* asker = nullptr;  // of the request that this thread serves: each connection has its own
 
 FileDescriptor make_event() {
   FileDescriptor made(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -77,6 +78,7 @@ struct SessionHost::Impl {
           if (peer.session != session->id().text()) {
             throw Error(Errc::no_session, "this socket is session " + session->id().text() + "'s");
           }
+          asker = &peer;
           return handle(request, peer.speaks_for.empty() ? principal_of(peer.uid) : peer.speaks_for, send_part);
         },
         [this] { return view(false); }, log);
@@ -217,9 +219,11 @@ struct SessionHost::Impl {
     end(held);
   }
 
-  // Every verb's beginning.
+  // Every verb's beginning. It may have waited for another one, and its asker may have given up meanwhile.
   Held lock_verbs() {
     Held held = verbs.lock();
+    if (asker != nullptr && asker->has_gone && asker->has_gone())
+      throw Error(Errc::unavailable, "the asker has gone; nothing is done");
     settle(held);
     return held;
   }
