@@ -279,6 +279,10 @@ MUTANTS = {
         ('daemon/host/index_lock.cc', '  return found == kIndexLockText ? std::move(fd) : storage::UniqueFd();',
          '  return {};'),
     ], [CHECKOUT_KILLS]),
+    'checkout-record-over-another': ('a commit writes its record over that of a move that is not done', [
+        (CHECKOUT_MOVES, '  std::vector<Begun> moves = read_record();\n  auto move',
+         '  std::vector<Begun> moves;\n  auto move'),
+    ], [CHECKOUTS]),
     'checkout-lock-gap': ('a lock of a killed process goes before it is taken', [
         (CHECKOUT_MOVES, '    std::optional<IndexLock> lock = lock_index(index, deadline);\n    GitAnswer head',
          '    std::optional<IndexLock> lock = lock_index(index, deadline);\n'
