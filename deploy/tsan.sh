@@ -35,14 +35,16 @@ run_tests() {
   TSAN_OPTIONS="second_deadlock_stack=1 suppressions=$PWD/tests/tsan.supp $2" "${run[@]}" ctest \
     --test-dir "build/tsan/tests/$1" --parallel "$(nproc)" --output-on-failure --no-tests=ignore --timeout 600 --quiet \
     --output-log "$reports/ctest.log" "${@:3}" || { status=1; cat "$reports/ctest.log"; }
+  # Also of a child whose end its test does not look at.
+  ! grep --after-context=60 'WARNING: ThreadSanitizer' "build/tsan/tests/$1/Testing/Temporary/LastTest.log" || status=1
   tail -n 4 "$reports/ctest.log"
 }
 for folder in "${folders[@]}"; do
   printf '\n== tests/%s under ThreadSanitizer\n' "$folder"
   ctest --test-dir "build/tsan/tests/$folder" --show-only | grep --quiet '^Total Tests: [1-9]' ||
     { echo "deploy/tsan.sh: tests/$folder has no tests" >&2; status=1; }
-  # One process each, so the exit status says all. With a log_path the sanitizer calls mkdir() before it can follow
-  # calls, and some of these tests stand in front of mkdir().
+  # What they and their children report is in ctest's log. With a log_path the sanitizer calls mkdir() before it can
+  # follow calls, and some of these tests stand in front of mkdir().
   run_tests "$folder" "" --label-regex '^unit$'
   run_tests "$folder" "log_path=$reports/report" --label-exclude '^(unit|not_under_tsan)$'
 done
