@@ -33,6 +33,8 @@ constexpr unsigned kRecordMode = 0644;
 constexpr std::size_t kMostBytesOfAList = std::size_t{1} << 30;
 constexpr std::chrono::seconds kCheckoutPatience{60}, kIndexPatience{10};
 constexpr int kNotOurs = 128;  // as git itself ends
+// Of files that git could not write: who committed them as they are would take the session's commit back.
+constexpr const char* kWritesOne = "; `git checkout HEAD -- FILE` writes one there, too";
 
 bool is_same_file(const std::filesystem::path& one, const std::filesystem::path& other) {
   std::error_code failed;
@@ -358,7 +360,7 @@ void Checkouts::Move::follow() noexcept {
     const CheckoutStep::Behind behind = step.take_files();
     if (behind.paths.empty()) return;
     warn(step.work_tree(), "these files are not as committed: " + first_of(behind.paths) + " (" + behind.complaint +
-                               "); `git checkout HEAD -- FILE` writes one there, too");
+                               ")" + kWritesOne);
   });
   steps_.clear();
   if (has_followed) checkouts_.keep_record(others_);
@@ -416,7 +418,7 @@ std::optional<Checkouts::Mended> Checkouts::mend_one(const std::string& work_tre
     const CheckoutStep::Behind behind = step->take_files();
     if (!held_up->empty()) return Mended{false, is_behind + first_of(*held_up) + way_on};
     if (!behind.paths.empty())
-      return Mended{false, is_behind + first_of(behind.paths) + " (" + behind.complaint + ")" + way_on};
+      return Mended{false, is_behind + first_of(behind.paths) + " (" + behind.complaint + ")" + kWritesOne};
     return Mended{true, " was behind its branch '" + branch + "', as a command was killed, and follows it again"};
   } catch (const Error& failure) {
     return Mended{false, is_behind + failure.what() + way_on};
