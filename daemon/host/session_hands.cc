@@ -14,6 +14,7 @@ namespace escrow::daemon {
 namespace {
 
 constexpr char kHandsName[] = "/hands";  // one a line, the last one last
+constexpr std::string_view kOverApi = " over the API";
 
 std::vector<std::string> lines_of(std::string_view text) {
   std::vector<std::string> lines;
@@ -40,28 +41,25 @@ std::string hand_of_command(const std::string& principal) {
 }
 
 std::string hand_over_api(const std::string& principal) {
-  return session::quote_path(principal) + " over the API";
+  return session::quote_path(principal) + std::string(kOverApi);
 }
 
 bool has_hands(const std::string& session_directory) {
-  return storage::read_if_there(session_directory + kHandsName).has_value();
+  return !storage::read_if_there(session_directory + kHandsName).value_or("").empty();
 }
 
 std::vector<std::string> note_hand(const std::string& session_directory, const std::string& hand, bool is_durable) {
   const std::string path = session_directory + kHandsName;
   const std::string before = storage::read_if_there(path).value_or("");
   std::vector<std::string> others = lines_of(before);
-  if (hand.empty()) {
-    if (!others.empty()) others.pop_back();
-    return others;
-  }
-  std::erase(others, hand);
+  if (hand.empty() && others.size() == 1 && others.front().ends_with(kOverApi)) return {};
+  const std::string noted = hand.empty() ? kUnknownHand : hand;
+  std::erase(others, noted);
   std::string text;
   for (const std::string& other : others) text += other + '\n';
-  text += hand + '\n';
-  if (text == before) return others;
-  if (is_durable) storage::write_file_durably(path, text, 0600);
-  else write_undurably(path, text);
+  text += noted + '\n';
+  if (text != before) is_durable ? storage::write_file_durably(path, text, 0600) : write_undurably(path, text);
+  if (hand.empty()) others.push_back(noted);
   return others;
 }
 

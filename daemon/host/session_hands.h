@@ -22,7 +22,8 @@ bool has_hands(const std::string& session_directory);
 inline constexpr const char* kUnknownHand = "an unknown user";
 
 // Notes that the session is served to `hand` from here on, and returns the others that it was served to, the last one
-// last. Empty: to the same as the last time. With `is_durable` the note is on disk on return.
+// last. Empty: to whom escrowd mounted it, who is known only if nobody else is in the list; else it is one more whom
+// nobody knows, and never the same as an earlier one. With `is_durable` the note is on disk on return.
 std::vector<std::string> note_hand(const std::string& session_directory, const std::string& hand, bool is_durable);
 
 // A fork holds what its parent holds, so it has the parent's list. After the fork was filled: every host of the parent

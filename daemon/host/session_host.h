@@ -34,7 +34,7 @@ class SessionHost {
     std::function<void()> cancel_run;
     std::shared_ptr<DenialTrace> trace;  // may be null
     std::optional<GitTerms> git;         // nullopt: no .git
-    // Who works in the mount (session_hands.h); empty: the same as the last time.
+    // Who works in the mount (session_hands.h); empty: whom escrowd had mounted it for.
     std::string hand;
     std::vector<std::string> shown_git;  // paths that are not hidden (hidden_git.h)
   };

@@ -5,7 +5,7 @@ import signal
 import subprocess
 
 from authorization_test import asked
-from service import expect, expect_equal, host_of, main, write
+from service import eventually, expect, expect_equal, host_of, main, write
 
 
 def git(point, *arguments):
@@ -48,8 +48,9 @@ def AMountShowsTheGitOfItsOwnCallerAndOfNobodyElse(start):
             os.fsync(file.fileno())
         service.stop(signal.SIGKILL)
         os.kill(host_of(session), signal.SIGKILL)
+        eventually('its host is gone', lambda: host_of(session) is None)
         service.start()  # it mounts the session anew
-        expect(os.path.exists(f'{point}/.git/made'), 'its own is hidden after its host has died')
+        eventually('its own is shown after its host has died', lambda: os.path.exists(f'{point}/.git/made'))
         for ask, is_shown in ((lambda *call: asked(service, *call)[0], True),
                               (lambda *call: service.post(*call[1:]).status, False)):
             expect_equal('unmounted', ask('POST', f'{target}/unmount', {}), 200)

@@ -21,7 +21,7 @@ struct MountOrder {
   session::SessionId id;
   std::string mountpoint;
   std::string mount_options;  // http/request_options.h
-  std::string hand;           // host/session_hands.h; empty: as the last time
+  std::string hand;           // host/session_hands.h; empty: as before
 };
 std::string encode(const MountOrder& order);
 MountOrder decode_mount_order(std::string_view bytes);

@@ -4,8 +4,11 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <fstream>
 
+#include "daemon/host/session_hands.h"
 #include "tests/session/overlay_fixture.h"
+#include "tests/support/temporary_directory.h"
 
 namespace escrow::daemon {
 namespace {
@@ -122,6 +125,24 @@ TEST_F(HiddenGitTest, OneSentenceNamesThemAndWhoHadTheSession) {
   const std::string begin = "hidden: .git, 1/.git, 2/.git, 3/.git, 4/.git and 2 more of session 3f9c, which was served "
                             "to bob, a confined command of bob before";
   EXPECT_TRUE(words.starts_with(begin)) << words;
+}
+
+TEST(SessionHands, WhomEscrowdMountedItForIsKnownOnlyIfNobodyElseHadIt) {
+  const support::TemporaryDirectory directory;
+  const std::string& path = directory.path();
+  const std::string api = hand_over_api("user:x"), command = hand_of_command("user:y");
+  EXPECT_EQ(note_hand(path, api, true), Names());
+  EXPECT_EQ(note_hand(path, "", true), Names());
+  EXPECT_EQ(note_hand(path, command, false), Names{api});
+  EXPECT_EQ(note_hand(path, "", true), (Names{api, command, kUnknownHand}));
+  EXPECT_EQ(note_hand(path, "", true), (Names{api, command, kUnknownHand}));
+  EXPECT_EQ(note_hand(path, command, true), (Names{api, kUnknownHand}));
+  // It was killed before it had noted whom it serves.
+  for (const std::string& before : {std::string(), command + "\n", std::string(kUnknownHand) + "\n"}) {
+    std::ofstream(path + "/hands", std::ios::trunc) << before;
+    EXPECT_EQ(has_hands(path), !before.empty());
+    EXPECT_FALSE(note_hand(path, "", true).empty()) << before;
+  }
 }
 
 }  // namespace
