@@ -172,8 +172,7 @@ bool Supervisor::start(const CommandSpec& spec) {
     if (foreground_) ::tcsetpgrp(STDIN_FILENO, ::getpgrp());
     return false;
   }
-  child_ = started.pid;
-  if (foreground_) terminal_.give_to(child_);
+  child_ = started.pid;  // its group took the terminal before it became the command, which may have handed it on by now
   running_ = true;
   channel_.send(MessageKind::started, encode(containment_->cgroup_paths()));
   return true;

@@ -12,11 +12,26 @@
 #include "daemon/process/runner.h"
 #include "tests/daemon/process/process_helpers.h"
 
-namespace escrow::daemon {
 namespace {
 
-using tests::eventually;
-using tests::ScratchDirectory;
+using escrow::tests::eventually;
+using escrow::tests::ScratchDirectory;
+
+// Whoever gives the terminal to another group is late: that group has handed it on already.
+bool givers_are_late = false;
+
+}  // namespace
+
+extern "C" int tcsetpgrp(int terminal, pid_t group) noexcept {
+  if (givers_are_late && group != ::getpgrp()) {
+    eventually([&] { return ::tcgetpgrp(terminal) != group; });
+    ::dprintf(terminal, "given late\n");
+  }
+  return ::ioctl(terminal, TIOCSPGRP, &group);
+}
+
+namespace escrow::daemon {
+namespace {
 
 // A process that leads a session on a new terminal and plays the part of the shell: it starts the run as a job in the
 // foreground, and reports the job's state changes by lines on the terminal.
@@ -67,13 +82,13 @@ class TerminalRun : public testing::Test {
     ::signal(SIGTTOU, SIG_IGN);
     const pid_t job = ::fork();
     if (job == 0) {
+      // Here alone: given by the shell, too, the terminal could be taken from the command again.
       ::setpgid(0, 0);
       ::tcsetpgrp(STDIN_FILENO, ::getpid());
       ::signal(SIGTTOU, SIG_DFL);
+      givers_are_late = are_givers_late_;
       ::_exit(play_job(script));
     }
-    ::setpgid(job, job);
-    ::tcsetpgrp(STDIN_FILENO, job);
     for (int status = 0; ::waitpid(job, &status, WUNTRACED) == job;) {
       if (!WIFSTOPPED(status)) {
         ::dprintf(STDOUT_FILENO, "job ended %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
@@ -110,6 +125,7 @@ class TerminalRun : public testing::Test {
 
   ScratchDirectory scratch_;
   bool is_another_user_ = false;
+  bool are_givers_late_ = false;
   pid_t leader_ = -1;
   int master_ = -1;
   std::string screen_;
@@ -174,6 +190,16 @@ TEST_F(TerminalRun, TheCommandHearsOfANewWindowSize) {
   ASSERT_EQ(::ioctl(master_, TIOCSWINSZ, &size), 0);
   EXPECT_TRUE(shows("41 133")) << screen_;
   EXPECT_TRUE(shows("job ended 0")) << screen_;
+}
+
+TEST_F(TerminalRun, TheGroupThatTheCommandPutInFrontStaysThere) {
+  are_givers_late_ = true;
+  start("set -m; sh -c 'echo front; read line; echo \"got $line\"'; exit 4");
+  ASSERT_TRUE(shows("front")) << screen_;
+  type("hello\n");
+  EXPECT_TRUE(shows("got hello")) << screen_;
+  EXPECT_TRUE(shows("job ended 4")) << screen_;
+  EXPECT_EQ(screen_.find("given late"), std::string::npos) << screen_;
 }
 
 TEST_F(TerminalRun, ModesThatTheCommandLeftBehindAreRestored) {
