@@ -1,5 +1,6 @@
 // Where a session's private state lives: <gitdir>/escrow/sessions/<id>/ with `lock`, `control.sock`, `session.db`,
-// `staging/` and `objects/`. Storage implements it.
+// `staging/` and `objects/`; in <gitdir>/escrow/orphans/<id>/ while no row of the catalog knows the session. Storage
+// implements it.
 #pragma once
 
 #include <memory>
@@ -23,6 +24,14 @@ class SessionDirectory {
   virtual Quarantine& quarantine() = 0;
   virtual ReadLog& reads() = 0;
   virtual std::string path() const = 0;
+  // All that the session begins with is in it; called before its row is recorded. Until then what lies in a directory
+  // is a copy of what others have.
+  virtual void opened() = 0;
+  // It was opened, and something is staged or published in it that nobody else has.
+  virtual bool has_work() const = 0;
+  // Moves it with all that it holds to where sessions wait of which no row says how they stand, and returns that path.
+  // This object is not to be used any more then. A power cut may undo it. Throws Error.
+  virtual std::string set_aside() = 0;
   // Removes what is staged, the journal and the quarantine's own copies: of a session whose result the quarantine has
   // published, and which is not to change any more. The lock stays, and the record of what was published. Idempotent;
   // false when there was nothing.
@@ -49,6 +58,10 @@ class SessionDirectories {
   virtual bool is_held(const SessionId& id) const = 0;
   virtual bool exists(const SessionId& id) const = 0;
   virtual std::vector<SessionId> list() const = 0;
+  // Those that were set aside.
+  virtual std::vector<SessionId> list_aside() const = 0;
+  // One that was set aside is a session's directory again; a power cut may undo it. Throws Error when there is another.
+  virtual void bring_back(const SessionId& id) = 0;
   virtual std::string path_of(const SessionId& id) const = 0;
 };
 

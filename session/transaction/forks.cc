@@ -176,6 +176,7 @@ std::unique_ptr<Session> open_fork(const Services& services, const SessionId& pa
     // As of the cut: the parent may have come onto another head since.
     for (const Savepoint& one : held->journal().savepoints())
       if (one.name == kForkStart) record.base = ObjectId::from_hex(one.context.substr(0, one.context.find('\0')));
+    held->opened();
     services.catalog.insert(record);
   } catch (...) {
     clean_up(services, id, *held, false);

@@ -18,6 +18,12 @@ class HostedDirectory final : public SessionDirectory {
   SessionJournal& journal() override { return inner_.journal(); }
   Quarantine& quarantine() override { return inner_.quarantine(); }
   std::string path() const override { return inner_.path(); }
+  void opened() override { inner_.opened(); }
+  bool has_work() const override { return inner_.has_work(); }
+  std::string set_aside() override {
+    overlay_.abandon();
+    return inner_.set_aside();
+  }
   bool drop_staged() override {
     overlay_.abandon();
     return inner_.drop_staged();

@@ -43,6 +43,8 @@ class Recovery {
 
   std::vector<std::string> run() {
     sweep_locks();
+    for (const SessionId& id : services_.directories.list_aside())
+      guarded(id, [&] { return bring_back(id), std::string(); });
     for (const SessionRecord& row : services_.catalog.unended()) {
       if (needs_decision(services_, row)) guarded(row.id, [&] { return decide(row.id); });
       guarded(row.id, [&] { return lost_its_pin(row) ? pin_again(row.id) : std::string(); });
@@ -132,7 +134,22 @@ class Recovery {
     return "pinned what session " + id.text() + " is based on again: its pin was missing";
   }
 
-  // Directories of sessions that ended, or that were never recorded because their opening was cut short.
+  // The catalog that knows it is back.
+  void bring_back(const SessionId& id) {
+    const std::optional<SessionRecord> record = services_.catalog.find(id);
+    if (!record || is_final(record->state)) return;
+    services_.directories.bring_back(id);
+    services_.log.write(LogLevel::warning, "session " + id.text() + " is back: the catalog knows it again");
+  }
+
+  void set_aside(const SessionId& id, SessionDirectory& held) {
+    services_.log.write(LogLevel::warning, "session " + id.text() + " is not in the catalog: what it staged was set " +
+                                               "aside in " + held.set_aside() +
+                                               ", and comes back with the catalog that knows it");
+  }
+
+  // Directories of sessions that ended, or that were never recorded because their opening was cut short. A row that is
+  // missing is no proof of either: the catalog may be a new one, or an older copy.
   std::string sweep(const SessionId& id) {
     const auto is_in_use = [](const SessionRecord& record) {
       return !is_final(record.state) && record.state != State::awaiting_approval;
@@ -146,6 +163,10 @@ class Recovery {
     if (record && is_in_use(*record)) return "";
     if (record && record->state == State::awaiting_approval)
       return held->drop_staged() ? "removed what session " + id.text() + " had staged: its result is sealed" : "";
+    if (!record && (held->has_work() || services_.references.result(id))) {
+      set_aside(id, *held);
+      return "";
+    }
     if (record) publish_caches(services_, *record, *held);
     clean_up(services_, id, *held, record && keeps_result(*record));
     return "removed what session " + id.text() + (record ? " left behind" : " left behind before it was opened");

@@ -108,6 +108,7 @@ std::unique_ptr<Session> resume_session(const Services& services, const SessionI
       }
     }
     if (terms.prepare) terms.prepare(held->path(), record.options);
+    held->opened();
     services.catalog.insert(record);
   } catch (...) {
     clean_up(services, record.id, *held, false);

@@ -56,6 +56,7 @@ std::unique_ptr<Session> SessionManager::open(SessionOptions options, bool creat
     if (record.options.isolation == Isolation::serializable) held->reads().create();
     if (prepare) prepare(held->path());
     if (record.base) services_.references.pin_fresh(record.id, record.options.branch, *record.base);
+    held->opened();
     services_.catalog.insert(record);
   } catch (...) {
     clean_up(services_, record.id, *held, false);

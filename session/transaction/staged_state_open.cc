@@ -283,6 +283,7 @@ std::unique_ptr<Session> open_from_staged_state(const Services& services, const 
     overlay->flush(true);
     overlay.reset();
     if (prepare) prepare(held->path(), record->options);
+    held->opened();
     services.catalog.insert(*record);
   } catch (...) {
     if (overlay) overlay->abandon();

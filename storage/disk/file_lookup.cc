@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -38,6 +39,22 @@ std::optional<struct stat> status_of(const std::string& path) {
 }
 
 bool is_there(const std::string& path) { return status_of(path).has_value(); }
+
+void check_own_directory(const std::string& path) {
+  const std::optional<struct stat> status = status_of(path);
+  if (!status) throw system_error(ENOENT, "look at " + path);
+  const auto refuse = [&](const std::string& why) {
+    throw session::Error(session::Errc::damaged_repository,
+                         path + " " + why + "; nothing was touched: put back the directory that belongs there");
+  };
+  if (S_ISLNK(status->st_mode)) refuse("is no directory, but a link");
+  if (!S_ISDIR(status->st_mode)) refuse("is no directory");
+  const uid_t owner = status->st_uid;
+  if (owner == 0 || owner == ::geteuid()) return;
+  const std::optional<struct stat> above = status_of(parent_of(path));
+  if (!above || above->st_uid != owner)
+    refuse("belongs to user " + std::to_string(owner) + ", who does not own the directory above it");
+}
 
 bool is_directory(const std::string& path) {
   struct stat status {};

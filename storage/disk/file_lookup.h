@@ -21,6 +21,10 @@ bool is_there(const std::string& path);
 // Or a symbolic link to one.
 bool is_directory(const std::string& path);
 
+// Throws Error{damaged_repository} unless it is a directory, not a link, of root, of this user or of whoever owns the
+// directory that it lies in: others who may write there have put it in the place of the right one.
+void check_own_directory(const std::string& path);
+
 // What a directory holds, but for "." and "..", in no order; empty: there is no such directory.
 std::vector<std::string> names_in(const std::string& directory);
 

@@ -64,19 +64,22 @@ std::vector<std::string> changed_paths(const session::ObjectReader& objects, con
 }
 
 // Packs that sessions published and whose fate is open; see quarantine.h.
-std::set<std::string> undecided_packs(const std::string& sessions) {
+std::set<std::string> undecided_packs(const std::string& state) {
   std::set<std::string> names;
-  for (const std::string& session : names_in(sessions)) {
-    for (const auto& pack : read_published(sessions + "/" + session + "/objects/published")) names.insert(pack.stem);
+  for (const char* sessions : {"/sessions/", "/orphans/"}) {
+    for (const std::string& session : names_in(state + sessions)) {
+      const std::string published = state + sessions + session + "/objects/published";
+      for (const auto& pack : read_published(published)) names.insert(pack.stem);
+    }
   }
   return names;
 }
 
 // What a crash left of packs that were being published: protected for nobody, or in part, which git takes for damage.
 // Nobody is publishing: the caller has the gc lock alone.
-void clear_abandoned_packs(const std::string& git_directory, const std::string& sessions) {
+void clear_abandoned_packs(const std::string& git_directory, const std::string& state) {
   constexpr std::string_view kKeep = ".keep";
-  const std::set<std::string> undecided = undecided_packs(sessions);
+  const std::set<std::string> undecided = undecided_packs(state);
   const std::string directory = git_directory + "/objects/pack/";
   for (const std::string& name : names_in(directory)) {
     if (!name.ends_with(kKeep) || first_line_of(directory + name) + '\n' != kKeepMark) continue;
@@ -96,14 +99,14 @@ bool is_to_be_removed(const session::SessionCatalog& catalog, const session::Ses
   }
 }
 
-// A catalog made anew would know of no session, and what they have staged would be removed as nobody's.
+// A catalog made anew would know of no session.
 void check_catalog_is_there(const std::string& state) {
   const std::string path = state + "/catalog.db";
   if (is_there(path)) return;
   throw Error(Errc::damaged_repository,
               "the catalog of sessions, " + path + ", is missing; nothing was touched, and what sessions have staged "
-              "is still in " + state + "/sessions: restore the catalog, or give up all sessions of the repository "
-              "with `escrow init`");
+              "is still in " + state + "/sessions: restore the catalog, or begin a new one with `escrow init`, which "
+              "sets all sessions aside until the catalog that knows them is back");
 }
 
 }  // namespace
@@ -147,10 +150,14 @@ struct Repository::Impl {
 
   // Sessions that have a pin and nothing else: packing references while a session ends can leave them. A session has
   // its directory before its pin, and its row until it has ended.
+  // What is of a session of which no row says that it has ended.
+  bool has_directory(const session::SessionId& id) const {
+    return is_there(directories.path_of(id)) || directories.is_aside(id);
+  }
   std::vector<session::SessionId> pinned_for_nobody() const {
     std::vector<session::SessionId> found = references.pinned();
     std::erase_if(found, [&](const session::SessionId& id) {
-      if (is_there(directories.path_of(id))) return true;
+      if (has_directory(id)) return true;
       const std::optional<SessionRecord> record = catalog.find(id);
       return record && !session::is_final(record->state);
     });
@@ -187,9 +194,12 @@ std::unique_ptr<Repository> Repository::open(const std::string& path, session::L
   if (!mended.empty()) log.write(session::LogLevel::warning, mended);
   open_git_repository(*git_directory);
   check_state_version(*git_directory);
-  check_catalog_is_there(*git_directory + "/escrow");
+  const std::string state = *git_directory + "/escrow";
+  check_own_directory(state);
+  check_catalog_is_there(state);
   std::error_code ignored;
-  fs::create_directory(*git_directory + "/escrow/sessions", ignored);
+  fs::create_directory(state + "/sessions", ignored);
+  check_own_directory(state + "/sessions");
   return std::unique_ptr<Repository>(new Repository(std::make_unique<Impl>(*git_directory, log, std::move(bucket))));
 }
 
@@ -292,11 +302,12 @@ GcReport Repository::gc(const GitProgram& git) {
   all_references(git_directory());
   // What a crash left can wait for a quiet moment; nobody who publishes waits for this.
   if (const UniqueFd quiet = try_lock_file(impl_->gc_lock_path(), kPatience))
-    clear_abandoned_packs(git_directory(), impl_->state + "/sessions");
-  // With a result that no record asks for: the record was pruned, or a power loss brought the result back.
+    clear_abandoned_packs(git_directory(), impl_->state);
+  // With a result that nobody asks for: the record was pruned, or a power loss brought the result back.
   for (const session::SessionId& id : impl_->references.results()) {
     const std::optional<SessionRecord> record = impl_->catalog.find(id);
-    const bool is_asked_for = record && (!session::is_final(record->state) || session::keeps_result(*record));
+    const bool is_asked_for = record ? !session::is_final(record->state) || session::keeps_result(*record)
+                                     : impl_->has_directory(id);
     if (!is_asked_for) impl_->references.drop_result(id);
   }
   std::time_t kept_from = std::time(nullptr);

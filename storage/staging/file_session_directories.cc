@@ -30,6 +30,9 @@ constexpr int kMostAttempts = 100;
 // In a session's objects (storage/objects/quarantine.h).
 constexpr const char* kPublished = "published";
 
+// What `lock` holds until a session was opened. Not synced: after a power cut an opening counts as done.
+constexpr std::string_view kOpening = "opening";
+
 struct flock whole_file(short type) {
   struct flock lock {};
   lock.l_type = type;
@@ -51,11 +54,34 @@ bool was_removed(int fd) {
   return ::fstat(fd, &status) == 0 && status.st_nlink == 0;
 }
 
+// The file `name` in a session's directory; none, with errno set: ENOENT where there is no such directory.
+UniqueFd open_in(const std::string& session, const char* name, int flags) {
+  const UniqueFd directory(::open(session.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!directory) return {};
+  return UniqueFd(::openat(directory.get(), name, flags | O_NOFOLLOW | O_CLOEXEC, 0600));
+}
+
+std::vector<SessionId> ids_in(const std::string& directory) {
+  std::vector<SessionId> ids;
+  for (const std::string& name : names_in(directory))
+    if (auto id = SessionId::parse(name)) ids.push_back(std::move(*id));
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+// Not synced: after a power cut it is at the one place or at the other, and the next recovery goes on. Of what is there
+// already only an empty directory is replaced.
+void move_session(const std::string& from, const std::string& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0)
+    throw system_error(errno, "move the session's directory " + from + " to " + to);
+}
+
 class FileSessionDirectory final : public session::SessionDirectory {
  public:
-  FileSessionDirectory(std::string path, UniqueFd lock, const QuarantineFactory& quarantine_factory,
-                       const CachePublisher& cache_publisher)
+  FileSessionDirectory(std::string path, std::string path_aside, UniqueFd lock,
+                       const QuarantineFactory& quarantine_factory, const CachePublisher& cache_publisher)
       : path_(std::move(path)),
+        path_aside_(std::move(path_aside)),
         lock_(std::move(lock)),
         quarantine_factory_(quarantine_factory),
         cache_publisher_(cache_publisher),
@@ -71,6 +97,9 @@ class FileSessionDirectory final : public session::SessionDirectory {
   }
   session::ReadLog& reads() override { return reads_; }
   std::string path() const override { return path_; }
+  void opened() override;
+  bool has_work() const override;
+  std::string set_aside() override;
   bool drop_staged() override;
   void publish_caches() override {
     if (cache_publisher_) cache_publisher_(path_);
@@ -86,6 +115,7 @@ class FileSessionDirectory final : public session::SessionDirectory {
   }
 
   const std::string path_;                       // constant
+  const std::string path_aside_;                 // constant
   const UniqueFd lock_;                          // constant; closing it ends the hold
   const QuarantineFactory quarantine_factory_;   // constant
   const CachePublisher cache_publisher_;         // constant
@@ -94,6 +124,25 @@ class FileSessionDirectory final : public session::SessionDirectory {
   FileReadLog reads_;                            // used under the lock of who records
   session::Synchronized<std::unique_ptr<session::Quarantine>> quarantine_;  // self-locking
 };
+
+void FileSessionDirectory::opened() {
+  if (::ftruncate(lock_.get(), 0) != 0) throw system_error(errno, "write " + path_ + "/lock");
+}
+
+bool FileSessionDirectory::has_work() const {
+  struct stat status;
+  if (::fstat(lock_.get(), &status) != 0) throw system_error(errno, "examine " + path_ + "/lock");
+  if (status.st_size != 0) return false;
+  return is_there(path_ + "/session.db") || is_there(path_ + "/staging") || is_there(path_ + "/objects/" + kPublished);
+}
+
+std::string FileSessionDirectory::set_aside() {
+  const std::string orphans = parent_of(path_aside_);
+  if (::mkdir(orphans.c_str(), 0700) != 0 && errno != EEXIST) throw system_error(errno, "make " + orphans);
+  check_own_directory(orphans);
+  move_session(path_, path_aside_);
+  return path_aside_;
+}
 
 // The names are gone then; what is still open goes with its descriptors.
 bool FileSessionDirectory::drop_staged() {
@@ -127,7 +176,7 @@ void FileSessionDirectory::remove() {
     if (::rmdir(path_.c_str()) == 0 || errno == ENOENT) return;
     if (errno != ENOTEMPTY && errno != EEXIST) throw system_error(errno, "remove the session's directory " + path_);
     // Made when it is missing: an attempt without a hold could unlink the lock of a session that was just created.
-    UniqueFd next(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    UniqueFd next = open_in(path_, "lock", O_RDWR | O_CREAT);
     if (!next && errno == ENOENT) return;
     if (!next) throw system_error(errno, "open " + lock);
     if (!try_lock(next.get(), lock) || was_removed(next.get())) return;
@@ -142,10 +191,13 @@ void FileSessionDirectory::remove() {
 FileSessionDirectories::FileSessionDirectories(const std::string& sessions_path, QuarantineFactory quarantine_factory,
                                                CachePublisher cache_publisher)
     : sessions_path_(sessions_path),
+      orphans_path_(parent_of(sessions_path) + "/orphans"),
       quarantine_factory_(std::move(quarantine_factory)),
       cache_publisher_(std::move(cache_publisher)) {}
 
 std::string FileSessionDirectories::path_of(const SessionId& id) const { return sessions_path_ + '/' + id.text(); }
+
+std::string FileSessionDirectories::path_aside(const SessionId& id) const { return orphans_path_ + '/' + id.text(); }
 
 std::unique_ptr<session::SessionDirectory> FileSessionDirectories::create(const SessionId& id) {
   const std::string path = path_of(id);
@@ -157,10 +209,13 @@ std::unique_ptr<session::SessionDirectory> FileSessionDirectories::create(const 
       if (errno == EEXIST && attempt > 0) continue;
       throw system_error(errno, "create the session's directory " + path);
     }
-    UniqueFd lock(::open((path + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    UniqueFd lock = open_in(path, "lock", O_RDWR | O_CREAT);
     if (!lock && errno != ENOENT) throw system_error(errno, "create " + path + "/lock");
-    if (lock && try_lock(lock.get(), path + "/lock") && !was_removed(lock.get()))
-      return std::make_unique<FileSessionDirectory>(path, std::move(lock), quarantine_factory_, cache_publisher_);
+    if (lock && try_lock(lock.get(), path + "/lock") && !was_removed(lock.get())) {
+      write_at(lock.get(), kOpening, 0, path + "/lock");
+      return std::make_unique<FileSessionDirectory>(path, path_aside(id), std::move(lock), quarantine_factory_,
+                                                    cache_publisher_);
+    }
   }
   throw Error(Errc::busy, "cannot create the session's directory " + path + ": another process keeps removing it");
 }
@@ -168,24 +223,26 @@ std::unique_ptr<session::SessionDirectory> FileSessionDirectories::create(const 
 std::unique_ptr<session::SessionDirectory> FileSessionDirectories::try_open(const SessionId& id) {
   const std::string path = path_of(id);
   const auto gone = [&] { return Error(Errc::no_session, "session " + id.text() + " has no directory " + path); };
-  UniqueFd lock(::open((path + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  UniqueFd lock = open_in(path, "lock", O_RDWR | O_CREAT);
   if (!lock && errno == ENOENT) throw gone();
   if (!lock) throw system_error(errno, "open " + path + "/lock");
   if (!try_lock(lock.get(), path + "/lock")) return nullptr;
   if (was_removed(lock.get())) throw gone();
-  return std::make_unique<FileSessionDirectory>(path, std::move(lock), quarantine_factory_, cache_publisher_);
+  return std::make_unique<FileSessionDirectory>(path, path_aside(id), std::move(lock), quarantine_factory_,
+                                                cache_publisher_);
 }
 
 std::unique_ptr<session::SessionDirectory> FileSessionDirectories::borrow(const SessionId& id) {
   if (!exists(id)) throw Error(Errc::no_session, "session " + id.text() + " has no directory " + path_of(id));
-  return std::make_unique<FileSessionDirectory>(path_of(id), UniqueFd(), quarantine_factory_, cache_publisher_);
+  return std::make_unique<FileSessionDirectory>(path_of(id), path_aside(id), UniqueFd(), quarantine_factory_,
+                                                cache_publisher_);
 }
 
 bool FileSessionDirectories::exists(const SessionId& id) const { return ::access(path_of(id).c_str(), F_OK) == 0; }
 
 bool FileSessionDirectories::is_held(const SessionId& id) const {
   const std::string path = path_of(id) + "/lock";
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const UniqueFd fd = open_in(path_of(id), "lock", O_RDONLY);
   if (!fd && errno == ENOENT) return false;
   if (!fd) throw system_error(errno, "open " + path);
   struct flock lock = whole_file(F_WRLCK);
@@ -195,11 +252,16 @@ bool FileSessionDirectories::is_held(const SessionId& id) const {
 
 std::vector<SessionId> FileSessionDirectories::list() const {
   if (!is_directory(sessions_path_)) throw system_error(ENOENT, "list the sessions in " + sessions_path_);
-  std::vector<SessionId> ids;
-  for (const std::string& name : names_in(sessions_path_))
-    if (auto id = SessionId::parse(name)) ids.push_back(std::move(*id));
-  std::sort(ids.begin(), ids.end());
-  return ids;
+  return ids_in(sessions_path_);
+}
+
+std::vector<SessionId> FileSessionDirectories::list_aside() const { return ids_in(orphans_path_); }
+
+bool FileSessionDirectories::is_aside(const SessionId& id) const { return is_there(path_aside(id)); }
+
+void FileSessionDirectories::bring_back(const SessionId& id) {
+  check_own_directory(orphans_path_);
+  move_session(path_aside(id), path_of(id));
 }
 
 }  // namespace escrow::storage

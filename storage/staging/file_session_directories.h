@@ -1,5 +1,8 @@
 // Sessions' directories as <state>/sessions/<id>/ with `lock`, `session.db`, `staging/`, `objects/`, `control.sock`,
-// `caches/`, `reads`.
+// `caches/`, `reads`; those that were set aside as <state>/orphans/<id>/. `lock` is empty once a session was opened.
+//
+// No link is followed to a directory or a lock: whoever may write <state> could else have other files locked, or
+// removed, by the next command.
 //
 // Thread-safe, and safe between processes: the OFD write lock on `lock` is taken before a directory is used, and
 // conflicts within a process too (fcntl(2)). Creation syncs nothing; the journal's first barrier does. Parts of a
@@ -21,7 +24,7 @@ using CachePublisher = std::function<void(const std::string& session_directory)>
 
 class FileSessionDirectories final : public session::SessionDirectories {
  public:
-  // `sessions_path` exists.
+  // `sessions_path` exists; `orphans` is made beside it when it is needed.
   FileSessionDirectories(const std::string& sessions_path, QuarantineFactory quarantine_factory,
                          CachePublisher cache_publisher = {});
 
@@ -31,10 +34,16 @@ class FileSessionDirectories final : public session::SessionDirectories {
   bool is_held(const session::SessionId& id) const override;
   bool exists(const session::SessionId& id) const override;
   std::vector<session::SessionId> list() const override;
+  std::vector<session::SessionId> list_aside() const override;
+  void bring_back(const session::SessionId& id) override;
+  bool is_aside(const session::SessionId& id) const;
   std::string path_of(const session::SessionId& id) const override;
 
  private:
+  std::string path_aside(const session::SessionId& id) const;
+
   const std::string sessions_path_;             // constant
+  const std::string orphans_path_;              // constant
   const QuarantineFactory quarantine_factory_;  // constant, called from any thread
   const CachePublisher cache_publisher_;        // the same; empty: there are no caches
 };

@@ -68,12 +68,62 @@ TEST_F(DamagedSessions, WithoutTheCatalogNothingIsTouchedUntilItIsBack) {
   move(aside, state);
   done({"commit", id});
   EXPECT_EQ(git("show main:kept.txt"), "kept");
-  // Or they are given up, in so many words.
-  const std::string other = make();
+}
+
+// As with a copy of the catalog that is older than the session.
+TEST_F(DamagedSessions, WhatANewCatalogDoesNotKnowIsSetAsideUntilTheRightOneIsBack) {
+  const std::string id = make();
+  const std::string state = repository_ + "/escrow", aside = repository_ + ".aside";
+  std::filesystem::create_directory(aside);
+  const auto move = [](const std::string& from, const std::string& to) {
+    for (const char* name : {"/catalog.db", "/catalog.db-wal", "/catalog.db-shm"}) {
+      std::filesystem::remove(to + name);
+      if (std::filesystem::exists(from + name)) std::filesystem::rename(from + name, to + name);
+    }
+  };
   move(state, aside);
   done({"init"});
-  EXPECT_EQ(done({"sessions"}).find(other), std::string::npos);
-  expect_nothing_left(other);
+  const ProcessResult listed = escrow({"sessions"});
+  EXPECT_EQ(listed.status, 0) << listed.err;
+  EXPECT_NE((listed.out + listed.err).find("was set aside in " + state + "/orphans/" + id), std::string::npos)
+      << listed.out << listed.err;
+  EXPECT_EQ(escrow({"sessions"}).err.find(id), std::string::npos) << "it is said once";
+  done({"gc"});
+  done({"verify"});
+  EXPECT_NE(git("for-each-ref refs/escrow").find(id), std::string::npos) << "what the session is based on stays";
+  move(aside, state);
+  EXPECT_NE(done({"sessions"}).find(id), std::string::npos);
+  done({"commit", id});
+  EXPECT_EQ(git("show main:kept.txt"), "kept");
+  EXPECT_EQ(git("cat-file -s main:large"), std::to_string(1 << 20));
+  expect_nothing_left(id);
+}
+
+// A member of a group that shares the repository can do that, should the directories let them.
+TEST_F(DamagedSessions, SessionsOfAnotherRepositoryAreNotTouched) {
+  const std::string id = make();
+  const std::string state = repository_ + "/escrow", aside = repository_ + ".aside";
+  std::filesystem::rename(state + "/sessions", aside);
+  std::filesystem::create_directory_symlink(aside, state + "/sessions");
+  for (const char* command : {"sessions", "gc", "verify"}) {
+    const ProcessResult refused = escrow({command});
+    EXPECT_NE(refused.status, 0) << command;
+    EXPECT_NE(refused.err.find(state + "/sessions is no directory, but a link"), std::string::npos) << refused.err;
+  }
+  EXPECT_TRUE(std::filesystem::exists(aside + "/" + id + "/staging"));
+  std::filesystem::remove(state + "/sessions");
+  if (::geteuid() == 0) {
+    // Neither root's, nor that of the directory above.
+    std::filesystem::create_directory(state + "/sessions");
+    ASSERT_EQ(::chown((state + "/sessions").c_str(), 12345, 12345), 0);
+    const ProcessResult refused = escrow({"sessions"});
+    EXPECT_NE(refused.status, 0);
+    EXPECT_NE(refused.err.find(state + "/sessions belongs to user 12345"), std::string::npos) << refused.err;
+    std::filesystem::remove(state + "/sessions");
+  }
+  std::filesystem::rename(aside, state + "/sessions");
+  done({"rollback", id});
+  expect_nothing_left(id);
 }
 
 TEST_F(DamagedSessions, AFileWhoseContentIsLostIsNamedAndTheRestIsCommitted) {

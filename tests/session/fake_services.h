@@ -70,6 +70,18 @@ class FakeDirectories final : public session::SessionDirectories {
     for (const auto& [id, contents] : *state) ids.push_back(id);
     return ids;
   }
+  std::vector<Id> list_aside() const override {
+    std::vector<Id> ids;
+    const auto aside = aside_.lock_shared();
+    for (const auto& [id, contents] : *aside) ids.push_back(id);
+    return ids;
+  }
+  void bring_back(const Id& id) override {
+    auto aside = aside_.lock();
+    if (!state_.lock()->emplace(id, aside->at(id)).second)
+      throw session::Error(session::Errc::exists, "session directory exists");
+    aside->erase(id);
+  }
   std::string path_of(const Id& id) const override { return "/fake/" + id.text(); }
   FakeJournal& journal_of(const Id& id) { return state_.lock()->at(id)->journal.back(); }
   std::function<void()> before_write;  // of a journal; may throw; set before use
@@ -93,6 +105,7 @@ class FakeDirectories final : public session::SessionDirectories {
     std::optional<FakeQuarantine> quarantine;
     FakeReadLog reads;
     bool held = false;
+    bool was_opened = false;
     bool dropped = false;
   };
 
@@ -110,6 +123,13 @@ class FakeDirectories final : public session::SessionDirectories {
     session::Quarantine& quarantine() override { return *contents_->quarantine; }
     session::ReadLog& reads() override { return contents_->reads; }
     std::string path() const override { return all_.path_of(id_); }
+    void opened() override { contents_->was_opened = true; }
+    bool has_work() const override { return contents_->was_opened && !contents_->journal.back().all_nodes().empty(); }
+    std::string set_aside() override {
+      all_.aside_.lock()->emplace(id_, contents_);
+      all_.state_.lock()->erase(id_);
+      return "/aside/" + id_.text();
+    }
     bool drop_staged() override {
       if (contents_->dropped) return false;
       contents_->staging.emplace_back();
@@ -136,6 +156,7 @@ class FakeDirectories final : public session::SessionDirectories {
   };
 
   FakeObjectStore& repository_;
+  session::SharedSynchronized<std::map<Id, std::shared_ptr<Contents>>> aside_;
   session::SharedSynchronized<std::map<Id, std::shared_ptr<Contents>>> state_;
 };
 

@@ -6,6 +6,7 @@
 #include "session/base/error.h"
 #include "session/trees/tree_walk.h"
 #include "tests/session/fake_services.h"
+#include "tests/support/journal_rows.h"
 
 namespace escrow::session {
 namespace {
@@ -42,6 +43,62 @@ TEST_F(RecoveryOf, AnOpeningThatWasCutShortRemovesItsDirectoryAndPin) {
   EXPECT_TRUE(world_.directories.list().empty());
   EXPECT_FALSE(world_.references.is_pinned(id));
   EXPECT_TRUE(recover().empty());
+}
+
+// With a new catalog, or an older copy of it.
+TEST_F(RecoveryOf, ASessionWithoutARowIsSetAsideAndComesBackWithItsRow) {
+  SessionRecord record = row(State::open, false);
+  record.base = world_.push("main", {{"a", "1"}});
+  world_.references.pin_base(record.id, *record.base);
+  {
+    const auto held = world_.directories.create(record.id);
+    JournalBatch batch;
+    batch.nodes = {support::sample_node(5)};
+    held->journal().append(batch);
+    held->opened();
+  }
+  recover();
+  recover();
+  ASSERT_EQ(world_.log.lines().size(), 1u) << "it is said once";
+  EXPECT_TRUE(world_.directories.list().empty());
+  EXPECT_EQ(world_.directories.list_aside(), std::vector{record.id});
+  EXPECT_TRUE(world_.references.is_pinned(record.id, *record.base));
+  world_.catalog.insert(record);
+  recover();
+  recover();
+  EXPECT_EQ(world_.log.lines().size(), 2u);
+  EXPECT_TRUE(world_.directories.list_aside().empty());
+  EXPECT_EQ(world_.directories.try_open(record.id)->journal().load().nodes.size(), 1u);
+  EXPECT_EQ(now(record).state, State::open);
+}
+
+TEST_F(RecoveryOf, AnEndedSessionIsNotBroughtBack) {
+  SessionRecord record = row(State::open, false);
+  {
+    const auto held = world_.directories.create(record.id);
+    held->opened();
+    world_.references.keep_result(record.id, world_.push("main", {{"a", "1"}}));
+  }
+  recover();
+  ASSERT_EQ(world_.log.lines().size(), 1u) << "its result waits for an approval, or for a person";
+  record.state = State::rolled_back;
+  world_.catalog.insert(record);
+  EXPECT_TRUE(recover().empty());
+  EXPECT_EQ(world_.directories.list_aside(), std::vector{record.id});
+  EXPECT_TRUE(world_.references.result(record.id));
+}
+
+// Its files are another session's, which still has them.
+TEST_F(RecoveryOf, AForkThatWasCutShortIsRemovedWithItsCopies) {
+  {
+    const auto held = world_.directories.create(SessionId::generate());
+    JournalBatch batch;
+    batch.nodes = {support::sample_node(5)};
+    held->journal().append(batch);
+  }
+  EXPECT_EQ(recover().size(), 1u);
+  EXPECT_TRUE(world_.directories.list().empty());
+  EXPECT_TRUE(world_.directories.list_aside().empty());
 }
 
 TEST_F(RecoveryOf, AFinalSessionWhoseCleanUpWasCutShortIsCleaned) {

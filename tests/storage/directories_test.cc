@@ -34,13 +34,15 @@ using session::SessionId;
 class SessionDirectoriesTest : public testing::Test {
  protected:
   FileSessionDirectories make() {
-    return FileSessionDirectories(root_.path(), [this](const std::string& objects_directory) {
+    return FileSessionDirectories(sessions_, [this](const std::string& objects_directory) {
       objects_directory_ = objects_directory;
       return std::make_unique<support::FakeQuarantine>(store_);
     });
   }
 
   support::TemporaryDirectory root_;
+  const std::string sessions_ = root_.path() + "/sessions";
+  const bool made_ = fs::create_directory(sessions_);
   support::FakeObjectStore store_;
   std::string objects_directory_;
   const SessionId id_ = SessionId::generate();
@@ -150,12 +152,12 @@ TEST_F(SessionDirectoriesTest, RemovalLeavesNothingAndLaterUseIsHarmless) {
   fs::create_directories(held->path() + "/objects/ab");
   std::ofstream(held->path() + "/objects/ab/cdef") << "object";
   held->remove();
-  EXPECT_TRUE(fs::is_empty(root_.path()));
+  EXPECT_TRUE(fs::is_empty(sessions_));
   EXPECT_NO_THROW(held->journal().append(one_row()));
   EXPECT_NO_THROW(held->journal().barrier());
   EXPECT_NO_THROW(held->remove());
   held.reset();
-  EXPECT_TRUE(fs::is_empty(root_.path()));
+  EXPECT_TRUE(fs::is_empty(sessions_));
 }
 
 // A mount point cannot be removed, as a file with chattr +i cannot.
@@ -237,9 +239,71 @@ TEST_F(SessionDirectoriesTest, AFreshDirectoryIsNeverTakenFromItsHolder) {
 }
 
 TEST_F(SessionDirectoriesTest, OtherNamesAreNotListed) {
-  fs::create_directory(root_.path() + "/not-a-session");
-  std::ofstream(root_.path() + "/README") << "x";
+  fs::create_directory(sessions_ + "/not-a-session");
+  std::ofstream(sessions_ + "/README") << "x";
   EXPECT_TRUE(directories_.list().empty());
+}
+
+TEST_F(SessionDirectoriesTest, OneThatIsSetAsideComesBackWithAllItHolds) {
+  {
+    const auto held = directories_.create(id_);
+    held->journal().append(one_row());
+    EXPECT_FALSE(held->has_work()) << "it was not opened";
+    held->opened();
+    EXPECT_TRUE(held->has_work());
+    EXPECT_EQ(held->set_aside(), root_.path() + "/orphans/" + id_.text());
+  }
+  EXPECT_TRUE(directories_.list().empty());
+  EXPECT_EQ(directories_.list_aside(), std::vector{id_});
+  EXPECT_TRUE(directories_.is_aside(id_));
+  EXPECT_FALSE(directories_.exists(id_));
+  directories_.bring_back(id_);
+  EXPECT_TRUE(directories_.list_aside().empty());
+  const auto held = directories_.try_open(id_);
+  ASSERT_NE(held, nullptr);
+  EXPECT_TRUE(held->has_work());
+  EXPECT_EQ(held->journal().load().nodes.size(), 1u);
+}
+
+TEST_F(SessionDirectoriesTest, NothingIsReplacedByOneThatComesBack) {
+  const auto make_opened = [&] {
+    auto held = directories_.create(id_);
+    held->opened();
+    return held;
+  };
+  make_opened()->set_aside();
+  const auto held = make_opened();
+  EXPECT_THROW(directories_.bring_back(id_), Error);
+  EXPECT_THROW(held->set_aside(), Error);
+  EXPECT_TRUE(directories_.is_aside(id_));
+  EXPECT_TRUE(directories_.exists(id_));
+}
+
+TEST_F(SessionDirectoriesTest, AnOpenedSessionWithoutAnyFileHasNoWork) {
+  const auto held = directories_.create(id_);
+  held->opened();
+  EXPECT_FALSE(held->has_work());
+  EXPECT_EQ(fs::file_size(held->path() + "/lock"), 0u);
+}
+
+// A member of a shared repository has put it there.
+TEST_F(SessionDirectoriesTest, NoLinkIsFollowedToADirectoryOrALock) {
+  const std::string outside = root_.path() + "/outside";
+  fs::create_directory(outside);
+  fs::create_directory_symlink(outside, directories_.path_of(id_));
+  EXPECT_THROW(directories_.try_open(id_), Error);
+  EXPECT_THROW(directories_.is_held(id_), Error);
+  EXPECT_TRUE(fs::is_empty(outside));
+  fs::remove(directories_.path_of(id_));
+  fs::create_directory(directories_.path_of(id_));
+  fs::create_symlink(outside + "/made", directories_.path_of(id_) + "/lock");
+  EXPECT_THROW(directories_.try_open(id_), Error);
+  EXPECT_TRUE(fs::is_empty(outside));
+  fs::create_directory_symlink(outside, root_.path() + "/orphans");
+  const auto held = directories_.create(SessionId::generate());
+  held->opened();
+  EXPECT_THROW(held->set_aside(), Error);
+  EXPECT_TRUE(fs::is_empty(outside));
 }
 
 }  // namespace
