@@ -10,7 +10,7 @@ import sys
 import time
 
 from scene import POINTER, Scene, bytes_of, oid_of, pointer_to
-from expectations import eventually, expect, expect_equal, run_cases
+from expectations import eventually, expect, expect_equal, fail, run_cases
 
 MIB = 1 << 20
 
@@ -173,19 +173,23 @@ def ASmallEditOfALargeFileStagesTheBlocksWritten(scene):
     scene.call('cmp', clone + '/large.bin', scene.path('large'))
 
 
+def has_open(pid, directory):
+    """Whether a process has a file below the directory open. What it closes while it is looked at is passed over."""
+    for descriptor in os.listdir(f'/proc/{pid}/fd'):
+        with contextlib.suppress(FileNotFoundError):
+            if os.readlink(f'/proc/{pid}/fd/{descriptor}').startswith(directory):
+                return True
+    return False
+
+
 def pid_of_host(scene, session):
-    for name in os.listdir('/proc'):
-        if not name.isdigit():
-            continue
-        try:
+    for name in filter(str.isdigit, os.listdir('/proc')):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
             with open(f'/proc/{name}/cmdline', 'rb') as file:
                 words = file.read()
-            links = [os.readlink(f'/proc/{name}/fd/{number}') for number in os.listdir(f'/proc/{name}/fd')]
-        except OSError:
-            continue
-        if b'escrow' in words and any(f'{scene.repository}/escrow/sessions/{session}/' in link for link in links):
-            return int(name)
-    return 0
+            if b'escrow' in words and has_open(name, f'{scene.repository}/escrow/sessions/{session}/'):
+                return int(name)
+    return fail(f'session {session} has no host')
 
 
 def AMissingObjectIsAnErrorOfItsFileAlone(scene):
