@@ -188,7 +188,8 @@ def WhatTheServiceAndItsHostsLeaveWhenAllAreKilledIsMountedAgain(start):
             os.fsync(file.fileno())
         service.stop(signal.SIGKILL)
         os.kill(host_of(session), signal.SIGKILL)
-        service.start()
+        eventually('its host is gone', lambda: host_of(session) is None)
+        service.start()  # one that is on its way out would be taken for one that serves
         expect_equal('the content', read(f'{point}/kept'), 'kept')
         expect_equal('attachment', service.get(f'/v1/sessions/{session}').json['attachment'], 'mounted')
         service.finish(session, {'exit_code': 0}).expect(200)
