@@ -381,10 +381,11 @@ def WhatHappensIsCounted(start):
         writes = counted('escrow_fuse_operations_total{operation="write"}')
         expect(writes >= 4, f'the mounts, also those that are gone, had {writes} calls of write')
         seconds = 'escrow_fuse_operation_seconds'
+        # A call is counted when it comes, and timed after its answer.
+        eventually('every write is timed', lambda: counted(f'{seconds}_count{{operation="write"}}') >= writes)
         expect(counted(f'{seconds}_sum{{operation="write"}}') > 0, 'they took no time')
         expect_equal('timed writes', counted(f'{seconds}_count{{operation="write"}}'),
                      counted(f'{seconds}_bucket{{operation="write",le="+Inf"}}'))
-        expect(counted(f'{seconds}_count{{operation="write"}}') >= writes, 'not every write was timed')
         fast, slow = (counted(f'{seconds}_bucket{{operation="write",le="{bound}"}}') for bound in ('1e-05', '1'))
         expect(fast <= slow <= counted(f'{seconds}_count{{operation="write"}}'), 'the buckets do not add up')
         read(f'{point}/a.txt')
