@@ -146,7 +146,7 @@ class Kubelet:
             ask = channel.unary_unary(f'/csi.v1.{service}/{method}',
                                       request_serializer=type(request).SerializeToString,
                                       response_deserializer=getattr(self.messages, f'{method}Response').FromString)
-            return ask(request, timeout=60, wait_for_ready=True)
+            return ask(request, timeout=60)
 
     def code(self, service, method, **fields):
         """The status of a call, as its name, and the sentence."""
