@@ -358,12 +358,14 @@ def ARunThereIsWaitedForWhileTheServiceIsRestarted(start):
 
 def ARunThereGoesOnThoughTheServiceStaysAway(start):
     with start() as service:
-        with started_there(service, 'echo ready; sleep 1; date > new') as process:
+        with started_there(service, f'echo ready; {until_woken(35)}; date > new') as process:
             service.stop(signal.SIGKILL)
             _, errors = process.communicate(timeout=300)
         expect_equal(f'exit status: {errors}', process.returncode, 125)
         session = re.search('`escrow status ([0-9a-f]{16})`', errors).group(1)
+        wake(35)
         service.start()
+        eventually('it is committed', lambda: service.state(session) == 'committed')
         expect('committed' in there(service, 'status', session).stdout, 'it is not committed')
 
 
