@@ -20,6 +20,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 sys.path[:0] = [f'{ROOT}/tests/escrowd', f'{ROOT}/tests/support']
 import grpc  # noqa: E402
 from expectations import eventually, expect, expect_equal, fail, run_cases  # noqa: E402
+from remote_test import free_port  # noqa: E402
 from service import Service  # noqa: E402
 
 TOKEN = 'token-of-the-driver'
@@ -42,7 +43,8 @@ class ApiServer:
                         '-addext', 'subjectAltName=IP:127.0.0.1'], check=True, capture_output=True)
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.load_cert_chain(self.certificate, key)
-        self.server, self.port = None, 0
+        self.port, self.holder = free_port()  # nobody else takes it while the server is stopped
+        self.server = None
         self.start()
 
     @property
@@ -87,7 +89,6 @@ class ApiServer:
         self.server = http.server.ThreadingHTTPServer(('127.0.0.1', self.port), Handler)
         self.server.daemon_threads = True
         self.server.socket = self.context.wrap_socket(self.server.socket, server_side=True)
-        self.port = self.server.server_address[1]
         threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
     def stop(self):
@@ -186,6 +187,7 @@ class Node:
             with open(f'{self.directory}/csi.log', encoding='utf-8', errors='replace') as log:
                 print('--- escrow-csi said:\n' + log.read(), file=sys.stderr)
         self.api.stop()
+        self.api.holder.close()
         self.service.__exit__(kind, value, trace)
 
     def start_driver(self, *options):

@@ -11,6 +11,7 @@ import threading
 
 from events_test import Follower
 from reload_test import change
+from remote_test import free_port
 from service import NOBODY, as_user, eventually, expect, expect_equal, main, request
 
 SECRET = 's' * 40
@@ -159,8 +160,9 @@ def ARefusalIsTriedAgainAndGivenUpInTheEnd(start):
 
 
 def NothingIsMissedWhileEitherSideIsAway(start):
-    endpoint = Endpoint()
-    with start() as service:
+    port, holder = free_port()  # nobody else takes it while no endpoint is there
+    endpoint = Endpoint(port)
+    with holder, start() as service:
         follow(service, endpoint, events=['token.*'])
         service.post('/v1/tokens', {'principal': 'agent:x'}).expect(201)
         eventually('the first one', lambda: endpoint.taken)
@@ -171,7 +173,7 @@ def NothingIsMissedWhileEitherSideIsAway(start):
         eventually('it cannot be reached', lambda: hook(service)['error'])
         eventually('since when is kept', lambda: 'failing_since' in hook(service))
         service.stop(signal.SIGKILL)
-        with Endpoint(endpoint.port) as again:
+        with Endpoint(port) as again:
             service.start()
             eventually('what was missed', lambda: len(again.taken) >= 5)
             expect_equal('each of them, in order', again.ids(), list(range(before[-1] + 1, before[-1] + 6)))
@@ -190,7 +192,7 @@ def NothingIsMissedWhileEitherSideIsAway(start):
             return [one['data'] for one in dead_letters(service) if one['type'] == 'gap']
         # While the endpoint is away the webhook cannot tell what it has read before that was dropped.
         eventually('the gap is kept', gaps)
-        with Endpoint(endpoint.port) as again:
+        with Endpoint(port) as again:
             def are_all_known():
                 dropped = [number for gap in gaps() for number in range(gap['after'] + 1, gap['until'] + 1)]
                 told = again.ids()
