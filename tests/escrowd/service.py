@@ -51,7 +51,10 @@ def request(path, method, target, body=None, headers=None, timeout=300):
     try:
         is_document = isinstance(body, (dict, list, str, int, float))
         sent = json.dumps(body).encode() if is_document else body
-        connection.request(method, target, sent, {**(JSON if body is not None else {}), **(headers or {})})
+        try:
+            connection.request(method, target, sent, {**(JSON if body is not None else {}), **(headers or {})})
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # a refusal came before the whole body was sent, and was not waited for any longer
         response = connection.getresponse()
         answer = Answer(response.status, response.getheaders(), response.read())
         DESCRIPTION.check(method, target, body if is_document else None, answer)
