@@ -164,7 +164,14 @@ RemoteSession PodVolumes::open(const Request& request, const Pod& pod,
   JsonObject written;
   for (const auto& [name, value] : labels) written.text(name, value);
   body.object("labels", std::move(written));
-  return api::session_from_json(asked(options_.escrowd, "POST", "/v1/sessions", body.text()));
+  try {
+    return api::session_from_json(asked(options_.escrowd, "POST", "/v1/sessions", body.text()));
+  } catch (const api::Problem& problem) {
+    // External ids are each owner's own: a request of a driver that is gone is still opening it.
+    if (problem.problem() != api::ProblemCode::exists) throw;
+    throw Error(Errc::unavailable, "the session of the volume " + request.volume +
+                                       " is being opened by an earlier request; ask again");
+  }
 }
 
 void PodVolumes::publish(const Request& request) {
