@@ -118,7 +118,8 @@ CommandEnd Runner::await_end(const CommandSpec& spec, const std::function<void()
     const int ready = ::poll(descriptors, 2, wait_ms());
     watch_supervisor();
     if (ready <= 0) continue;
-    if (descriptors[1].revents != 0 && cancel_signal_ == 0 && cancel_signal() != 0) set_deadline(spec.grace);
+    // Read every time: what is left there would end each wait at once.
+    if (descriptors[1].revents != 0 && cancel_signal() != 0) set_deadline(spec.grace);
     if (descriptors[0].revents == 0) continue;
     const std::optional<Message> message = channel_->receive();
     if (!message) return supervisor_lost();

@@ -282,15 +282,34 @@ TEST(Runner, AnEndThatIsSeenAfterTheDeadlineIsATimeout) {
 
 TEST(Runner, TheFirstCauseDecides) {
   const ScratchDirectory scratch;
-  CommandSpec spec = shell("trap 'echo > heard' TERM; while :; do sleep 0.02; done", scratch.path());
+  CommandSpec spec = shell("trap 'echo > heard' TERM; trap 'exit 3' INT; while :; do sleep 0.02; done", scratch.path());
   spec.timeout = kTimeToSetATrap;
-  spec.grace = milliseconds(3000);
+  spec.grace = milliseconds(60'000);  // it ends by the second signal
   SeparateRun separate(spec, scratch.file("end"));
   // It has timed out, and is in its grace period.
   ASSERT_TRUE(tests::eventually([&] { return tests::exists(scratch.file("heard")); }));
-  ::kill(separate.pid(), SIGTERM);
+  ::kill(separate.pid(), SIGINT);
   EXPECT_EQ(separate.wait(), 0);
   EXPECT_EQ(end_in(scratch.file("end")).cause, EndCause::timed_out);
+  EXPECT_EQ(end_in(scratch.file("end")).command_status, 3);
+}
+
+// Unread, it would keep the host from sleeping until the command ends.
+TEST(Runner, ASecondSignalReachesTheCommandAndDoesNotChangeTheCause) {
+  const ScratchDirectory scratch;
+  CommandSpec spec = shell("trap 'echo > heard' TERM; trap 'exit 3' INT; echo > ready; while :; do sleep 0.02; done",
+                           scratch.path());
+  spec.grace = milliseconds(20'000);  // then it is killed, and has no status of its own
+  SeparateRun separate(spec, scratch.file("end"));
+  ASSERT_TRUE(tests::eventually([&] { return tests::exists(scratch.file("ready")); }));
+  ::kill(separate.pid(), SIGTERM);
+  ASSERT_TRUE(tests::eventually([&] { return tests::exists(scratch.file("heard")); }));
+  ::kill(separate.pid(), SIGINT);
+  EXPECT_EQ(separate.wait(), 0);
+  const CommandEnd end = end_in(scratch.file("end"));
+  EXPECT_EQ(end.cause, EndCause::cancelled);
+  EXPECT_EQ(end.signal_number, SIGTERM);
+  EXPECT_EQ(end.command_status, 3);
 }
 
 TEST(Runner, ASignalBeforeTheStartCancelsWithoutStarting) {
