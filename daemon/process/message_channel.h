@@ -14,11 +14,12 @@
 namespace escrow::daemon {
 
 enum class MessageKind : std::uint32_t {
-  start,    // host: encode(CommandSpec)
-  signal,   // host: the number, in decimal
-  contain,  // host: encode(CommandSpec) of a command that comes soon, for what will hold it
-  started,  // supervisor: the paths of its cgroups, encode()
-  ended,    // supervisor: encode(CommandEnd)
+  start,     // host: encode(CommandSpec)
+  signal,    // host: the number, in decimal
+  contain,   // host: encode(CommandSpec) of a command that comes soon, for what will hold it
+  starting,  // supervisor: the command comes next, and can keep it from saying more; the paths of its cgroups, encode()
+  started,   // supervisor: the command runs
+  ended,     // supervisor: encode(CommandEnd)
   // Between escrowd and the host process of a run of its own.
   order,    // escrowd: encode(RunOrder)
   ready,    // host: the session is open and mounted

@@ -123,11 +123,11 @@ CommandEnd Runner::await_end(const CommandSpec& spec, const std::function<void()
     if (descriptors[0].revents == 0) continue;
     const std::optional<Message> message = channel_->receive();
     if (!message) return supervisor_lost();
-    if (message->kind == MessageKind::started) {
+    if (message->kind == MessageKind::starting) {
       cgroup_paths_ = decode_texts(message->body);
       if (spec.timeout) set_deadline(*spec.timeout + spec.grace);
-      if (started) started();
     }
+    if (message->kind == MessageKind::started && started) started();
     if (message->kind == MessageKind::ended) return decode_command_end(message->body);
   }
 }

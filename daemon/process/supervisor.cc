@@ -162,7 +162,8 @@ bool Supervisor::start(const CommandSpec& spec) {
     return false;
   }
   foreground_ = terminal_.is_interactive();
-  // The command can stop this process as soon as it runs.
+  // The command can stop this process as soon as it runs: the host's clock runs from here on, too.
+  channel_.send(MessageKind::starting, encode(containment_->cgroup_paths()));
   if (spec_.timeout) timeout_at_ = steady_clock::now() + *spec_.timeout;
   const StartedChild started = start_child(spec_, signals_, *containment_, *output_, terminal_, foreground_);
   output_->command_started();
@@ -174,7 +175,7 @@ bool Supervisor::start(const CommandSpec& spec) {
   }
   child_ = started.pid;  // its group took the terminal before it became the command, which may have handed it on by now
   running_ = true;
-  channel_.send(MessageKind::started, encode(containment_->cgroup_paths()));
+  channel_.send(MessageKind::started, {});
   return true;
 }
 
