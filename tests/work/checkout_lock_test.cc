@@ -111,7 +111,8 @@ TEST_F(CheckoutLock, FilesThatAreAsCommittedAlreadyMendWithoutAWord) {
 TEST_F(CheckoutLock, ALockOfAKilledCommandGoesWithTheNext) {
   const std::string head = git("rev-parse HEAD");
   // As it is in the middle of a commit: a smudge filter, which git runs for each file, kills whoever started git.
-  in_project("git config filter.kill.smudge 'kill -KILL $(cat ../parent); cat' && "
+  in_project("git config filter.kill.smudge "
+             "'until test -s ../parent; do sleep 0.01; done; kill -KILL $(cat ../parent); cat' && "
              "git config filter.kill.clean cat && git config escrow.filters raw && "
              "mkdir -p .git/info && echo '/c filter=kill' > .git/info/attributes");
   in_project("'" ESCROW_BINARY "' run -- sh -c 'echo 2 > src/a; echo 2 > c' 2> ../said & echo $! > ../parent; wait $! "
