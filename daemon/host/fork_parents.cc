@@ -3,7 +3,6 @@
 #include "daemon/host/kept_mounts.h"
 #include "daemon/host/repository_context.h"
 #include "daemon/host/session_access.h"
-#include "daemon/host/session_hands.h"
 
 namespace escrow::daemon {
 
@@ -32,11 +31,7 @@ std::unique_ptr<session::Session> open_fork(RepositoryContext& context, const se
     inherit_mounts(repository.directories().path_of(parent), directory, above.options, repository);
   };
   return context.sessions().fork(parent, narrowing, id, prepare,
-                                 [&] {
-                                   SessionAccess(context, parent.text(), who).fork_into(id);
-                                   inherit_hands(repository.directories().path_of(parent),
-                                                 repository.directories().path_of(id));
-                                 });
+                                 [&] { SessionAccess(context, parent.text(), who).fork_into(id); });
 }
 
 std::vector<session::SessionId> roll_back_forks(RepositoryContext& context, const session::SessionId& parent,

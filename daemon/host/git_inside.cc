@@ -132,8 +132,13 @@ std::string read_progress(FileSystem& files, NodeId file) {
 }  // namespace
 
 GitInside::GitInside(FileSystem& inner, session::Session& session, const storage::Repository& repository,
-                     session::Log& log, GitTerms terms)
-    : Inner(inner), session_(session), repository_(repository), log_(log), terms_(std::move(terms)) {}
+                     session::Log& log, GitTerms terms, std::string hand)
+    : Inner(inner),
+      session_(session),
+      repository_(repository),
+      log_(log),
+      terms_(std::move(terms)),
+      hand_(std::move(hand)) {}
 
 // Nothing else is written in a session that is read-only.
 FileSystem& GitInside::files() {
@@ -200,10 +205,11 @@ void GitInside::be_ready_for(NodeId directory, std::string_view name) {
   }
 }
 
-// Whether what is there is Escrow's.
+// Whether what is there is Escrow's, for this hand.
 bool GitInside::adopt() {
   const std::optional<Attributes> found = Inner::own_lookup(session::kRootNode, ".git");
   if (!found || !S_ISDIR(found->mode) || !Inner::xattr(found->node, session::kOwnGitMark)) return false;
+  if (Inner::xattr(found->node, session::kGitMaker) != hand_) return false;
   own_ = found->node.value;
   return true;
 }
@@ -223,6 +229,7 @@ void GitInside::make_directory() {
   const StagedDirectory root(target, session::kRootNode, record.options);
   const StagedDirectory git = root.make_directory(".git");
   target.set_xattr(git.node(), session::kOwnGitMark, record.id.text(), session::XattrMode::create);
+  target.set_xattr(git.node(), session::kGitMaker, hand_, session::XattrMode::any);
   const NodeId progress = git.make_file(kProgress, kUnderWay);
   own_ = git.node().value;
   is_index_removed_ = !record.base;

@@ -23,9 +23,10 @@ namespace escrow::daemon {
 
 class GitInside final : public session::ForwardingFileSystem {
  public:
-  // `inner` is what guards the session's files; all must outlive it.
+  // `inner` is what guards the session's files; all must outlive it. `hand`: for whom the mount is (hidden_git.h). One
+  // that was made for another stays as it is.
   GitInside(session::FileSystem& inner, session::Session& session, const storage::Repository& repository,
-            session::Log& log, GitTerms terms);
+            session::Log& log, GitTerms terms, std::string hand);
 
   std::optional<session::Attributes> lookup(session::NodeId directory, std::string_view name) override;
   std::optional<session::Attributes> own_lookup(session::NodeId directory, std::string_view name) override;
@@ -51,6 +52,7 @@ class GitInside final : public session::ForwardingFileSystem {
   const storage::Repository& repository_;  // constant; self-locking
   session::Log& log_;                      // constant; self-locking
   const GitTerms terms_;
+  const std::string hand_;
   session::Synchronized<std::monostate> making_;  // one makes it; no lock is taken before it, and it waits at the gate
   std::atomic<std::uint64_t> own_ = 0;    // the node of the directory; 0: it is not known
   std::atomic<bool> is_removed_ = false, is_index_removed_ = false;  // by the session

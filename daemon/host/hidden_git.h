@@ -1,11 +1,13 @@
-// A session's files without the .git directories and files that others made in it: a decorator for a mount by somebody
-// else (session_hands.h). Git would run the programs that their configuration names.
+// A session's files without the .git directories and files of other hands: the decorator of every mount. Git would run
+// the programs that their configuration names.
 //
-// Every name that git takes for .git counts, in every directory. A node is shown under such a name if it was given the
-// name through this object, or was named by the mount's user (--show-git). Whoever looks for a hidden one is told
-// Error{not_found}; to make one in its place is Error{exists}; its directory is not empty.
+// A hand is a user's own programs, the confined commands of a principal, or a principal's mounts by escrowd. Each .git
+// notes the hand whose mount gave it its name (kGitMaker): it is shown to this hand only; a file or link only if it
+// leads into another .git, or was made through this mount: others can write elsewhere. Every name that git takes for
+// .git counts, in every directory. To look for a hidden one, to remove or to move it is Error{not_found}; to make one
+// in its place or to move something there is Error{exists}; its directory is not empty.
 //
-// Thread-safe.
+// Entries of a mount table are directories of the host and note nothing: see GitViewer. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -15,18 +17,34 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon/host/session_git.h"
+#include "daemon/host/mount_entry_spec.h"
 #include "session/base/synchronized.h"
 #include "session/interfaces/forwarding_file_system.h"
-#include "session/transaction/session.h"
+#include "session/overlay/overlay.h"
 
 namespace escrow::daemon {
 
+// A program that works with the rights of this user.
+std::string hand_of_user(unsigned uid);
+// A confined command, or one in a container, that `principal` started: not a program of that user.
+std::string hand_of_command(const std::string& principal);
+// A mount that escrowd made for `principal`.
+std::string hand_over_api(const std::string& principal);
+
+// For whom a mount is.
+struct GitViewer {
+  std::string hand{};                // empty: unknown; such a mount shows what was made through itself
+  std::vector<std::string> shown{};  // paths of others' that it shows, which are its own from then on (--show-git)
+  // Whether it shows those in entries of the mount table, too: nobody had the session before, or what git runs here is
+  // confined.
+  bool shows_entries = false;
+};
+
 class HiddenGit final : public session::ForwardingFileSystem {
  public:
-  // `inner` must outlive it. `shown`: paths below its root. Throws Error{not_found} for one where nothing is, and
+  // `inner` must outlive it. Throws Error{not_found} for a path of viewer.shown where nothing is, and
   // Error{bad_request} for one with a name that is not hidden.
-  HiddenGit(session::FileSystem& inner, const std::vector<std::string>& shown);
+  HiddenGit(session::FileSystem& inner, GitViewer viewer);
 
   std::optional<session::Attributes> lookup(session::NodeId directory, std::string_view name) override;
   std::optional<session::Attributes> own_lookup(session::NodeId directory, std::string_view name) override;
@@ -42,33 +60,28 @@ class HiddenGit final : public session::ForwardingFileSystem {
   void list(session::NodeId directory, std::uint64_t cookie,
             const std::function<bool(const session::FileSystem::Entry&)>& visit) override;
 
+  // The paths of those that are hidden among the session's own files, which are the overlay's, and in the copies among
+  // its entries. Sorted in each.
+  std::vector<std::string> hidden(session::Overlay& overlay, const std::string& session_directory,
+                                  const std::vector<MountEntrySpec>& entries);
+
  private:
   using Inner = ForwardingFileSystem;
 
-  bool hides(session::NodeId node, std::string_view name) const;
+  bool hides(session::NodeId node, std::string_view name);
+  bool leads_into_git(session::NodeId node);
+  bool hides_there(session::NodeId directory, std::string_view name);
+  std::optional<session::NodeId> node_at(const session::RepoPath& path);
   void refuse_hidden(session::NodeId directory, std::string_view name);
-  void show(session::NodeId node, std::string_view name);
-  void show_if_there(session::NodeId directory, std::string_view name);
-  void show_by_name(const std::string& path);
+  void make_own(session::NodeId node, std::string_view name);
+  void make_own_there(session::NodeId directory, std::string_view name);
+  void show_by_path(const std::string& path);
 
+  const GitViewer viewer_;
   session::SharedSynchronized<std::set<std::uint64_t>> shown_;  // nodes; a leaf
 };
 
-// What a host shows of the .git directories in a session.
-struct GitView {
-  std::optional<GitTerms> own;                    // nullopt: none of Escrow's
-  std::optional<std::vector<std::string>> shown;  // for HiddenGit; nullopt: nothing is hidden
-  std::string words{};                            // for people: what is hidden; or nothing
-};
-// Before the session is served to `hand`, which is noted (session_hands.h): to the first, with Escrow's own on its
-// `terms`; to another, those at `shown`. Throws what note_hand() throws, and Error{bad_request} for what is no path.
-GitView view_of_git(session::Session& session, const std::string& hand, const std::optional<GitTerms>& terms,
-                    const std::vector<std::string>& shown);
-
-// The paths that HiddenGit hides in a session that is not served yet. Sorted.
-std::vector<std::string> git_made_in(session::Overlay& overlay);
-// For people: that those of the session that others had are not shown, and how to see one. Empty without `paths`.
-std::string describe_hidden_git(const std::string& session, const std::vector<std::string>& paths,
-                                const std::vector<std::string>& others);
+// For people: that these are not shown, and how to see one. Empty without `paths`.
+std::string describe_hidden_git(const std::string& session, const std::vector<std::string>& paths);
 
 }  // namespace escrow::daemon

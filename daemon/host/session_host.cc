@@ -14,7 +14,6 @@
 #include "daemon/host/config.h"
 #include "daemon/host/file_verbs.h"
 #include "daemon/host/file_write_turns.h"
-#include "daemon/host/hidden_git.h"
 #include "daemon/host/invalidation.h"
 #include "daemon/host/live_mounts.h"
 #include "daemon/host/mountpoint.h"
@@ -65,10 +64,11 @@ struct SessionHost::Impl {
         log(to),
         cache_before(repository.cache_counts()),
         event(make_event()),
-        git(view_of_git(*session, options.hand, options.git, options.shown_git)),
-        stack(*session, repository, log, roots(), open_entries(*session, git.own, repository), git.own, git.shown,
+        stack(*session, repository, log, roots(), open_entries(*session, options.git, repository), options.git,
+              options.git_viewer,
               options.trace ? [this](const auto& lines) { options.trace->write(session->record(), lines); }
                             : std::function<void(const std::vector<session::TracedDenial>&)>()),
+        hidden_git_words(describe_hidden_git(session->id().text(), stack.hidden_git())),
         mount(std::make_unique<fuse::Mount>(stack.files(), mount_options(), log, [this] { announce(); })) {
     allow_many_descriptors();
     session->gate().when_waiting([served = mount.get()] { return served->begin_to_wait(); });
@@ -534,8 +534,8 @@ struct SessionHost::Impl {
   session::Log& log;
   const storage::CacheCounts cache_before;  // what the process had counted for sessions before this one
   const FileDescriptor event;
-  const GitView git;
   SessionStack stack;                  // self-locking
+  const std::string hidden_git_words;
   FileWriteTurns file_writes;  // self-locking
   session::Synchronized<Verbs> verbs;  // self-locking; held for the whole of a verb
   std::condition_variable changed;     // with `verbs`: the session has ended, or the host is to stop
@@ -551,7 +551,7 @@ SessionHost::SessionHost(std::unique_ptr<session::Session> session, Options opti
 SessionHost::~SessionHost() = default;
 
 session::Session& SessionHost::session() { return *impl_->session; }
-const std::string& SessionHost::words_about_hidden_git() const { return impl_->git.words; }
+const std::string& SessionHost::words_about_hidden_git() const { return impl_->hidden_git_words; }
 const std::string& SessionHost::mountpoint() const { return impl_->options.mount.mountpoint; }
 fuse::Mount& SessionHost::mount() { return *impl_->mount; }
 session::FileSystem& SessionHost::files() { return impl_->stack.files(); }

@@ -15,6 +15,7 @@
 #include "api/control_server.h"
 #include "api/protocol.h"
 #include "daemon/host/denial_trace.h"
+#include "daemon/host/hidden_git.h"
 #include "daemon/host/mount_entries.h"
 #include "daemon/host/session_git.h"
 #include "fuse/mount.h"
@@ -34,9 +35,7 @@ class SessionHost {
     std::function<void()> cancel_run;
     std::shared_ptr<DenialTrace> trace;  // may be null
     std::optional<GitTerms> git;         // nullopt: no .git
-    // Who works in the mount (session_hands.h); empty: whom escrowd had mounted it for.
-    std::string hand;
-    std::vector<std::string> shown_git;  // paths that are not hidden (hidden_git.h)
+    GitViewer git_viewer;                // whose .git it shows
   };
 
   // Mounts and serves from here on, under the session's policies. `repository` and `log` must outlive it.

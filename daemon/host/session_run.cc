@@ -18,7 +18,6 @@
 #include "daemon/host/run_result.h"
 #include "daemon/host/session_access.h"
 #include "daemon/host/session_git.h"
-#include "daemon/host/session_hands.h"
 #include "daemon/host/session_verbs.h"
 #include "daemon/process/confinement.h"
 #include "daemon/process/user_namespace.h"
@@ -192,7 +191,7 @@ void SessionRun::open_session() {
   host_options.visible_root = visible_mountpoint();
   host_options.trace = std::move(trace);
   host_options.git = git_;
-  host_options.hand = hand();
+  host_options.git_viewer = {.hand = hand(), .shows_entries = is_elsewhere() || !settings_.within};
   host_options.mount.allow_other = ::geteuid() == 0;
   host_options.mount.read_only = session_options.read_only;
   // The runner hears it as it hears every signal that cancels.

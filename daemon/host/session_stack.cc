@@ -22,12 +22,19 @@ std::unique_ptr<session::LimitedFileSystem> limited_file_system(session::Session
   return std::make_unique<session::LimitedFileSystem>(files, session.overlay(), limits);
 }
 
+std::unique_ptr<GitInside> git_inside(session::FileSystem& files, session::Session& session,
+                                      const storage::Repository& repository, session::Log& log,
+                                      const std::optional<GitTerms>& terms, const std::optional<GitViewer>& viewer) {
+  if (!terms || !viewer || viewer->hand.empty()) return nullptr;
+  return std::make_unique<GitInside>(files, session, repository, log, *terms, viewer->hand);
+}
+
 }  // namespace
 
 SessionStack::SessionStack(session::Session& session, storage::Repository& repository, session::Log& log,
                            const std::optional<session::ContainedLinks::Roots>& roots,
                            std::vector<MountEntry> entries, const std::optional<GitTerms>& git,
-                           const std::optional<std::vector<std::string>>& shown_git,
+                           const std::optional<GitViewer>& viewer,
                            std::function<void(const std::vector<session::TracedDenial>&)> trace)
     : session_(session),
       entries_(Entries{std::move(entries), {}}),
@@ -35,9 +42,9 @@ SessionStack::SessionStack(session::Session& session, storage::Repository& repos
       policy_(compile_policies(session.record().options.policies)),
       recorded_(recorded_file_system(session)),
       limited_(limited_file_system(session, recorded())),
-      git_(git && !shown_git ? std::make_unique<GitInside>(limited(), session, repository, log, *git) : nullptr),
+      git_(git_inside(limited(), session, repository, log, git, viewer)),
       table_(make_mount_table(entries_.lock()->there, versioned(), session)),
-      hidden_(shown_git ? std::make_unique<HiddenGit>(tabled(), *shown_git) : nullptr) {
+      hidden_(viewer ? std::make_unique<HiddenGit>(tabled(), *viewer) : nullptr) {
   const session::SessionOptions options = session.record().options;
   if (options.contained_symlinks && roots) {
     links_ = std::make_unique<session::ContainedLinks>(
@@ -124,6 +131,13 @@ std::vector<session::NodeId> SessionStack::held_files() const {
   const std::vector<session::NodeId> beside = table_->held_files();
   held.insert(held.end(), beside.begin(), beside.end());
   return held;
+}
+
+std::vector<std::string> SessionStack::hidden_git() const {
+  if (!hidden_) return {};
+  std::vector<MountEntrySpec> specs;
+  for (const MountEntry& entry : entries()) specs.push_back(entry.spec);
+  return hidden_->hidden(session_.overlay(), session_.directory(), specs);
 }
 
 session::FileSystem& SessionStack::files() {

@@ -31,12 +31,12 @@ namespace escrow::daemon {
 class SessionStack {
  public:
   // All must outlive it. `roots`: where its mount is, for a session whose links must not lead out; `entries`: what it
-  // shows beside the repository, with its sources open; `git`: of a session that has a .git; `shown_git`: the paths of
-  // those that are shown (hidden_git.h), and then it has no .git of Escrow's, nullopt: all; `trace` may be empty.
+  // shows beside the repository, with its sources open; `git`: of a session that has a .git; `viewer`: for whom it
+  // is, nullopt: for nobody's programs, and then no .git is hidden, nor made; `trace` may be empty.
   SessionStack(session::Session& session, storage::Repository& repository, session::Log& log,
                const std::optional<session::ContainedLinks::Roots>& roots,
                std::vector<MountEntry> entries, const std::optional<GitTerms>& git,
-               const std::optional<std::vector<std::string>>& shown_git,
+               const std::optional<GitViewer>& viewer,
                std::function<void(const std::vector<session::TracedDenial>&)> trace);
 
   session::FileSystem& files();
@@ -55,6 +55,7 @@ class SessionStack {
   std::function<bool(session::NodeId)> volatile_nodes() const;  // for MountOptions
   session::Overlay::Names names(session::NodeId node) const;
   std::vector<session::NodeId> held_files() const;  // that can be written to
+  std::vector<std::string> hidden_git() const;      // paths: HiddenGit::hidden()
 
  private:
   session::FileSystem& recorded();

@@ -45,6 +45,8 @@ class EntryFileSystem : public FileSystem {
 };
 
 class MountTable final : public ForwardingFileSystem {
+  static constexpr unsigned kRangeBits = 40;  // of a node id: those below are the entry's own
+
  public:
   struct Entry {
     RepoPath path;  // below the root of the mount; not the root
@@ -77,6 +79,8 @@ class MountTable final : public ForwardingFileSystem {
   // Lets go of entries that have left of which the kernel holds nothing; of one (its range), or of all.
   void drop_unheld(std::optional<std::uint64_t> only = {});
 
+  // Whether it is in an entry, or a directory on the way to one that the repository does not have.
+  static bool is_beside_repository(NodeId node) { return node.value >> kRangeBits != 0; }
   bool is_volatile(NodeId node) const;
   Overlay::Names names(NodeId node);
   // Of the entries that can be written to.
@@ -119,7 +123,6 @@ class MountTable final : public ForwardingFileSystem {
  private:
   using Inner = ForwardingFileSystem;
   // Node ids stay below 2^53, what JavaScript's numbers hold exactly.
-  static constexpr unsigned kRangeBits = 40;
   static constexpr std::uint64_t kInRange = (std::uint64_t{1} << kRangeBits) - 1, kSpotRange = 1, kFirstEntryRange = 2,
                                  kRanges = std::uint64_t{1} << (53 - kRangeBits);
   // An entry from when it is added until nobody has anything of it any more.

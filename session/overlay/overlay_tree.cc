@@ -230,7 +230,9 @@ class Overlay::Impl::TreeBuilder {
         item.base_mode = node.base_mode;
         item.content = node.content;
         item.target = node.target;
-        item.has_xattrs = !node.xattrs.empty();
+        item.has_xattrs = std::any_of(node.xattrs.begin(), node.xattrs.end(), [](const auto& xattr) {
+          return xattr.first != kOwnGitMark && xattr.first != kGitMaker;
+        });
       }
       changed.push_back(std::move(item));
     }

@@ -16,6 +16,8 @@ namespace escrow::session {
 // An extended attribute of a .git directory that Escrow has put into a session: it is left out of the commit without a
 // word. A mount takes and shows user.* only, so no program can set it.
 inline constexpr const char* kOwnGitMark = "escrow.git";
+// The same of every .git, a directory or a file: for whom the mount was through which it got its name (hidden_git.h).
+inline constexpr const char* kGitMaker = "escrow.git_maker";
 
 // By its name and mode alone.
 bool git_refuses_entry(const TreeEntry& entry);

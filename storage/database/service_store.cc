@@ -20,7 +20,7 @@ using session::SessionId;
 namespace {
 
 // Lists of names and values are joined with a NUL after each.
-constexpr std::array<const char*, 7> kServiceMigrations = {R"(
+constexpr std::array<const char*, 8> kServiceMigrations = {R"(
   CREATE TABLE repository (
     name TEXT PRIMARY KEY NOT NULL, path BLOB NOT NULL UNIQUE, registered_by TEXT NOT NULL
   ) WITHOUT ROWID;
@@ -77,12 +77,15 @@ constexpr std::array<const char*, 7> kServiceMigrations = {R"(
   CREATE TABLE upkeep (
     repository TEXT PRIMARY KEY NOT NULL, gc_ms INTEGER NOT NULL, done INTEGER NOT NULL
   ) WITHOUT ROWID;
+)",
+                                                           R"(
+  ALTER TABLE session ADD COLUMN hand TEXT NOT NULL DEFAULT '';
 )"};
 
 constexpr std::int32_t kServiceId = 0x65736364;  // "escd"
 constexpr std::size_t kForgottenAtOnce = 256;    // sessions in one transaction
 constexpr std::string_view kFacts =
-    "SELECT id, repository, owner, external_id, request_key, message, mountpoint, labels FROM session ";
+    "SELECT id, repository, owner, external_id, request_key, message, mountpoint, labels, hand FROM session ";
 
 Database open_service_database(const std::string& path) {
   static const Schema schema{"service database", kServiceId, kServiceMigrations};
@@ -144,6 +147,7 @@ ServiceStore::SessionFacts facts_of(const Database& database, const Statement::R
                                    .request_key = row.bytes(4),
                                    .message = row.bytes(5),
                                    .mountpoint = row.bytes(6),
+                                   .hand = row.bytes(8),
                                    .labels = {}};
   for (auto& [name, value] : split(row.bytes(7))) facts.labels.emplace(std::move(name), std::move(value));
   return facts;
@@ -166,7 +170,7 @@ struct ServiceStore::Connection {
   Statement remove_repository{database, "DELETE FROM repository WHERE name = ?"};
   Statement add_session{database,
                         "INSERT INTO session (id, repository, owner, external_id, request_key, message, mountpoint, "
-                        "labels) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"};
+                        "labels, hand) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"};
   Statement read_session{database, std::string(kFacts) + "WHERE id = ?"};
   Statement read_by_request{database, std::string(kFacts) + "WHERE owner = ? AND request_key = ?"};
   Statement read_by_external{database, std::string(kFacts) + "WHERE owner = ? AND external_id = ?"};
@@ -177,7 +181,9 @@ struct ServiceStore::Connection {
                                                            "ORDER BY id LIMIT ?"};
   Statement read_settled{database, std::string(kFacts) + "WHERE id > ? AND settled = 1 ORDER BY id LIMIT ?"};
   Statement settle{database, "UPDATE session SET settled = 1 WHERE id = ?"};
-  Statement set_mountpoint{database, "UPDATE session SET mountpoint = ?2 WHERE id = ?1 AND mountpoint IS NOT ?2"};
+  Statement set_mountpoint{database,
+                           "UPDATE session SET mountpoint = ?2, hand = ?3 "
+                           "WHERE id = ?1 AND (mountpoint IS NOT ?2 OR hand <> ?3)"};
   Statement forget_session{database, "DELETE FROM session WHERE id = ?"};
   Statement set_terms{database,
                       "INSERT INTO terms (session, lease_ms, lease_until_ms, deadline_ms, mount_options) "
@@ -282,7 +288,7 @@ void ServiceStore::add_session(const SessionFacts& facts, const std::optional<Te
     }
     connection.add_session.execute(facts.id.text(), facts.repository, facts.owner, null_when_empty(facts.external_id),
                                    null_when_empty(facts.request_key), Bytes{facts.message}, Bytes{facts.mountpoint},
-                                   Bytes{join(facts.labels)});
+                                   Bytes{join(facts.labels)}, facts.hand);
     if (!terms) return;
     connection.set_terms.execute(facts.id.text(), terms->lease_ms, terms->lease_until_ms, terms->deadline_ms,
                                  terms->mount_options);
@@ -329,15 +335,15 @@ void ServiceStore::settle(const std::vector<SessionId>& ids) {
   });
 }
 
-void ServiceStore::set_mountpoint(const SessionId& id, const std::string& mountpoint) {
+void ServiceStore::set_mountpoint(const SessionId& id, const std::string& mountpoint, const std::string& hand) {
   writes_.run(connection_, [&](Connection& connection) {
-    connection.set_mountpoint.execute(id.text(), Bytes{mountpoint});
+    connection.set_mountpoint.execute(id.text(), Bytes{mountpoint}, hand);
   });
 }
 
 void ServiceStore::clear_mountpoints(const std::vector<SessionId>& ids) {
   writes_.run(connection_, [&](Connection& connection) {
-    for (const SessionId& id : ids) connection.set_mountpoint.execute(id.text(), Bytes{""});
+    for (const SessionId& id : ids) connection.set_mountpoint.execute(id.text(), Bytes{""}, "");
   });
 }
 

@@ -47,6 +47,7 @@ class ServiceStore {
     std::string request_key;  // of the request that opened it: "TARGET KEY"; unique for the owner; empty: none
     std::string message;      // of the commit, unless the request for it says otherwise
     std::string mountpoint;   // where it is to be mounted as long as it is open; empty: nowhere
+    std::string hand{};       // for whom (daemon/host/hidden_git.h); empty: unknown
     std::map<std::string, std::string> labels;
   };
   // How long it may stay open, and how it is mounted.
@@ -70,7 +71,7 @@ class ServiceStore {
   std::vector<SessionFacts> settled(const std::string& after, std::size_t most) const;
   // There are these sessions, or they have been.
   void settle(const std::vector<session::SessionId>& ids);
-  void set_mountpoint(const session::SessionId& id, const std::string& mountpoint);
+  void set_mountpoint(const session::SessionId& id, const std::string& mountpoint, const std::string& hand);
   // Of sessions that are not to be mounted again.
   void clear_mountpoints(const std::vector<session::SessionId>& ids);
   void forget_session(const session::SessionId& id);

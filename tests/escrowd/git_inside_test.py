@@ -68,6 +68,35 @@ def AMountShowsTheGitOfItsOwnCallerAndOfNobodyElse(start):
         service.post(f'{target}/rollback', {}).expect(200)
 
 
+def ACallerSeesItsOwnGitWhoeverHadTheSessionSince(start):
+    with start() as service:
+        point = f'{service.mounts}/one'
+        status, opened = asked(service, 'POST', '/v1/sessions', {'repository': 'data', 'mountpoint': point})
+        expect_equal(f'{opened}', status, 201)
+        target = f'/v1/sessions/{opened["session"]}'
+        os.mkdir(f'{point}/.git')
+        service.post(f'{target}/unmount', {}).expect(200)
+        # The next one is hidden from the first.
+        service.post(f'{target}/mount', {'mountpoint': point}).expect(200)
+        expect(not os.path.lexists(f'{point}/.git'), 'another caller sees it')
+        os.mkdir(f'{point}/dir/.git')
+        service.post(f'{target}/unmount', {}).expect(200)
+
+        def mounted(**wanted):
+            expect_equal('mounted', asked(service, 'POST', f'{target}/mount', {'mountpoint': point, **wanted})[0], 200)
+            seen = [name for name in ('.git', 'dir/.git') if os.path.exists(f'{point}/{name}')]
+            service.post(f'{target}/unmount', {}).expect(200)
+            return seen
+        expect_equal('its own', mounted(), ['.git'])
+        service.post(f'{target}/mount', {'mountpoint': point, 'show_git': ['a.txt']}).expect(400, 'bad_request')
+        service.post(f'{target}/mount', {'mountpoint': point, 'show_git': ['x/.git']}).expect(404, 'not_found')
+        expect_equal('what it asks for', mounted(show_git=['dir/.git']), ['.git', 'dir/.git'])
+        expect_equal('from then on', mounted(), ['.git', 'dir/.git'])
+        service.post(f'{target}/mount', {'mountpoint': point}).expect(200)
+        service.post(f'{target}/mount', {'mountpoint': point, 'show_git': ['.git']}).expect(409, 'wrong_state')
+        service.post(f'{target}/rollback', {}).expect(200)
+
+
 def GitShowsAllOfARepositorySoItIsForWhoMayReadAllOfIt(start):
     grants = {'*': [{'repository': 'data', 'path_prefix': 'dir', 'may': ['read', 'open', 'commit']}]}
     with start(grants=grants) as service:

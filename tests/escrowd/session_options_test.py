@@ -146,6 +146,7 @@ def TermsOfAnOlderServiceAreKept(start):
               DROP INDEX session_unsettled;
               DROP INDEX session_by_external_id;
               ALTER TABLE session DROP COLUMN settled;
+              ALTER TABLE session DROP COLUMN hand;
               PRAGMA user_version = 1;''')
         database.close()
         service.start()

@@ -247,38 +247,35 @@ TEST_F(GitInsideAMount, ARepositoryOfTheSameUserIsThereWhenItIsMountedAgain) {
   unmount_outside(id);
   EXPECT_EQ(escrow({"mount", mountpoint_, "--session", id}).err, "");
   EXPECT_EQ(in_session("-C dir log --format=%s"), "Of a person\n");
+  done({"savepoint", "create", id, "before"});
+  std::filesystem::remove_all(in_mount("dir/.git"));
+  done({"savepoint", "restore", id, "before"});
+  EXPECT_EQ(in_session("-C dir log --format=%s"), "Of a person\n");
   std::filesystem::create_directory(file("fork"));
   done({"fork", id, file("fork")});
   EXPECT_EQ(run_process({"git", "-C", file("fork") + "/dir", "log", "--format=%s"}).out, "Of a person\n");
   done({"rollback", id, "--discard-forks"});
 }
 
-// Who made it is not known.
-TEST_F(GitInsideAMount, OneThatAnEarlierVersionLeftIsHiddenFromTheFirstMountOn) {
-  const std::string id = mount({"--no-git"});
-  in_session("init -q dir");
-  unmount_outside(id);
-  ASSERT_TRUE(std::filesystem::remove(repository_ + "/escrow/sessions/" + id + "/hands"));
-  for (int times = 0; times < 2; ++times) {
-    const ProcessResult mounted = escrow({"mount", mountpoint_, "--session", id});
-    EXPECT_NE(mounted.err.find("hidden: dir/.git of session " + id + ", which was served to an unknown user before"),
-              std::string::npos) << mounted.err;
-    EXPECT_FALSE(std::filesystem::exists(in_mount("dir/.git")));
-    unmount_outside(id);
-  }
-}
-
-TEST_F(GitInsideAMount, OneInACopyThatTheSessionHasChangedIsHiddenToo) {
+TEST_F(GitInsideAMount, OneInACopyIsShownAtTheOpeningAndThenOnlyByName) {
   std::filesystem::create_directory(file("host"));
+  run_process({"git", "init", "-q", file("host") + "/brought"});
   const std::string id = mount({"--inject", "work=" + file("host") + ",mode=overlay"});
+  EXPECT_TRUE(std::filesystem::exists(in_mount("work/brought/.git/HEAD")));
   in_session("init -q work");
+  EXPECT_TRUE(std::filesystem::exists(in_mount("work/.git/HEAD")));
   unmount_outside(id);
-  write(repository_ + "/escrow/sessions/" + id + "/hands", "somebody else\n");
-  mount({"--session", id});
+  const auto mounted = [&](std::vector<std::string> options) {
+    options.insert(options.begin(), {"mount", mountpoint_, "--session", id});
+    const ProcessResult result = escrow(options);
+    EXPECT_EQ(result.status, 0) << result.err;
+    return result.err;
+  };
+  EXPECT_NE(mounted({}).find("hidden: work/.git, work/brought/.git of session " + id), std::string::npos);
   EXPECT_FALSE(std::filesystem::exists(in_mount("work/.git")));
-  EXPECT_TRUE(std::filesystem::is_empty(in_mount("work")));
+  EXPECT_TRUE(std::filesystem::is_empty(in_mount("work/brought")));
   unmount_outside(id);
-  mount({"--session", id, "--show-git", "work/.git"});
+  EXPECT_NE(mounted({"--show-git", "work/.git"}).find("hidden: work/brought/.git of session"), std::string::npos);
   EXPECT_TRUE(std::filesystem::exists(in_mount("work/.git/HEAD")));
 }
 
@@ -294,7 +291,12 @@ TEST_F(GitInsideAMount, OneThatOnlyLooksLikeEscrowsIsNamedAmongWhatIsLeftOut) {
   const std::string id = mount({"--no-git", "--xattr", "user"});
   std::filesystem::create_directory(in_mount(".git"));
   write(in_mount(".git/escrow-session"), id + "\n");
-  EXPECT_NE(::setxattr(in_mount(".git").c_str(), "escrow.git", id.data(), id.size(), 0), 0);
+  EXPECT_EQ(::listxattr(in_mount(".git").c_str(), nullptr, 0), 0);
+  for (const char* mark : {"escrow.git", "escrow.git_maker"}) {
+    EXPECT_NE(::setxattr(in_mount(".git").c_str(), mark, id.data(), id.size(), 0), 0);
+    EXPECT_NE(::removexattr(in_mount(".git").c_str(), mark), 0);
+    EXPECT_LT(::getxattr(in_mount(".git").c_str(), mark, nullptr, 0), 0);
+  }
   EXPECT_NE(done({"status", id}).find(".git"), std::string::npos);
   unmount_outside(id);
   const std::string own = mount({"--xattr", "user"});

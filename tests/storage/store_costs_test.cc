@@ -139,7 +139,7 @@ TEST_F(StoreCosts, NoCallOfTheServiceStoreLooksAtAllItsRows) {
     costs_little("session", [&] { store.session(id_of(rows / 2)); });
     costs_little("session_by_request", [&] { store.session_by_request("user:mallory", "/v1/sessions key-7"); });
     costs_little("mounted", [&] { EXPECT_EQ(store.mounted().size(), 10u); });
-    costs_little("set_mountpoint", [&] { store.set_mountpoint(id_of(rows / 2), "/mnt/x"); });
+    costs_little("set_mountpoint", [&] { store.set_mountpoint(id_of(rows / 2), "/mnt/x", "user:x"); });
     costs_little("clear_mountpoints", [&] { store.clear_mountpoints({id_of(rows / 2)}); });
     costs_little("terms", [&] { store.terms(id_of(3)); });
     costs_little("renew_lease", [&] { store.renew_lease(id_of(3), 1000, kNow_s * 1000 - 1); });

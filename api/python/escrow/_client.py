@@ -283,9 +283,9 @@ class Session:
     def status(self, with_changes: bool = False) -> SessionInfo:
         return drive(self._inner.status(with_changes))
 
-    def mount(self, mountpoint: PathLike) -> str:
-        """Mounts it below one of the service's mount_roots."""
-        return drive(self._inner.mount(mountpoint))
+    def mount(self, mountpoint: PathLike, *, show_git: Sequence[str] = ()) -> str:
+        """Mounts it below one of the service's mount_roots; shows the .git of others at `show_git`, which git obeys."""
+        return drive(self._inner.mount(mountpoint, show_git=show_git))
 
     def unmount(self) -> None:
         drive(self._inner.unmount())

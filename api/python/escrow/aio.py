@@ -454,9 +454,9 @@ class Session:
         self.info = await self._client.verb(self, name, document)
         return self.info
 
-    async def mount(self, mountpoint: PathLike) -> str:
-        """Mounts it below one of the service's mount_roots."""
-        document: Dict[str, Any] = {}
+    async def mount(self, mountpoint: PathLike, *, show_git: Sequence[str] = ()) -> str:
+        """Mounts it below one of the service's mount_roots; shows the .git of others at `show_git`, which git obeys."""
+        document: Dict[str, Any] = {"show_git": list(show_git)} if show_git else {}
         set_bytes(document, "mountpoint", mountpoint)
         return (await self._verb("mount", document)).mountpoint or ""
 

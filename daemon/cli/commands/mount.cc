@@ -24,7 +24,6 @@
 #include "daemon/host/repository_context.h"
 #include "daemon/host/session_access.h"
 #include "daemon/host/session_git.h"
-#include "daemon/host/session_hands.h"
 #include "daemon/host/session_host.h"
 #include "daemon/process/exit_status.h"
 #include "daemon/process/file_descriptor.h"
@@ -107,11 +106,10 @@ int host_session(const GlobalOptions& options, const Arguments& arguments, const
     if (const std::string words = open_with_changes(context, session); !words.empty()) tell("escrow: " + words);
   }
   hosted.git = noted_git_terms(session->directory());
-  hosted.hand = hand_of_user(getuid());
-  hosted.shown_git = arguments.shown_git;
   hosted.mount.read_only = session->record().options.read_only;
   const session::SessionId id = session->id();
   const bool is_new = arguments.mount.session.empty();
+  hosted.git_viewer = {.hand = hand_of_user(getuid()), .shown = arguments.shown_git, .shows_entries = is_new};
   std::unique_ptr<SessionHost> host;
   try {
     const session::SessionOptions terms = session->record().options;
@@ -172,7 +170,6 @@ std::vector<std::string> of_this_machine(const Arguments& arguments) {
   if (!arguments.mount.trace.empty()) given.emplace_back("--trace");
   if (arguments.foreground) given.emplace_back("--foreground");
   if (arguments.with_changes) given.emplace_back("--with-changes");
-  if (!arguments.shown_git.empty()) given.emplace_back("--show-git");
   return given;
 }
 
@@ -193,6 +190,7 @@ int mount_there(const GlobalOptions& options, const Arguments& arguments) {
     api::JsonObject body;
     body.text("mountpoint", mountpoint);
     add_mount_options(body, arguments.mount);
+    if (!arguments.shown_git.empty()) body.texts("show_git", arguments.shown_git);
     client.post("/v1/sessions/" + session + "/mount", body);
   }
   print_line(arguments.json ? api::JsonObject().text("session", session).text("mountpoint", mountpoint).text()

@@ -308,6 +308,7 @@ ServiceSessions::Mounting read_mounting(const api::HttpRequest& request) {
   SessionRequest session;
   read_session_request(fields, session, {RequestPart::mount});
   mounting.mount_options = read_mount_options(fields, session);
+  mounting.shown_git = fields.texts("show_git").value_or(std::vector<std::string>());
   fields.refuse_others();
   return mounting;
 }

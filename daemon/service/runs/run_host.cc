@@ -16,7 +16,6 @@
 #include "daemon/host/repository_context.h"
 #include "daemon/host/run_conclusion.h"
 #include "daemon/host/session_git.h"
-#include "daemon/host/session_hands.h"
 #include "daemon/host/session_host.h"
 #include "daemon/host/session_run.h"
 #include "daemon/process/descriptor_limit.h"
@@ -149,7 +148,7 @@ int host_mount(MessageChannel& channel, const RunOrder& order) {
     hosted.mount.io_uring = order.session.io_uring != "off";
     hosted.git = git_terms(order.session.git, false, options, context->repository(), order.repository);
     if (hosted.git) hosted.git->objects.clear();
-    hosted.hand = hand_of_command(order.session.trigger);
+    hosted.git_viewer = {.hand = hand_of_command(order.session.trigger), .shows_entries = true};
     IoChoice io = choose_io(order.session, needs_of_policies(options.policies, options.prefix.text()), options.limits,
                             with_objects(order.session.mounts.specs, hosted.git, context->repository()));
     hosted.mount.io = io.mode;

@@ -83,7 +83,7 @@ class MountHost {
     const std::string& git_directory = context_->repository().git_directory();
     SessionHost::Options options;
     options.git = noted_git_terms(attached.directory());
-    options.hand = order.hand;
+    options.git_viewer = order.viewer;
     options.mount.mountpoint = check_mountpoint(order.mountpoint, git_directory);
     const MountArguments wanted = mounting_of(order.mount_options);
     options.mount.allow_other = wanted.allow_other || ::geteuid() == 0;
@@ -140,7 +140,9 @@ std::string encode(const MountOrder& order) {
       .text("id", order.id.text())
       .text("mountpoint", order.mountpoint)
       .text("mount_options", order.mount_options)
-      .text("hand", order.hand)
+      .text("hand", order.viewer.hand)
+      .texts("show_git", order.viewer.shown)
+      .flag("shows_entries", order.viewer.shows_entries)
       .text();
 }
 
@@ -153,7 +155,9 @@ MountOrder decode_mount_order(std::string_view bytes) {
                    .id = *id,
                    .mountpoint = fields.required_text("mountpoint"),
                    .mount_options = fields.text("mount_options").value_or(""),
-                   .hand = fields.text("hand").value_or("")};
+                   .viewer = {.hand = fields.text("hand").value_or(""),
+                              .shown = fields.texts("show_git").value_or(std::vector<std::string>()),
+                              .shows_entries = fields.flag("shows_entries").value_or(false)}};
   fields.refuse_others();
   return order;
 }

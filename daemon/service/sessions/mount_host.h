@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "api/protocol.h"
+#include "daemon/host/hidden_git.h"
 #include "session/base/ids.h"
 
 namespace escrow::daemon {
@@ -21,7 +22,7 @@ struct MountOrder {
   session::SessionId id;
   std::string mountpoint;
   std::string mount_options;  // http/request_options.h
-  std::string hand;           // host/session_hands.h; empty: as before
+  GitViewer viewer;
 };
 std::string encode(const MountOrder& order);
 MountOrder decode_mount_order(std::string_view bytes);

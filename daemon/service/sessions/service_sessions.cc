@@ -11,7 +11,7 @@
 #include "daemon/host/kept_mounts.h"
 #include "daemon/host/session_access.h"
 #include "daemon/host/session_git.h"
-#include "daemon/host/session_hands.h"
+#include "daemon/host/hidden_git.h"
 #include "daemon/host/session_verbs.h"
 #include "daemon/service/commit_timer.h"
 #include "daemon/service/http/request_options.h"
@@ -267,6 +267,7 @@ SessionResource ServiceSessions::open_new(const Caller& caller, const ServiceRep
                                            .lease_until_ms = end(time_.lease_now_ms(), opening.lease_ms),
                                            .deadline_ms = end(time_.now_ms(), opening.timeout_ms),
                                            .mount_options = opening.mount_options};
+  const std::string hand = hand_over_api(caller.principal);
   // What the service knows of it comes first: a session that exists is then never without an owner.
   store_.add_session({.id = id,
                       .repository = repository.name,
@@ -275,6 +276,7 @@ SessionResource ServiceSessions::open_new(const Caller& caller, const ServiceRep
                       .request_key = opening.request_key,
                       .message = opening.session.message,
                       .mountpoint = opening.mountpoint,
+                      .hand = hand,
                       .labels = opening.labels},
                      terms);
   session::SessionManager& sessions = repository.context->sessions();
@@ -283,7 +285,8 @@ SessionResource ServiceSessions::open_new(const Caller& caller, const ServiceRep
     sessions.open(options, opening.session.branch.empty(), id,
                   preparation_of(request, git, options, repository.context->repository()));
     is_open = true;
-    if (!opening.mountpoint.empty()) hosts_.mount(repository, id, opening.mountpoint, hand_over_api(caller.principal));
+    if (!opening.mountpoint.empty())
+      hosts_.mount(repository, id, opening.mountpoint, {.hand = hand, .shows_entries = true});
   } catch (...) {
     // A session that nobody was told of does not stay behind.
     if (is_open) sessions.roll_back(id, Reason::not_started, {}, caller.principal);
@@ -305,15 +308,15 @@ SessionResource ServiceSessions::mount(const Caller& caller, const std::string& 
       mounted && sessions.status(found.record.id).attachment == session::Attachment::mounted) {
     const bool is_the_same =
         mounting.mount_options.empty() || mounting.mount_options == store_.terms(found.record.id).mount_options;
-    if (mounted->mountpoint == mounting.mountpoint && is_the_same) return resource(found);
+    if (mounted->mountpoint == mounting.mountpoint && is_the_same && mounting.shown_git.empty()) return resource(found);
     throw Problem(ProblemCode::wrong_state, "session " + id + " is mounted on " + mounted->mountpoint +
                                                 "; unmount it there first");
   }
   check_terms(caller, GuardTerms(record.options), mounting.mount_options);
   sessions.attach(found.record.id);  // or it says who has it
   remark(found, caller, "mounted it");
-  hosts_.mount(found.repository, found.record.id, mounting.mountpoint, hand_over_api(caller.principal),
-               mounting.mount_options);
+  hosts_.mount(found.repository, found.record.id, mounting.mountpoint,
+               {.hand = hand_over_api(caller.principal), .shown = mounting.shown_git}, mounting.mount_options);
   return resource(found);
 }
 

@@ -187,23 +187,23 @@ HostProcess SessionHosts::start(const ServiceRepositories::Entry& repository, co
 }
 
 void SessionHosts::mount(const ServiceRepositories::Entry& repository, const SessionId& id,
-                         const std::string& mountpoint, const std::string& hand,
-                         const std::string& mount_options) {
+                         const std::string& mountpoint, GitViewer viewer, const std::string& mount_options) {
   const auto hosted = std::shared_ptr<Hosted>(
       new Hosted{.repository = repository, .mountpoint{*this, mountpoint}, .io = {}, .process = {}, .life = {}});
   const Mounting mounting(*this, mountpoint);
   mount_roots_.check(mountpoint, true, "mountpoint");
   std::erase(*unmounted_.lock(), id);
+  const auto facts = store_.session(id);
+  if (viewer.hand.empty() && facts) viewer.hand = facts->hand;
   const MountOrder order{.repository = repository.path,
                          .verbose = verbose_,
                          .id = id,
                          .mountpoint = mountpoint,
                          .mount_options = mount_options.empty() ? store_.terms(id).mount_options : mount_options,
-                         .hand = hand};
+                         .viewer = std::move(viewer)};
   // First: whoever takes up what a killed service leaves finds the host by it.
-  const auto facts = store_.session(id);
-  const bool is_noted = facts && facts->mountpoint == mountpoint;
-  if (!is_noted) store_.set_mountpoint(id, mountpoint);
+  const bool is_noted = facts && facts->mountpoint == mountpoint && facts->hand == order.viewer.hand;
+  if (!is_noted) store_.set_mountpoint(id, mountpoint, order.viewer.hand);
   try {
     api::IoView io;
     hosted->process = start(repository, order, io);
@@ -263,7 +263,7 @@ void SessionHosts::take_up(ServiceRepositories& repositories, const storage::Ser
   if (adopt(repository, facts.id, facts.mountpoint)) return;
   const auto record = repository.context->repository().catalog().find(facts.id);
   if (!record || record->state != session::State::open) {
-    store_.set_mountpoint(facts.id, "");
+    store_.set_mountpoint(facts.id, "", "");
     remove_made(facts.mountpoint);
     return;
   }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "api/protocol.h"
+#include "daemon/host/hidden_git.h"
 #include "daemon/process/file_descriptor.h"
 #include "daemon/service/service_repositories.h"
 #include "daemon/service/sessions/host_pool.h"
@@ -42,11 +43,11 @@ class SessionHosts {
   };
   // nullopt: the session is not mounted by this service.
   std::optional<Mounted> find(const session::SessionId& id);
-  // Mounts an open session that nobody holds for `hand` (session_hands.h; empty: for the same as the last time), and
-  // records that it is to be mounted there, with these options (request_options.h; empty: as before). Throws
-  // api::Problem for a mountpoint that is not allowed, Error for one that cannot be used.
+  // Mounts an open session that nobody holds, and records that it is to be mounted there, for this viewer's hand
+  // (empty: as before) and with these options (request_options.h; empty: as before). Throws api::Problem for a
+  // mountpoint that is not allowed, Error for one that cannot be used.
   void mount(const ServiceRepositories::Entry& repository, const session::SessionId& id, const std::string& mountpoint,
-             const std::string& hand, const std::string& mount_options = {});
+             GitViewer viewer, const std::string& mount_options = {});
   // It was unmounted on request: it is not to be mounted again.
   void forget(const session::SessionId& id);
 
