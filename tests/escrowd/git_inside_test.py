@@ -97,6 +97,26 @@ def ACallerSeesItsOwnGitWhoeverHadTheSessionSince(start):
         service.post(f'{target}/rollback', {}).expect(200)
 
 
+def EscrowsOwnIsOfTheCallerThatItWasMadeFor(start):
+    with start() as service:
+        point = f'{service.mounts}/one'
+        opening = {'repository': 'data', 'mountpoint': point, 'git': 'squash'}
+        status, opened = asked(service, 'POST', '/v1/sessions', opening)
+        expect_equal(f'{opened}', status, 201)
+        target = f'/v1/sessions/{opened["session"]}'
+        expect(os.path.exists(f'{point}/.git/HEAD'), 'there is none')
+        with open(f'{point}/.git/config', 'a', encoding='ascii') as file:
+            file.write('[user]\n\tname = x\n')
+        for mount, is_shown in ((lambda: service.post(f'{target}/mount', {'mountpoint': point}).status, False),
+                                (lambda: asked(service, 'POST', f'{target}/mount', {'mountpoint': point})[0], True)):
+            service.post(f'{target}/unmount', {}).expect(200)
+            expect_equal('mounted', mount(), 200)
+            expect_equal('it is there', os.path.lexists(f'{point}/.git'), is_shown)
+        with open(f'{point}/.git/config', encoding='ascii') as file:
+            expect('name = x' in file.read(), 'it is another one')
+        service.post(f'{target}/rollback', {}).expect(200)
+
+
 def GitShowsAllOfARepositorySoItIsForWhoMayReadAllOfIt(start):
     grants = {'*': [{'repository': 'data', 'path_prefix': 'dir', 'may': ['read', 'open', 'commit']}]}
     with start(grants=grants) as service:
