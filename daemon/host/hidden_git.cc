@@ -140,12 +140,7 @@ void HiddenGit::show_by_path(const std::string& path) {
     throw Error(Errc::bad_request, "--show-git " + quoted + ": only a .git is hidden, and this has another name");
   const std::optional<NodeId> node = node_at(whole);
   if (!node) throw Error(Errc::not_found, "--show-git " + quoted + ": the session has nothing there");
-  try {
-    make_own(*node, last_name_of(whole.text()));
-  } catch (const Error& error) {
-    if (error.code() != Errc::read_only) throw;
-    shown_.lock()->insert(node->value);  // of a session that takes no changes
-  }
+  shown_.lock()->insert(node->value);
 }
 
 std::optional<Attributes> HiddenGit::lookup(NodeId directory, std::string_view name) {

@@ -34,7 +34,7 @@ std::string hand_over_api(const std::string& principal);
 // For whom a mount is.
 struct GitViewer {
   std::string hand{};                // empty: unknown; such a mount shows what was made through itself
-  std::vector<std::string> shown{};  // paths of others' that it shows, which are its own from then on (--show-git)
+  std::vector<std::string> shown{};  // paths of others' that it shows (--show-git); they stay their makers'
   // Whether it shows those in entries of the mount table, too: nobody had the session before, or what git runs here is
   // confined.
   bool shows_entries = false;

@@ -266,7 +266,7 @@ def AGitDirectoryOfACommandIsNotShownToWhoMounts(repository):
                          (int(is_file), is_file))
         expect(path in json.dumps(json.loads(repository.escrow('status', session, '--json'))['omitted']),
                f'{name}: `escrow status` does not name it')
-        for options, is_shown in ((), False), (('--show-git', path), True), ((), not is_file):
+        for options, is_shown in ((), False), (('--show-git', path), True), ((), False):
             mounted = subprocess.run([repository.binary, '--repo', repository.path, 'mount', '--session', session,
                                       point, *options], check=False, capture_output=True, text=True, timeout=300)
             try:
