@@ -92,16 +92,8 @@ ContainerApi::Event event_of(const Json& json) {
   return event;
 }
 
-// The slashes of an image's name are those of the path.
-std::string encoded_name(const std::string& name) {
-  std::string text;
-  for (std::size_t start = 0; start <= name.size();) {
-    const std::size_t end = std::min(name.find('/', start), name.size());
-    text += (start == 0 ? "" : "/") + percent_encoded(name.substr(start, end - start));
-    start = end + 1;
-  }
-  return text;
-}
+// Docker says "sha256:..." of an image's id, podman mostly not.
+std::string image_id(const std::string& id) { return id.empty() || id.starts_with("sha256:") ? id : "sha256:" + id; }
 
 }  // namespace
 
@@ -184,7 +176,8 @@ std::optional<ContainerApi::Container> ContainerApi::container(const std::string
                       .ran_out_of_memory = flag_of(state, "OOMKilled"),
                       .volumes = {},
                       .stop_signal = stop_signal,
-                      .hides_stops = impl_->is_podman() && stop_signal != SIGKILL};
+                      .hides_stops = impl_->is_podman() && stop_signal != SIGKILL,
+                      .image = image_id(text_of(json, "Image"))};
   if (has_ended) container.exit_code = number_of(state, "ExitCode");
   for (const Json& mount : get_array(json, "Mounts")) {
     if (mount.is_object() && text_of(mount, "Type") == "volume") container.volumes.push_back(text_of(mount, "Name"));
@@ -204,15 +197,24 @@ int signal_number(std::string_view text) {
   return 0;
 }
 
-std::string ContainerApi::image_digest(const std::string& name) {
-  const auto body = impl_->get(impl_->events, "/images/" + encoded_name(name) + "/json");
+// Of a container that is starting or ending docker tells all but this one by one; who works on it may wait for us.
+std::string ContainerApi::image_of(const std::string& container) {
+  const std::string filter = percent_encoded("{\"id\":[\"" + container + "\"]}");
+  const auto body = impl_->get(impl_->events, "/containers/json?all=1&filters=" + filter);
   if (!body) return {};
-  const Json json = parse_object(*body);
+  const Json listed = Json::parse(*body, nullptr, false);
+  for (const Json& one : listed.is_array() ? listed : Json::array()) {
+    if (one.is_object() && text_of(one, "Id") == container) return image_id(text_of(one, "ImageID"));
+  }
+  return {};
+}
+
+std::string ContainerApi::image_digest(const std::string& id, const std::string& name) {
+  const auto body = impl_->get(impl_->events, "/images/" + percent_encoded(id) + "/json");
+  const Json json = body ? parse_object(*body) : Json::object();
   for (const Json& digest : get_array(json, "RepoDigests")) {
     if (digest.is_string()) return digest.get<std::string>();
   }
-  std::string id = text_of(json, "Id");
-  if (!id.starts_with("sha256:")) id.insert(0, "sha256:");
   return name + "@" + id;
 }
 

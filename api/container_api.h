@@ -50,13 +50,16 @@ class ContainerApi {
     std::vector<std::string> volumes;  // names
     int stop_signal = 0;       // that it asks to be stopped with; 0: the runtime's own
     bool hides_stops = false;  // nobody is told when it is stopped, and it can make of that what it likes
+    std::string image;         // its id, "sha256:..."; the name that it was made with may be another's by now
   };
-  // nullopt: there is no such container. Podman answers when nobody works on it, be it that they wait for us.
+  // nullopt: there is no such container. Answered when nobody starts or ends it, be it that they wait for us.
   std::optional<Container> container(const std::string& id);
   // Whether containers outlive a restart of the runtime, so that an end that nobody was told of is the container's own.
   bool keeps_containers();
-  // "name@sha256:..." of the manifest where the image came from a registry, else of its id. Empty: it is gone.
-  std::string image_digest(const std::string& name);
+  // The id of its image, "sha256:..."; empty: there is no such container. Docker answers at once.
+  std::string image_of(const std::string& container);
+  // "name@sha256:..." of the manifest where the image came from a registry, else `name` with the id.
+  std::string image_digest(const std::string& id, const std::string& name);
 
  private:
   struct Impl;

@@ -118,6 +118,18 @@ void SessionRun::find_container() {
   container_ = std::make_unique<Container>(options);
 }
 
+// A run that is killed, or whose runtime is away when it ends, may leave its container.
+void SessionRun::sweep_containers() {
+  storage::Repository& repository = context_->repository();
+  const std::string left = container_->sweep([&](const std::string& label) -> std::optional<std::string> {
+    const std::optional<session::SessionId> id = session::SessionId::parse(label);
+    const std::optional<session::SessionRecord> record = id ? repository.catalog().find(*id) : std::nullopt;
+    const bool has_ended = record && (is_final(record->state) || record->state == session::State::awaiting_approval);
+    return has_ended ? std::optional(repository.directories().path_of(*id)) : std::nullopt;
+  });
+  if (!left.empty()) settings_.say("warning: " + left);
+}
+
 // The session in which the command runs, and which others have opened.
 std::unique_ptr<session::Session> SessionRun::attach_session() {
   const session::SessionManager::Listed listed = context_->sessions().status(*settings_.within);
@@ -137,6 +149,7 @@ std::unique_ptr<session::Session> SessionRun::attach_session() {
 void SessionRun::open_session() {
   context_ = std::make_unique<RepositoryContext>(settings_.repository);
   context_->recover();
+  if (container_) sweep_containers();
   std::unique_ptr<session::Session> session;
   if (settings_.within) session = attach_session();
   session::SessionOptions session_options =
@@ -308,7 +321,8 @@ void SessionRun::run_container() {
   mount.invalidate({{session::kRootNode, ""}});  // the next look at it sends a request
   const std::uint64_t before = requests_of(mount);
   end_ = runner_->run(command_spec(), settings_.started);
-  container_->settle(end_, settings_.grace);
+  if (const std::string left = container_->settle(end_, settings_.grace); !left.empty())
+    settings_.say("warning: " + left);
   if (end_.cause != EndCause::exited || requests_of(mount) != before) return;
   end_.cause = EndCause::failed;
   end_.command_status.reset();

@@ -93,6 +93,7 @@ class SessionRun {
   std::string hand() const;
   bool is_elsewhere() const { return settings_.confined || settings_.container; }
   void find_container();
+  void sweep_containers();
   void put_into_container(CommandSpec& spec);
   void run_command();
   void run_container();

@@ -50,7 +50,7 @@ struct Unusable {
   const char* with = nullptr;  // which runtime; null: both
 };
 constexpr Unusable kUnusable[] = {
-    {"--name", 0, "Escrow finds the container by the name that it gives it"},
+    {"--name", 0, "Escrow removes the container by the name that it gives it"},
     {"--rm", 0, "Escrow asks how the container ended before it removes it"},
     {"--rmi", 0, "Escrow asks how the container ended before it removes it"},
     {"--detach", 'd', "Escrow waits for the container's end"},
@@ -74,6 +74,10 @@ bool names_option(const std::string& argument, const Unusable& option) {
 
 void check_runtime_arguments(const std::vector<std::string>& arguments, const std::string& program) {
   for (const std::string& argument : arguments) {
+    if (argument.find(ContainerRuntime::kSessionLabel) != std::string::npos) {
+      throw Error(Errc::bad_request, "--runtime-arg=" + session::quote_path(argument) + " cannot be used: Escrow finds "
+                                         "the container by this label; leave it out");
+    }
     for (const Unusable& option : kUnusable) {
       if (option.with != nullptr && program != option.with) continue;
       if (!names_option(argument, option)) continue;
@@ -116,6 +120,9 @@ void add_limits(std::vector<std::string>& run, const Containment::Limits& limits
   }
 }
 
+// The runtime writes into it whose the container is, and remembers its path.
+std::string container_file(const std::string& directory) { return directory + "/container"; }
+
 void end_as(CommandEnd& end, EndCause cause, const std::string& message) {
   end.cause = cause;
   end.message = message;
@@ -155,11 +162,13 @@ void Container::take_user(const std::string& user) {
 }
 
 void Container::wrap(CommandSpec& spec, const View& view) {
-  name_ = "escrow-" + view.session;
+  session_ = view.session;
+  directory_ = view.directory;
   started_ = session::SystemClock().now();
-  std::vector<std::string> run = {runtime_.program(), "run", "--name", name_};
+  const std::string name = "escrow-" + view.session;
+  std::vector<std::string> run = {runtime_.program(), "run", "--name", name};
   const auto add = [&](std::initializer_list<std::string> more) { run.insert(run.end(), more); };
-  add({"--label", "escrow.session=" + view.session, "--interactive"});
+  add({"--label", ContainerRuntime::kSessionLabel + ("=" + view.session), "--interactive"});
   if (::isatty(STDIN_FILENO) && ::isatty(STDOUT_FILENO)) add({"--tty"});
   add({"--mount", "type=bind,source=" + view.host_mountpoint + ",target=" + options_.mountpoint +
                       (view.read_only ? ",readonly" : "")});
@@ -169,7 +178,7 @@ void Container::wrap(CommandSpec& spec, const View& view) {
   for (const std::string& variable : view.environment) add({"--env", variable});
   if (options_.uid || options_.gid) add({"--user", std::to_string(uid_) + ":" + std::to_string(gid_)});
   if (!runtime_.records_stops()) add({"--stop-signal", "SIGKILL"});
-  const std::string file = view.directory + "/container";
+  const std::string file = container_file(view.directory);
   const bool has_process = runtime_.writes_process();
   add({has_process ? "--pidfile" : "--cidfile", file});
   memory_ = std::make_unique<MemoryWatch>(file, has_process ? MemoryWatch::FileSays::process
@@ -181,7 +190,7 @@ void Container::wrap(CommandSpec& spec, const View& view) {
   run.push_back(image_.id);
   run.insert(run.end(), spec.arguments.begin(), spec.arguments.end());
   spec.arguments = std::move(run);
-  spec.cleanup = {runtime_.program(), "rm", "--force", "--volumes", name_};
+  spec.cleanup = {runtime_.program(), "rm", "--force", "--volumes", name};
 }
 
 // Another option among the runtime's arguments could have named it.
@@ -191,11 +200,20 @@ void Container::check_image(const ContainerRuntime::State& state) const {
                                      ": an argument of --runtime-arg named it; name it with --image");
 }
 
+std::optional<Container::Found> Container::find(const std::string& session, const std::string& directory) const {
+  for (const ContainerRuntime::Labelled& one : runtime_.labelled(session)) {
+    std::optional<ContainerRuntime::State> state = runtime_.state(one.id);
+    if (state && state->file == container_file(directory)) return Found{one.id, *std::move(state)};
+  }
+  return std::nullopt;
+}
+
 // It ended by itself: nothing but the runtime knows how.
-void Container::take_end(const ContainerRuntime::State& state, CommandEnd& end) const {
+void Container::take_end(const Found& container, CommandEnd& end) const {
+  const ContainerRuntime::State& state = container.state;
   ContainerEnd ended{.exit_code = state.exit_code,
                      .ran_out_of_memory = state.ran_out_of_memory || memory_->finish(),
-                     .stop_signal = runtime_.stopped_by(name_, started_, state.stop_signal)};
+                     .stop_signal = runtime_.stopped_by(container.id, started_, state.stop_signal)};
   end.cause = EndCause::exited;
   end.status = state.exit_code;
   const session::Reason reason = judge(ended);
@@ -206,31 +224,76 @@ void Container::take_end(const ContainerRuntime::State& state, CommandEnd& end) 
   }
 }
 
-void Container::settle(CommandEnd& end, std::chrono::milliseconds grace) const {
-  const bool never_began = end.cause == EndCause::not_found || end.cause == EndCause::failed;
-  if (name_.empty() || never_began) return;
+void Container::correct(CommandEnd& end, std::chrono::milliseconds grace) const {
   // Nobody watched the one whose supervisor was killed: what it exited with then decides nothing.
   const bool is_lost = end.cause == EndCause::lost;
   const bool is_decided = end.cause == EndCause::cancelled || end.cause == EndCause::timed_out || is_lost;
-  try {
-    std::optional<ContainerRuntime::State> state = runtime_.state(name_);
-    if (state && state->is_running) {
-      // The runtime's program went first: it was killed, or a terminal keeps it from passing signals on.
-      runtime_.stop(name_, is_decided && !is_lost ? end.grace_left : grace);
-      if (!is_decided) end_as(end, EndCause::lost, runtime_.program() + " was killed while its container ran");
-    } else if (!is_decided && (!state || !state->has_started)) {
-      const bool is_missing = end.cause == EndCause::exited && end.status == kNoSuchCommand;
-      end_as(end, is_missing ? EndCause::not_found : EndCause::could_not_run,
-             runtime_.program() + " could not start the container; it says why above");
-    } else if (!is_decided) {
-      take_end(*state, end);
-    }
-    if (state && state->has_started && !state->is_running) end.command_status = state->exit_code;
-    runtime_.remove(name_);
-    if (state && state->has_started) check_image(*state);
-  } catch (const Error& error) {
-    end_as(end, is_decided ? end.cause : EndCause::lost, error.what());
+  const std::optional<Found> found = find(session_, directory_);
+  const bool has_started = found && found->state.has_started;
+  if (has_started && !found->state.is_running) end.command_status = found->state.exit_code;
+  if (found && found->state.is_running) {
+    // The runtime's program went first: it was killed, or a terminal keeps it from passing signals on.
+    if (!is_decided) end_as(end, EndCause::lost, runtime_.program() + " was killed while its container ran");
+    if (found->state.is_paused) runtime_.unpause(found->id);
+    runtime_.stop(found->id, is_decided && !is_lost ? end.grace_left : grace);
+  } else if (!is_decided && !has_started) {
+    const bool is_missing = end.cause == EndCause::exited && end.status == kNoSuchCommand;
+    end_as(end, is_missing ? EndCause::not_found : EndCause::could_not_run,
+           runtime_.program() + " could not start the container; it says why above");
+  } else if (!is_decided) {
+    take_end(*found, end);
   }
+  if (has_started) check_image(found->state);
+}
+
+std::string Container::settle(CommandEnd& end, std::chrono::milliseconds grace) const {
+  const bool never_began = end.cause == EndCause::not_found || end.cause == EndCause::failed;
+  if (session_.empty() || never_began) return {};
+  const auto give_up = [&](const Error& why) {
+    const bool is_decided = end.cause == EndCause::cancelled || end.cause == EndCause::timed_out;
+    end_as(end, is_decided ? end.cause : EndCause::lost, why.what());
+  };
+  try {
+    correct(end, grace);
+  } catch (const Error& error) {
+    give_up(error);
+    // A runtime that restarts has its containers afterwards, but not all that it knew of them.
+    if (runtime_.comes_back(grace)) {
+      try {
+        correct(end, grace);
+      } catch (const Error& again) {
+        give_up(again);
+      }
+    }
+  }
+  try {
+    if (const std::optional<Found> left = find(session_, directory_)) runtime_.remove(left->id);
+  } catch (const Error& error) {
+    return std::string("a container of the run may be left (") + error.what() +
+           "); the next `escrow run --image` of this repository removes it";
+  }
+  return {};
+}
+
+std::string Container::sweep(
+    const std::function<std::optional<std::string>(const std::string& session)>& directory_of) const {
+  std::string obstacles;
+  try {
+    for (const ContainerRuntime::Labelled& one : runtime_.labelled()) {
+      const std::optional<std::string> directory = directory_of(one.session);
+      if (!directory) continue;
+      const std::optional<ContainerRuntime::State> state = runtime_.state(one.id);
+      if (!state || state->file != container_file(*directory)) continue;
+      try {
+        runtime_.remove(one.id);
+      } catch (const Error& error) {
+        obstacles += (obstacles.empty() ? "" : "; ") + std::string(error.what());
+      }
+    }
+  } catch (const Error& error) {
+    obstacles += (obstacles.empty() ? "" : "; ") + std::string(error.what());
+  }
+  return obstacles.empty() ? "" : "containers of earlier runs may be left: " + obstacles;
 }
 
 }  // namespace escrow::daemon

@@ -1,13 +1,15 @@
 // A command in a container over a session's mount: what becomes of a CommandSpec, and how it really ended.
 //
 // The runtime's own command line is the process that `escrow run` watches; the container is not below it, so its end is
-// asked of the runtime, and what still runs is taken away. A stop from outside is a cancellation whatever the container
-// makes of the signal. Not thread-safe. Throws Error{bad_request}, {not_found} and {unavailable} before anything is
-// opened. Sources: docker-run(1), podman-run(1).
+// asked of the runtime, and what still runs is taken away. It is known by its id, found through the label
+// escrow.session and the file that it was started with: names can be changed. A stop from outside is a cancellation
+// whatever the container makes of the signal. Not thread-safe. Throws Error{bad_request}, {not_found} and {unavailable}
+// before anything is opened. Sources: docker-run(1), podman-run(1).
 #pragma once
 
 #include <sys/types.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -54,21 +56,34 @@ class Container {
   // Makes of a command (which may be empty: the image's own) one in a container; also how it is taken away should
   // everything else be killed.
   void wrap(CommandSpec& spec, const View& view);
-  // Once the runtime's program has ended: corrects `end` to how the container ended, and removes it. One that still
-  // runs has what is left of its time of grace, or where nobody has told it to end yet, all of it.
-  void settle(CommandEnd& end, std::chrono::milliseconds grace) const;
+  // Once the runtime's program has ended: corrects `end` to how the container ended, and removes it, whatever the end
+  // is. One that still runs has what is left of its time of grace, or where nobody has told it to end yet, all of it; a
+  // runtime that does not answer has `grace` to come back. Returns a warning: why the container stays; empty: it is
+  // gone.
+  std::string settle(CommandEnd& end, std::chrono::milliseconds grace) const;
+  // Removes the containers of earlier runs that have ended without them. `directory_of` says where the directory of a
+  // session was that has ended, and nothing of any other; `session` is a label that anybody may have written. Returns a
+  // warning: why some stay; empty: none does.
+  std::string sweep(const std::function<std::optional<std::string>(const std::string& session)>& directory_of) const;
 
  private:
+  struct Found {
+    std::string id;
+    ContainerRuntime::State state;
+  };
+  // nullopt: it was never created, or is gone.
+  std::optional<Found> find(const std::string& session, const std::string& directory) const;
+  void correct(CommandEnd& end, std::chrono::milliseconds grace) const;
   void take_user(const std::string& user);
-  void take_end(const ContainerRuntime::State& state, CommandEnd& end) const;
+  void take_end(const Found& container, CommandEnd& end) const;
   void check_image(const ContainerRuntime::State& state) const;
 
-  const ContainerOptions options_;  // constant, as what follows but for name_ and started_
+  const ContainerOptions options_;  // constant, as what follows up to gid_
   const ContainerRuntime runtime_;
   const ContainerRuntime::Image image_;
   uid_t uid_ = 0;
   gid_t gid_ = 0;
-  std::string name_;
+  std::string session_, directory_;  // empty until wrap()
   session::Timestamp started_;
   std::unique_ptr<MemoryWatch> memory_;  // null until wrap()
 };

@@ -3,6 +3,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <sstream>
+#include <thread>
 #include <vector>
 
 #include "api/container_api.h"
@@ -15,6 +16,10 @@ namespace {
 
 using session::Errc;
 using session::Error;
+using namespace std::chrono_literals;
+
+constexpr int kRemovals = 5;
+constexpr auto kRemovalPause = 200ms, kAnswerPause = 100ms;
 
 // Empty, or why it cannot be used. Docker's client answers without its server, so it is asked for the server's version.
 std::string obstacle_of(const std::string& program) {
@@ -108,22 +113,45 @@ std::string ContainerRuntime::file_of(const Image& image, const std::string& pat
 }
 
 std::optional<ContainerRuntime::State> ContainerRuntime::state(const std::string& container) const {
+  const std::string file = writes_process() ? "{{.PidFile}}" : "{{.HostConfig.ContainerIDFile}}";
   const ProgramOutput answer =
       run_program({program_, "container", "inspect", "--format",
                    "{{.State.Status}} {{.State.Running}} {{.State.OOMKilled}} {{.State.ExitCode}} {{.Image}} "
-                   "{{.Config.StopSignal}}", container});
+                   "{{.Config.StopSignal}}\n" + file, container});
   if (answer.status != 0 && names_nothing(answer)) return std::nullopt;
   if (answer.status != 0) complain(program_, "say how the container " + container + " ended", answer);
-  std::istringstream line(answer.out);
-  std::string status, running, out_of_memory, stop_signal;
+  std::istringstream lines(answer.out);
+  std::string words;
   State state;
+  std::getline(lines, words);
+  std::getline(lines, state.file);
+  std::istringstream line(words);
+  std::string status, running, out_of_memory, stop_signal;
   line >> status >> running >> out_of_memory >> state.exit_code >> state.image >> stop_signal;
   if (!state.image.starts_with("sha256:")) state.image.insert(0, "sha256:");
   state.stop_signal = api::signal_number(stop_signal);
   state.has_started = status != "created" && status != "configured" && status != "initialized";
-  state.is_running = running == "true";
+  state.is_paused = status == "paused";
+  state.is_running = running == "true" || state.is_paused;  // podman says false of a paused one
   state.ran_out_of_memory = out_of_memory == "true";
   return state;
+}
+
+std::vector<ContainerRuntime::Labelled> ContainerRuntime::labelled(const std::string& session) const {
+  const std::string label = kSessionLabel;
+  const ProgramOutput answer =
+      run_program({program_, "ps", "--all", "--no-trunc", "--filter",
+                   "label=" + label + (session.empty() ? "" : "=" + session), "--format",
+                   "{{.ID}} " + (program_ == "docker" ? "{{.Label \"" + label + "\"}}"
+                                                       : "{{index .Labels \"" + label + "\"}}")});
+  if (answer.status != 0) complain(program_, "list the containers of sessions", answer);
+  std::istringstream lines(answer.out);
+  std::vector<Labelled> found;
+  for (std::string line; std::getline(lines, line);) {
+    if (const std::size_t space = line.find(' '); space != std::string::npos)
+      found.push_back({.id = line.substr(0, space), .session = line.substr(space + 1)});
+  }
+  return found;
 }
 
 int ContainerRuntime::stopped_by(const std::string& container, const session::Timestamp& since,
@@ -158,9 +186,26 @@ void ContainerRuntime::stop(const std::string& container, std::chrono::milliseco
   run_program({program_, "stop", "--time", std::to_string(seconds), container});
 }
 
+void ContainerRuntime::unpause(const std::string& container) const { run_program({program_, "unpause", container}); }
+
+// Podman 4.3 refuses the first time where a paused container was killed; docker, where somebody else removes it.
 void ContainerRuntime::remove(const std::string& container) const {
-  const ProgramOutput answer = run_program({program_, "rm", "--force", "--volumes", container});
-  if (answer.status != 0 && !names_nothing(answer)) complain(program_, "remove the container " + container, answer);
+  for (int left = kRemovals; left > 0; --left) {
+    const ProgramOutput answer = run_program({program_, "rm", "--force", "--volumes", container});
+    if (answer.status == 0 || names_nothing(answer)) return;
+    if (left == 1) complain(program_, "remove the container " + container, answer);
+    unpause(container);
+    std::this_thread::sleep_for(kRemovalPause);
+  }
+}
+
+bool ContainerRuntime::comes_back(std::chrono::milliseconds patience) const {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (!obstacle_of(program_).empty()) {
+    if (std::chrono::steady_clock::now() >= deadline) return false;
+    std::this_thread::sleep_for(kAnswerPause);
+  }
+  return true;
 }
 
 }  // namespace escrow::daemon

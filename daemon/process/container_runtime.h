@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "session/base/clock.h"
 
@@ -40,23 +41,38 @@ class ContainerRuntime {
   std::string file_of(const Image& image, const std::string& path) const;
 
   struct State {
-    bool is_running = false;
+    bool is_running = false;  // paused or not
+    bool is_paused = false;
     bool has_started = false;
     bool ran_out_of_memory = false;
     int exit_code = 0;
     std::string image;    // its id
     int stop_signal = 0;  // that it asks to be stopped with; 0: it does not say
+    std::string file;     // of --cidfile or --pidfile, as it was started; empty: of neither
   };
   // nullopt: there is no such container.
   std::optional<State> state(const std::string& container) const;
+
+  struct Labelled {
+    std::string id;       // 64 hexadecimal digits; a name can be changed
+    std::string session;  // the value of its label kSessionLabel
+  };
+  static constexpr const char* kSessionLabel = "escrow.session";
+  // The containers that have the label, those that have ended too; with `session` only those of that value. An image
+  // that was made of such a container hands the label on: State::file tells them apart.
+  std::vector<Labelled> labelled(const std::string& session = "") const;
   // The signal by which somebody asked it to end through the runtime since then; 0: nobody did. Podman does not tell
   // which signal it was: any counts.
   int stopped_by(const std::string& container, const session::Timestamp& since, int its_stop_signal) const;
 
   // With its own stop signal, and SIGKILL after `grace`.
   void stop(const std::string& container, std::chrono::milliseconds grace) const;
-  // Kills it where it runs. One that is not there is no error.
+  // A paused one runs again; anything else stays as it is.
+  void unpause(const std::string& container) const;
+  // Kills it where it runs, and tries again for a second. One that is not there is no error.
   void remove(const std::string& container) const;
+  // Waits until the runtime answers. False: it does not, for that long.
+  bool comes_back(std::chrono::milliseconds patience) const;
 
  private:
   std::string program_;  // constant

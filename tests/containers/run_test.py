@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 
-from runtimes import IMAGE, eventually, expect, expect_equal, main, nightly, only
+from runtimes import IMAGE, WAITS, eventually, expect, expect_equal, go_on, main, nightly, only
 
 
 def ExitZeroCommitsWhatTheContainerWrote(machine):
@@ -213,7 +213,7 @@ def TheTimeOfGraceIsCountedOnce(machine):
 def OptionsThatBreakARunAreRefusedByName(machine):
     before = machine.git('rev-parse', 'main')
     arguments = ['--name=x', '--rm', '--detach', '-d', '-itd', '-d=true', '--restart=always', '--sig-proxy=false',
-                 '--user=1', '-u1', '--user', '--rmi']
+                 '--user=1', '-u1', '--user', '--rmi', '--label=escrow.session=x']
     if machine.runtime.name == 'podman':
         arguments += ['--stop-signal=TERM', '--pidfile=x', '--rootfs']
     else:
@@ -272,10 +272,104 @@ def WhenTheRuntimesProgramIsKilledItIsRolledBack(machine):
     machine.expect_clean()
 
 
+def ARenamedContainerIsJudgedAndRemoved(machine):
+    run, name = started(machine, [], f'echo x > new; echo up; {WAITS}')
+    machine.run(machine.runtime.name, 'rename', name, 'other')
+    go_on(machine, 'other')
+    _, err = run.communicate(timeout=200)
+    expect_equal(f'status ({err})', run.returncode, 0)
+    expect_equal('content', machine.git('show', 'main:new'), 'x')
+    machine.expect_clean()
+    run, name = started(machine, [], TRAPS)
+    machine.run(machine.runtime.name, 'rename', name, 'other')
+    run.send_signal(signal.SIGTERM)
+    _, err = run.communicate(timeout=200)
+    expect_equal(f'status ({err})', run.returncode, 128 + signal.SIGTERM)
+    machine.expect_clean()
+
+
+# Podman's processes are the run's own: frozen, they cannot be ended for the 30 s for which that is tried.
+@nightly('Podman')
+def APausedContainerIsRemoved(machine):
+    run, name = started(machine, ['--grace', '1s'], TRAPS)
+    machine.run(machine.runtime.name, 'pause', name)
+    run.send_signal(signal.SIGTERM)
+    _, err = run.communicate(timeout=200)
+    expect_equal(f'status ({err})', run.returncode, 128 + signal.SIGTERM)
+    machine.expect_clean()
+
+
+def replace_program(machine, name, text):
+    """The environment in which a shell script stands for the runtime's program, whose path is $PROGRAM."""
+    os.mkdir(f'{machine.directory}/replaced')
+    with open(f'{machine.directory}/replaced/{name}', 'w', encoding='ascii') as file:
+        file.write(text)
+    os.chmod(file.name, 0o755)
+    return {'PROGRAM': shutil.which(name), 'PATH': f'{machine.directory}/replaced:{os.environ["PATH"]}'}
+
+
+@nightly('Podman')
+def ARunWhoseEndCannotBeJudgedLeavesNoContainer(machine):
+    before = machine.git('rev-parse', 'main')
+    environment = replace_program(machine, machine.runtime.name, '#!/bin/sh\n[ "$1" != events ] || exit 1\n'
+                                                                 'exec "$PROGRAM" "$@"\n')
+    status, _, err = machine.container([], 'echo x > new', environment=environment)
+    expect_equal(f'status ({err})', status, 125)
+    expect_equal('the branch', machine.git('rev-parse', 'main'), before)
+    machine.expect_clean()
+
+
+def AContainerThatAKilledRunLeftIsRemovedByTheNext(machine):
+    run, name = started(machine, [], f'trap "" TERM; echo up; {WAITS}')
+    machine.run(machine.runtime.name, 'rename', name, 'other')
+    run.kill()
+    run.communicate(timeout=200)
+    # Not one that merely has the label: an image made of the container hands it on.
+    session = json.loads(machine.escrow('sessions', '--all', '--json'))[-1]['session']
+    machine.run(machine.runtime.name, 'create', '--name', 'somebodys', '--label', f'escrow.session={session}', IMAGE,
+                'true')
+    status, _, err = machine.container([], 'exit 0')
+    expect_equal(f'status ({err})', status, 0)
+    expect_equal('containers', machine.containers(), ['somebodys'])
+    machine.run(machine.runtime.name, 'rm', 'somebodys')
+    machine.expect_clean()
+
+
+@only('Docker')
+def ARestartOfTheRuntimeLeavesNoContainer(machine):
+    before = machine.git('rev-parse', 'main')
+    machine.runtime.stop()
+    machine.runtime.command.append('--live-restore')
+    machine.runtime.start()
+    def die():
+        machine.runtime.server.kill()
+        machine.runtime.server.wait()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f'{machine.directory}/runtime/pid')
+    run, _ = started(machine, ['--grace', '100s'], TRAPS)
+    die()
+    machine.runtime.start()
+    _, err = run.communicate(timeout=300)
+    expect_equal(f'status ({err})', run.returncode, 125)
+    machine.expect_clean()
+    # Of one that is away for longer the next run removes what is left.
+    run, name = started(machine, ['--grace', '1ms'], TRAPS)
+    die()
+    _, err = run.communicate(timeout=300)
+    expect_equal(f'status ({err})', run.returncode, 125)
+    expect('the next `escrow run --image` of this repository removes it' in err, err)
+    machine.runtime.start()
+    expect_equal('containers', machine.containers(), [name])
+    status, _, err = machine.container([], 'exit 0')
+    expect_equal(f'status ({err})', status, 0)
+    expect_equal('the branch', machine.git('rev-parse', 'main'), before)
+    machine.expect_clean()
+
+
 @only('Docker')
 def WhenTheRuntimeDiesInTheMiddleItIsRolledBack(machine):
     before = machine.git('rev-parse', 'main')
-    run, _ = started(machine, [], TRAPS)
+    run, _ = started(machine, ['--grace', '1s'], TRAPS)
     machine.runtime.server.kill()
     status = run.wait(timeout=200)
     _, err = run.communicate()
@@ -308,19 +402,15 @@ def OutOfMemoryOfAChildRollsBackWhateverItsParentMakesOfIt(machine):
 # containerd tells of the container's end and of the kill in it one beside the other: docker says false where it hears
 # of the end first.
 UNAWARE = r"""#!/bin/sh
-[ "$1 $2" = 'container inspect' ] || exec "$DOCKER" "$@"
-exec sh -c '"$DOCKER" "$@" | sed -E "s/^([a-z]+ [a-z]+) true /\1 false /"' sh "$@"
+[ "$1 $2" = 'container inspect' ] || exec "$PROGRAM" "$@"
+exec sh -c '"$PROGRAM" "$@" | sed -E "s/^([a-z]+ [a-z]+) true /\1 false /"' sh "$@"
 """
 
 
 @only('Docker')
 def OutOfMemoryOfAChildIsSeenThoughDockerDoesNotKnow(machine):
     before = machine.git('rev-parse', 'main')
-    os.mkdir(f'{machine.directory}/unaware')
-    with open(f'{machine.directory}/unaware/docker', 'w', encoding='ascii') as file:
-        file.write(UNAWARE)
-    os.chmod(file.name, 0o755)
-    environment = {'DOCKER': shutil.which('docker'), 'PATH': f'{machine.directory}/unaware:{os.environ["PATH"]}'}
+    environment = replace_program(machine, 'docker', UNAWARE)
     status, _, err = machine.container(['--runtime-arg=--memory=32m', '--runtime-arg=--memory-swap=32m'],
                                        'echo x > new; tail /dev/zero; exit 0', environment=environment)
     expect_equal(f'status ({err})', status, 125)
@@ -381,4 +471,5 @@ def TwentyContainersAtOnceEachHaveTheirOwnSession(machine):
 
 if __name__ == '__main__':
     os.umask(0o022)
-    main(globals(), own_runtime=(WhenTheRuntimeDiesInTheMiddleItIsRolledBack,))
+    main(globals(), own_runtime=(WhenTheRuntimeDiesInTheMiddleItIsRolledBack,
+                                ARestartOfTheRuntimeLeavesNoContainer))

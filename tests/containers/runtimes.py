@@ -23,6 +23,8 @@ from expectations import (  # pylint: disable=wrong-import-position,unused-impor
 from private_mounts import enter_private_mounts  # pylint: disable=wrong-import-position
 
 IMAGE = 'escrow-test'
+# A container that goes on when the test says so, however long that takes.
+WAITS = 'until [ -e /tmp/go ]; do sleep 0.1; done'
 
 
 def source(path):
@@ -37,6 +39,12 @@ def is_alive(pid_file):
         with open(pid_file, encoding='ascii') as file, open(f'/proc/{file.read().strip()}/stat', 'rb') as stat:
             return stat.read().rsplit(b')', 1)[1].split()[0] != b'Z'
     return False
+
+
+def go_on(machine, name):
+    process = machine.run(machine.runtime.name, 'container', 'inspect', '--format', '{{.State.Pid}}', name)
+    with open(f'/proc/{process}/root/tmp/go', 'w', encoding='ascii'):
+        pass
 
 
 class Docker:

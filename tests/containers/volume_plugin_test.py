@@ -8,18 +8,8 @@ import socket
 import subprocess
 import time
 
-from runtimes import IMAGE, eventually, expect, expect_equal, main, nightly, only
+from runtimes import IMAGE, WAITS, eventually, expect, expect_equal, go_on, main, nightly, only
 from volumes import TRAPS, VolumeMachine
-
-
-# A container that goes on when the test says so, however long that takes.
-WAITS = 'until [ -e /tmp/go ]; do sleep 0.1; done'
-
-
-def go_on(machine, name):
-    process = machine.run(machine.runtime.name, 'container', 'inspect', '--format', '{{.State.Pid}}', name)
-    with open(f'/proc/{process}/root/tmp/go', 'w', encoding='ascii'):
-        pass
 
 
 def refusal(machine):
@@ -47,6 +37,25 @@ def ExitZeroCommitsWhatTheContainerWrote(machine):
         expect(line in trailers.splitlines(), f'no {line} in {trailers}')
     digest = [line.split('@sha256:')[1] for line in trailers.splitlines() if line.startswith('Escrow-Image: ')]
     expect(len(digest) == 1 and digest[0] in image, f'{trailers} is not of {image}')
+    machine.expect_clean()
+
+
+def TheAuditNamesTheImageThatRan(machine):
+    """Not the one that has its name by then."""
+    machine.volume()
+    for name, change in (('job-image', 'ENV RUNS=yes'), ('later-image', 'ENV RUNS=no')):
+        machine.make_image(name, change)
+    ids = [machine.run(machine.runtime.name, 'image', 'inspect', '--format', '{{.Id}}', name).removeprefix('sha256:')
+           for name in ('job-image', 'later-image')]
+    expect(ids[0] != ids[1], 'both images are one')
+    command = machine.command('echo $RUNS > /data/new', '--name', 'job', image='job-image')
+    machine.run(machine.runtime.name, 'create', *command[1:])
+    machine.run(machine.runtime.name, 'tag', 'later-image', 'job-image')
+    machine.run(machine.runtime.name, 'start', '--attach', 'job')
+    machine.expect_end('committed', 'success')
+    expect_equal('what ran', machine.git('show', 'main:new'), 'yes')
+    named = machine.git('log', '-1', '--format=%(trailers:key=Escrow-Image,valueonly)', 'main')
+    expect_equal(f'the image in {named}', named.strip().split('@sha256:')[-1], ids[0])
     machine.expect_clean()
 
 

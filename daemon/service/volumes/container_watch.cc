@@ -88,11 +88,15 @@ bool ContainerWatch::meet_strangers() {
   return has_met;
 }
 
+// By the container, not by the name that it was made with: that may be another image's by now.
 void ContainerWatch::find_image(const Event& event, Runtime& runtime, Mount& mount) {
   const auto name = event.attributes.find("image");
   if (event.subject != mount.container || !mount.image.empty() || name == event.attributes.end()) return;
   try {
-    mount.image = runtime.api->image_digest(name->second);
+    const auto known = runtime.known.find(mount.container);
+    const std::string id =
+        known != runtime.known.end() ? known->second.image : runtime.api->image_of(mount.container);
+    if (!id.empty()) mount.image = runtime.api->image_digest(id, name->second);
   } catch (const Error& error) {
     log_.write(LogLevel::warning, "the image of container " + mount.container + " is not known: " + error.what());
   }
