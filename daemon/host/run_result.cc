@@ -205,7 +205,7 @@ std::string summary_of(const RunSummary& run) {
     case State::rolled_back:
       if (record.reason == Reason::conflict) return name + " was rolled back: " + conflicts_sentence(run);
       return name + " was rolled back: " + (run.result.error.empty() ? what_ended_it(record, run) : run.result.error) +
-             (record.options.keep_on_failure ? kept : "");
+             (record.options.keep_on_failure || run.end.keep_result ? kept : "");
     case State::open:
       if (record.last_error.empty()) {
         return name + " is still open, and the next escrow command rolls it back: " + run.result.error;

@@ -395,7 +395,7 @@ void SessionRun::tell_not_kept(const Error& why) const {
 }
 
 void SessionRun::roll_back(session::Reason reason) {
-  if (settings_.keep_on_failure) {
+  if (settings_.keep_on_failure || end_.keep_result) {
     try {
       return host_->finish_rollback(reason, recorded_status(end_), settings_.who, true);
     } catch (const Error& error) {
@@ -456,7 +456,7 @@ void SessionRun::abandon() {
     if (!rollback_reason(end_)) return keep_open();
     const std::unique_ptr<session::Session> session = context_->sessions().attach(*id_);
     session->rollback(rollback_reason(end_).value_or(session::Reason::not_started), recorded_status(end_),
-                      settings_.who, settings_.keep_on_failure);
+                      settings_.who, settings_.keep_on_failure || end_.keep_result);
     result_.record = session->record();
   } catch (const Error& error) {
     if (result_.error != error.what()) result_.error += std::string("; ") + error.what();

@@ -83,6 +83,7 @@ std::string encode(const CommandEnd& end) {
   out.list(end.survivors, [&](pid_t value) { out.number(value); });
   out.number(end.grace_left.count());
   out.number(end.ran_out_of_processes);
+  out.number(end.keep_result);
   return out.take();
 }
 
@@ -97,6 +98,7 @@ CommandEnd decode_command_end(std::string_view bytes) {
   end.survivors = in.list<pid_t>([&] { return static_cast<pid_t>(in.number()); });
   end.grace_left = std::chrono::milliseconds(in.number());
   end.ran_out_of_processes = in.flag();
+  end.keep_result = in.flag();
   return end;
 }
 

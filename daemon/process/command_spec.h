@@ -77,6 +77,7 @@ struct CommandEnd {
   std::vector<pid_t> survivors;  // processes that could not be ended
   std::chrono::milliseconds grace_left{0};  // of its time of grace, when it had ended
   bool ran_out_of_processes = false;  // it was refused one, whatever it made of that
+  bool keep_result = false;           // asked for or not: the command may have succeeded
 };
 
 // A compact form for a socket between two processes of one program.

@@ -20,6 +20,7 @@ using session::Errc;
 using session::Error;
 
 constexpr int kNoSuchCommand = 127;
+constexpr std::chrono::seconds kEventPatience{30};  // for the event of an end that is known
 
 ContainerRuntime::Pull pull_of(const ContainerOptions& options) {
   return options.pull == "never" ? ContainerRuntime::Pull::never : ContainerRuntime::Pull::missing;
@@ -164,7 +165,7 @@ void Container::take_user(const std::string& user) {
 void Container::wrap(CommandSpec& spec, const View& view) {
   session_ = view.session;
   directory_ = view.directory;
-  started_ = session::SystemClock().now();
+  events_ = std::make_unique<ContainerEvents>(runtime_, session_, session::SystemClock().now());
   const std::string name = "escrow-" + view.session;
   std::vector<std::string> run = {runtime_.program(), "run", "--name", name};
   const auto add = [&](std::initializer_list<std::string> more) { run.insert(run.end(), more); };
@@ -211,9 +212,10 @@ std::optional<Container::Found> Container::find(const std::string& session, cons
 // It ended by itself: nothing but the runtime knows how.
 void Container::take_end(const Found& container, CommandEnd& end) const {
   const ContainerRuntime::State& state = container.state;
+  const ContainerEvents::Heard heard = events_->until_end(container.id, state.stop_signal, kEventPatience);
   ContainerEnd ended{.exit_code = state.exit_code,
                      .ran_out_of_memory = state.ran_out_of_memory || memory_->finish(),
-                     .stop_signal = runtime_.stopped_by(container.id, started_, state.stop_signal)};
+                     .stop_signal = heard.stop_signal};
   end.cause = EndCause::exited;
   end.status = state.exit_code;
   const session::Reason reason = judge(ended);
@@ -221,6 +223,11 @@ void Container::take_end(const Found& container, CommandEnd& end) const {
   if (reason == session::Reason::cancelled) {
     end.cause = EndCause::cancelled;
     end.signal_number = ended.stop_signal;
+  }
+  if (reason == session::Reason::success && !heard.is_whole) {
+    end_as(end, EndCause::lost, "the container exited with 0, but " + runtime_.program() +
+                                    " did not tell all that happened to it, so it may have been stopped");
+    end.keep_result = true;
   }
 }
 

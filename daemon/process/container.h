@@ -3,7 +3,8 @@
 // The runtime's own command line is the process that `escrow run` watches; the container is not below it, so its end is
 // asked of the runtime, and what still runs is taken away. It is known by its id, found through the label
 // escrow.session and the file that it was started with: names can be changed. A stop from outside is a cancellation
-// whatever the container makes of the signal. Not thread-safe. Throws Error{bad_request}, {not_found} and {unavailable}
+// whatever the container makes of the signal; where the runtime's events were not all heard, exit status 0 is doubtful,
+// and the result kept. Not thread-safe. Throws Error{bad_request}, {not_found} and {unavailable}
 // before anything is opened. Sources: docker-run(1), podman-run(1).
 #pragma once
 
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "daemon/process/command_spec.h"
+#include "daemon/process/container_events.h"
 #include "daemon/process/container_runtime.h"
 #include "daemon/process/memory_watch.h"
 #include "session/base/clock.h"
@@ -84,8 +86,8 @@ class Container {
   uid_t uid_ = 0;
   gid_t gid_ = 0;
   std::string session_, directory_;  // empty until wrap()
-  session::Timestamp started_;
-  std::unique_ptr<MemoryWatch> memory_;  // null until wrap()
+  std::unique_ptr<ContainerEvents> events_;  // null until wrap(), as memory_
+  std::unique_ptr<MemoryWatch> memory_;
 };
 
 }  // namespace escrow::daemon

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "api/container_api.h"
-#include "daemon/process/container_verdict.h"
 #include "daemon/process/program_output.h"
 #include "session/base/error.h"
 
@@ -21,11 +20,23 @@ using namespace std::chrono_literals;
 constexpr int kRemovals = 5;
 constexpr auto kRemovalPause = 200ms, kAnswerPause = 100ms;
 
-// Empty, or why it cannot be used. Docker's client answers without its server, so it is asked for the server's version.
+// With its fraction: what happened within the last second counts.
+std::string seconds_text(const session::Timestamp& time) {
+  std::string fraction = std::to_string(time.nanoseconds);
+  return std::to_string(time.seconds) + "." + std::string(9 - fraction.size(), '0') + fraction;
+}
+
+// Empty, or why it cannot be used. Docker's client answers without its server, so it is asked for the server's version;
+// podman may keep no events (containers.conf(5), events_logger).
 std::string obstacle_of(const std::string& program) {
   const std::string format = program == "docker" ? "{{.Server.Version}}" : "{{.Client.Version}}";
   const ProgramOutput answer = run_program({program, "version", "--format", format});
-  return answer.status == 0 ? "" : answer.complaint();
+  if (answer.status != 0 || program == "docker") return answer.status == 0 ? "" : answer.complaint();
+  const std::string now = seconds_text(session::SystemClock().now());
+  const ProgramOutput events = run_program({program, "events", "--stream=false", "--since", now});
+  if (events.status == 0) return "";
+  return "a stop of a container could not be told from success, because its events cannot be read: " +
+         events.complaint() + "; set events_logger = \"file\" in containers.conf";
 }
 
 bool names_nothing(const ProgramOutput& answer) {
@@ -49,12 +60,6 @@ std::string first_file_of(const std::string& archive) {
     at += (size + kBlock - 1) / kBlock * kBlock;
   }
   return {};
-}
-
-// With its fraction: what happened within the last second counts.
-std::string seconds_text(const session::Timestamp& time) {
-  std::string fraction = std::to_string(time.nanoseconds);
-  return std::to_string(time.seconds) + "." + std::string(9 - fraction.size(), '0') + fraction;
 }
 
 }  // namespace
@@ -154,31 +159,25 @@ std::vector<ContainerRuntime::Labelled> ContainerRuntime::labelled(const std::st
   return found;
 }
 
-int ContainerRuntime::stopped_by(const std::string& container, const session::Timestamp& since,
-                                 int its_stop_signal) const {
+void ContainerRuntime::hear_events(const std::string& session, const session::Timestamp& since,
+                                   const std::function<void(Event)>& hear, int until) const {
   const bool is_docker = program_ == "docker";
-  std::vector<std::string> ask = {program_, "events", "--since", seconds_text(since), "--filter",
-                                  "container=" + container};
-  const auto add = [&](std::initializer_list<std::string> more) { ask.insert(ask.end(), more); };
-  // Without an end docker would wait for more; podman 4.3 shows nothing with one.
-  if (is_docker) add({"--until", seconds_text(session::SystemClock().now())});
-  else add({"--stream=false"});
-  // Podman does not tell the signal.
-  add({"--format", is_docker ? "{{.Action}} {{index .Actor.Attributes \"signal\"}}" : "{{.Status}}"});
-  const ProgramOutput answer = run_program(ask);
-  if (answer.status != 0) complain(program_, "tell what became of the container " + container, answer);
-  std::istringstream lines(answer.out);
-  for (std::string text; std::getline(lines, text);) {
-    std::istringstream words(text);
-    std::string action;
-    int number = 0;
-    words >> action >> number;
-    if (action == "stop") return SIGTERM;
-    if (action != "kill") continue;
-    if (!is_docker) return SIGTERM;
-    if (asks_to_end(number, its_stop_signal)) return number;
-  }
-  return 0;
+  const std::string format = is_docker ? "{{.Actor.ID}} {{.Action}} {{index .Actor.Attributes \"signal\"}}"
+                                       : "{{.ID}} {{.Status}}";
+  std::string rest;  // a line that is not whole yet
+  const auto take = [&](std::string_view piece) {
+    rest += piece;
+    for (std::size_t end = rest.find('\n'); end != std::string::npos; end = rest.find('\n')) {
+      std::istringstream words(rest.substr(0, end));
+      rest.erase(0, end + 1);
+      Event event;
+      words >> event.container >> event.action >> event.signal_number;
+      hear(std::move(event));
+    }
+  };
+  run_program({program_, "events", "--since", seconds_text(since), "--filter",
+               std::string("label=") + kSessionLabel + "=" + session, "--format", format},
+              {.until = until, .hear = take});
 }
 
 void ContainerRuntime::stop(const std::string& container, std::chrono::milliseconds grace) const {

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -61,9 +62,15 @@ class ContainerRuntime {
   // The containers that have the label, those that have ended too; with `session` only those of that value. An image
   // that was made of such a container hands the label on: State::file tells them apart.
   std::vector<Labelled> labelled(const std::string& session = "") const;
-  // The signal by which somebody asked it to end through the runtime since then; 0: nobody did. Podman does not tell
-  // which signal it was: any counts.
-  int stopped_by(const std::string& container, const session::Timestamp& since, int its_stop_signal) const;
+  struct Event {
+    std::string container;  // its id
+    std::string action;     // "start"; "kill"; docker's "die" is podman's "died"
+    int signal_number = 0;  // of docker's "kill"
+  };
+  // Tells what happens to the containers with that label, and what has happened since then as far as it is still known.
+  // Returns when the runtime ends the stream, or `until` (a descriptor) becomes readable.
+  void hear_events(const std::string& session, const session::Timestamp& since,
+                   const std::function<void(Event)>& hear, int until) const;
 
   // With its own stop signal, and SIGKILL after `grace`.
   void stop(const std::string& container, std::chrono::milliseconds grace) const;

@@ -29,12 +29,14 @@ struct Pipe {
 };
 
 // False at the end.
-bool take_some(int descriptor, std::string& into, std::size_t most_bytes) {
+bool take_some(int descriptor, std::string& into, std::size_t most_bytes,
+               const std::function<void(std::string_view)>& hear = {}) {
   char buffer[4096];
   const ssize_t size = ::read(descriptor, buffer, sizeof buffer);
   if (size < 0 && errno == EINTR) return true;
   if (size <= 0) return false;
-  into.append(buffer, std::min(static_cast<std::size_t>(size), most_bytes - into.size()));
+  if (hear) hear({buffer, static_cast<std::size_t>(size)});
+  else into.append(buffer, std::min(static_cast<std::size_t>(size), most_bytes - into.size()));
   return true;
 }
 
@@ -44,7 +46,7 @@ void take_all(Pipe& out, Pipe& err, ProgramOutput& output, pid_t program, const 
   while (out.read_end || err.read_end) {
     pollfd all[3] = {{out.read_end.get(), POLLIN, 0}, {err.read_end.get(), POLLIN, 0}, {until, POLLIN, 0}};
     if (::poll(all, 3, -1) < 0) continue;
-    if (all[0].revents != 0 && !take_some(out.read_end.get(), output.out, most)) out.read_end.reset();
+    if (all[0].revents != 0 && !take_some(out.read_end.get(), output.out, most, options.hear)) out.read_end.reset();
     if (all[1].revents != 0 && !take_some(err.read_end.get(), output.err, most)) err.read_end.reset();
     if (all[2].revents == 0) continue;
     ::kill(-program, SIGKILL);  // with what it has started

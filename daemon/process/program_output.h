@@ -6,7 +6,9 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace escrow::daemon {
@@ -26,6 +28,8 @@ struct ProgramOptions {
   // The descriptor of a lock (-1: none). The program keeps it, in a session of its own: neither a signal to the
   // process group nor the death of this process ends it, and the lock is held until it has come to its end.
   int lock = -1;
+  // Gets standard output piece by piece as it comes, in the calling thread; ProgramOutput::out stays empty.
+  std::function<void(std::string_view)> hear{};
 };
 
 // The first argument is looked for in PATH.

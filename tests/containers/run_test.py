@@ -9,7 +9,8 @@ import signal
 import subprocess
 import time
 
-from runtimes import IMAGE, WAITS, eventually, expect, expect_equal, go_on, main, nightly, only
+from runtimes import (
+    IMAGE, WAITS, eventually, expect, expect_equal, forget_events, go_on, main, nightly, only)
 
 
 def ExitZeroCommitsWhatTheContainerWrote(machine):
@@ -180,6 +181,52 @@ def CancelWinsOverAContainerThatExitsWithZero(machine):
 
 
 @only('Docker')
+def AStopThatTheRuntimeHasForgottenIsACancellation(machine):
+    """Docker keeps the newest 256 events of everything that it does."""
+    before = machine.git('rev-parse', 'main')
+    run, name = started(machine, [], f'trap "echo heard > heard" TERM; echo up; {WAITS}; exit 0')
+    machine.run('docker', 'kill', '--signal', 'TERM', name)
+    forget_events(machine)
+    go_on(machine, name)
+    _, err = run.communicate(timeout=200)
+    expect_equal(f'status ({err})', run.returncode, 128 + signal.SIGTERM)
+    expect_equal('reason', machine.last_session()['reason'], 'cancelled')
+    expect_equal('the branch', machine.git('rev-parse', 'main'), before)
+    machine.expect_clean()
+
+
+def ExitZeroOfAContainerWhoseEventsWereMissedIsRolledBackAndKept(machine):
+    before = machine.git('rev-parse', 'main')
+    run, name = started(machine, [], f'echo x > new; echo up; {WAITS}; exit 0')
+    session = name.removeprefix('escrow-')
+    listeners = [pid for pid in processes_with([machine.runtime.name, 'events', '--since'])
+                 if f'label=escrow.session={session}' in command_of(pid)]
+    expect_equal('programs that hear the events', len(listeners), 1)
+    os.kill(listeners[0], signal.SIGKILL)
+    go_on(machine, name)
+    _, err = run.communicate(timeout=200)
+    expect_equal(f'status ({err})', run.returncode, 125)
+    expect('may have been stopped' in err and f'kept as refs/sessions/{session}' in err, err)
+    expect_equal('reason', machine.last_session()['reason'], 'host_lost')
+    expect_equal('the kept result', machine.git('show', f'refs/sessions/{session}:new'), 'x')
+    expect_equal('the branch', machine.git('rev-parse', 'main'), before)
+    machine.expect_clean()
+
+
+@only('Podman')
+def WithoutEventsPodmanIsRefusedBeforeTheStart(machine):
+    with open(machine.runtime.conf, encoding='utf-8') as file:
+        text = file.read()
+    with open(machine.runtime.conf, 'w', encoding='utf-8') as file:
+        file.write(text.replace('events_logger = "file"', 'events_logger = "none"'))
+    status, _, err = machine.container([], 'echo x > new')
+    expect_equal(f'status ({err})', status, 125)
+    expect('its events cannot be read' in err and 'set events_logger = "file"' in err, err)
+    expect_equal('sessions', json.loads(machine.escrow('audit', '--json')), machine.imported)
+    machine.expect_clean()
+
+
+@only('Docker')
 def OnlyASignalThatAsksForAnEndCancels(machine):
     hears = 'trap "echo heard > new" HUP USR1; echo up; until [ -e new ]; do sleep 0.1; done; exit 0'
     for number in ('HUP', 'USR1'):
@@ -249,12 +296,18 @@ def WhenEscrowIsKilledTheContainerGoesToo(machine):
     machine.expect_clean()
 
 
+def command_of(process):
+    """The words of its command."""
+    with open(f'/proc/{process}/cmdline', encoding='utf-8', errors='replace') as file:
+        return file.read().split('\0')
+
+
 def processes_with(words):
     """The processes whose command begins with these words."""
     found = []
     for process in filter(str.isdigit, os.listdir('/proc')):
-        with contextlib.suppress(OSError), open(f'/proc/{process}/cmdline', encoding='utf-8', errors='replace') as file:
-            command = file.read().split('\0')
+        with contextlib.suppress(OSError):
+            command = command_of(process)
             if [os.path.basename(command[0]), *command[1:len(words)]] == words:
                 found.append(int(process))
     return found

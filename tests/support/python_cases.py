@@ -16,6 +16,7 @@ SUITES = {
     'containers': ['Docker', 'Podman'],
     'containers/readme_test.py': ['Docker'],
     'containers/service_test.py': ['Docker'],
+    'containers/volume_events_test.py': ['DockerVolumes', 'PodmanVolumes'],
     'containers/volume_plugin_test.py': ['DockerVolumes', 'PodmanVolumes'],
     'csi': ['Csi'],
     'deploy': ['Deploy'],
