@@ -148,6 +148,12 @@ std::vector<ContainerApi::Event> ContainerApi::events_since(std::int64_t since_n
   return events;
 }
 
+bool ContainerApi::keeps_events() {
+  if (!impl_->is_podman()) return true;
+  const auto body = impl_->get(impl_->containers, "/v4.0.0/libpod/info");
+  return !body || text_of(object_of(parse_object(*body), "host"), "eventLogger") != "none";
+}
+
 void ContainerApi::ping() { impl_->get(impl_->events, "/_ping"); }
 
 bool ContainerApi::keeps_containers() {

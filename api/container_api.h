@@ -38,6 +38,9 @@ class ContainerApi {
   // Whether a mount of a volume is an event of its own that names the container: docker's are.
   bool tells_of_mounts();
 
+  // Whether it keeps any: podman may be set to keep none. Podman looks at all containers for it, and so answers only
+  // while it does not wait for us.
+  bool keeps_events();
   // All that the runtime still knows of, oldest first: docker keeps the newest 256, podman has a log.
   std::vector<Event> events_since(std::int64_t since_ns);
 

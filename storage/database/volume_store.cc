@@ -15,7 +15,7 @@ using session::SessionId;
 namespace {
 
 // Options are names and values, a NUL after each.
-constexpr std::array<const char*, 2> kVolumeMigrations = {R"(
+constexpr std::array<const char*, 3> kVolumeMigrations = {R"(
   CREATE TABLE volume (
     name TEXT PRIMARY KEY NOT NULL, options BLOB NOT NULL, created_s INTEGER NOT NULL
   ) WITHOUT ROWID;
@@ -32,13 +32,20 @@ constexpr std::array<const char*, 2> kVolumeMigrations = {R"(
                                                           R"(
   CREATE INDEX mount_by_volume ON mount (volume, created_ns, session);
   CREATE INDEX mount_by_age ON mount (created_ns, session);
+)",
+                                                          R"(
+  ALTER TABLE mount ADD COLUMN has_gap INTEGER NOT NULL DEFAULT 0;
+  CREATE TABLE anchor (
+    runtime BLOB PRIMARY KEY NOT NULL, time_ns INTEGER NOT NULL,
+    type TEXT NOT NULL, action TEXT NOT NULL, subject TEXT NOT NULL
+  ) WITHOUT ROWID;
 )"};
 
 constexpr std::int32_t kVolumeStoreId = 0x65736376;  // "escv"
 constexpr std::string_view kMount =
     "SELECT session, volume, repository, mount_id, path, created_ns, runtime, container, image, shared_with, "
     "uses, was_started, stop_signal, ran_out_of_memory, hides_stops, is_unmounted, ending, exit_code, "
-    "keep_result FROM mount ";
+    "keep_result, has_gap FROM mount ";
 
 Database open_volume_database(const std::string& path) {
   static const Schema schema{"database of volumes", kVolumeStoreId, kVolumeMigrations};
@@ -87,7 +94,8 @@ VolumeStore::Mount mount_of(const Database& database, const Statement::Run& row)
           .is_unmounted = row.integer(15) != 0,
           .ending = *ending,
           .exit_code = row.is_null(17) ? std::nullopt : std::optional(static_cast<int>(row.integer(17))),
-          .keep_result = row.integer(18) != 0};
+          .keep_result = row.integer(18) != 0,
+          .has_gap = row.integer(19) != 0};
 }
 
 }  // namespace
@@ -113,10 +121,13 @@ struct VolumeStore::Connection {
   Statement find{database, "SELECT name, options, created_s FROM volume WHERE name = ?"};
   Statement list{database, "SELECT name, options, created_s FROM volume ORDER BY name"};
   Statement remove{database, "DELETE FROM volume WHERE name = ?"};
-  Statement put{database, "REPLACE INTO mount VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"};
+  Statement put{database, "REPLACE INTO mount VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"};
   Statement mounts{database, std::string(kMount) + "ORDER BY created_ns, session"};
   Statement mounts_of{database, std::string(kMount) + "WHERE volume = ? ORDER BY created_ns, session"};
   Statement forget{database, "DELETE FROM mount WHERE session = ?"};
+  Statement set_anchor{database, "REPLACE INTO anchor VALUES (?, ?, ?, ?, ?)"};
+  Statement forget_anchor{database, "DELETE FROM anchor WHERE runtime = ?"};
+  Statement anchor{database, "SELECT time_ns, type, action, subject FROM anchor WHERE runtime = ?"};
 };
 
 VolumeStore::VolumeStore(const std::string& database_path)
@@ -146,7 +157,8 @@ void VolumeStore::put(const Mount& mount) {
       ->put.execute(mount.session.text(), mount.volume, mount.repository, mount.mount_id, Bytes{mount.path},
                     mount.created_ns, Bytes{mount.runtime}, mount.container, mount.image, mount.shared_with,
                     mount.uses, mount.was_started, mount.stop_signal, mount.ran_out_of_memory, mount.hides_stops,
-                    mount.is_unmounted, session::name_of(mount.ending), mount.exit_code, mount.keep_result);
+                    mount.is_unmounted, session::name_of(mount.ending), mount.exit_code, mount.keep_result,
+                    mount.has_gap);
 }
 
 std::vector<VolumeStore::Mount> VolumeStore::mounts() const {
@@ -160,5 +172,18 @@ std::vector<VolumeStore::Mount> VolumeStore::mounts_of(const std::string& volume
 }
 
 void VolumeStore::forget(const SessionId& session) { (*connection_.lock())->forget.execute(session.text()); }
+
+void VolumeStore::set_anchor(const std::string& runtime, const std::optional<Anchor>& anchor) {
+  auto guard = connection_.lock();
+  if (!anchor) return (*guard)->forget_anchor.execute(Bytes{runtime});
+  (*guard)->set_anchor.execute(Bytes{runtime}, anchor->time_ns, anchor->type, anchor->action, anchor->subject);
+}
+
+std::optional<VolumeStore::Anchor> VolumeStore::anchor(const std::string& runtime) const {
+  auto guard = connection_.lock();
+  Statement::Run row = (*guard)->anchor.run(Bytes{runtime});
+  if (!row.next()) return std::nullopt;
+  return Anchor{.time_ns = row.integer(0), .type = row.bytes(1), .action = row.bytes(2), .subject = row.bytes(3)};
+}
 
 }  // namespace escrow::storage

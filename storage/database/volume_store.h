@@ -54,6 +54,7 @@ class VolumeStore {
     session::Reason ending = session::Reason::none;
     std::optional<int> exit_code{};
     bool keep_result = false;
+    bool has_gap = false;  // its runtime may have forgotten something that happened to the container
   };
   // Adds the mount, or replaces what was known of it.
   void put(const Mount& mount);
@@ -61,6 +62,17 @@ class VolumeStore {
   std::vector<Mount> mounts() const;
   std::vector<Mount> mounts_of(const std::string& volume) const;
   void forget(const session::SessionId& session);
+
+  // An event of a runtime that was handled, with all before it. As long as the runtime still knows it, it knows all
+  // that came later.
+  struct Anchor {
+    std::int64_t time_ns = 0;  // since the epoch
+    std::string type{}, action{}, subject{};
+    bool operator==(const Anchor&) const = default;
+  };
+  // nullopt: there is none.
+  void set_anchor(const std::string& runtime, const std::optional<Anchor>& anchor);
+  std::optional<Anchor> anchor(const std::string& runtime) const;
 
  private:
   struct Connection;

@@ -47,12 +47,12 @@ def go_on(machine, name):
         pass
 
 
-def forget_events(machine):
+def forget_events(machine, pairs=150):
     """Makes the runtime forget what has happened: docker keeps the newest 256 events of everything, podman a file."""
     if machine.runtime.name == 'podman':
         os.truncate(f'{machine.directory}/runtime/tmp/events/events.log', 0)
         return
-    for _ in range(150):
+    for _ in range(pairs):
         for method, route in (('POST', f'/images/{IMAGE}/tag?repo=other&tag=x'), ('DELETE', '/images/other:x')):
             status, body = machine.request_runtime(method, route)
             expect(status in (200, 201), f'{method} {route}: {status} {body}')

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """What docker and podman tell of containers with volumes, and what they have forgotten by the time they are asked."""
 import os
+import signal
 
-from runtimes import expect, expect_equal, main
-from volumes import VolumeMachine
+from runtimes import WAITS, eventually, expect, expect_equal, forget_events, go_on, main, nightly, only
+from volumes import VolumeMachine, refusal
 
 
 def TheAuditNamesTheImageThatRan(machine):
@@ -25,6 +26,129 @@ def TheAuditNamesTheImageThatRan(machine):
     machine.expect_clean()
 
 
+def AGapInTheEventsIsNoSuccess(machine):
+    machine.volume()
+    name = machine.start_container(f'trap "echo heard > /data/heard" TERM; echo x > /data/new; echo up; {WAITS}')
+    eventually('the service knows the container', lambda: f'in use by the container {name[:12]}' in refusal(machine))
+    machine.service.send_signal(signal.SIGSTOP)
+    machine.run(machine.runtime.name, 'kill', '--signal', 'TERM', name)
+    forget_events(machine)
+    machine.service.send_signal(signal.SIGCONT)
+    go_on(machine, name)
+    expect_equal('exit status', machine.wait(name), '0')
+    ended = machine.expect_end('rolled_back', 'cancelled')
+    expect_equal('the kept result', machine.git('show', f'refs/sessions/{ended["session"]}:new'), 'x')
+    expect('has forgotten events' in machine.log(), machine.log())
+    machine.expect_unchanged()
+    machine.expect_clean()
+
+
+@only('DockerVolumes')
+def WhatWasHeardBeforeItWasForgottenIsNoGapAlsoAfterARestart(machine):
+    """The start of the container is forgotten, but not the newest event that the service before had heard."""
+    def plugin(verb):
+        return machine.run('curl', '--silent', '--unix-socket', machine.config['volume_plugin']['socket'],
+                           '-d', '{"Name": "other", "ID": "nobody"}', f'http://escrow/VolumeDriver.{verb}')
+    machine.volume()
+    machine.volume('other')
+    name = machine.start_container(f'echo x > /data/new; echo up; {WAITS}')
+    eventually('the service knows the container', lambda: f'in use by the container {name[:12]}' in refusal(machine))
+    for _ in range(4):
+        forget_events(machine, 50)
+        # Before it gives a volume it asks the runtime what has happened.
+        expect('Mountpoint' in plugin('Mount') and plugin('Unmount') == '{"Err":""}', 'the volume is not to be had')
+    machine.stop_service(signal.SIGKILL)
+    machine.start_service()
+    go_on(machine, name)
+    expect_equal('exit status', machine.wait(name), '0')
+    machine.expect_end('committed', 'success')
+    expect_equal('content', machine.git('show', 'main:new'), 'x')
+    machine.expect_clean()
+
+
+@only('PodmanVolumes')
+def WithoutEventsPodmanGetsNoVolume(machine):
+    machine.volume()
+    with open(machine.runtime.conf, encoding='utf-8') as file:
+        text = file.read()
+    with open(machine.runtime.conf, 'w', encoding='utf-8') as file:
+        file.write(text.replace('events_logger = "file"', 'events_logger = "none"'))
+    machine.stop_service()
+    machine.runtime.stop()
+    machine.runtime.start()
+    machine.start_service()
+    eventually('the service knows it', lambda: 'keeps no events' in machine.log())
+    status, _, err = machine.container('echo x > /data/new')
+    expect(status != 0 and 'keeps no events' in err, f'status {status} ({err})')
+    expect_equal('sessions', machine.sessions(), [])
+    machine.expect_clean()
+
+
+@nightly('PodmanVolumes')
+def AGapWhileNoServiceIsThereIsNoSuccessAndNoGapIsOne(machine):
+    machine.volume()
+    for forgets, end in ((True, ('rolled_back', 'cancelled')), (False, ('committed', 'success'))):
+        name = machine.start_container(f'echo {forgets} > /data/new; echo up; {WAITS}')
+        eventually('the service knows the container',
+                   lambda name=name: f'in use by the container {name[:12]}' in refusal(machine))
+        machine.stop_service(signal.SIGKILL)
+        if forgets:
+            forget_events(machine)
+        machine.start_service()
+        go_on(machine, name)
+        expect_equal('exit status', machine.wait(name), '0')
+        machine.expect_end(*end)
+    expect_equal('what was committed', machine.git('show', 'main:new'), 'False')
+    machine.expect_clean()
+
+
+@only('DockerVolumes')
+@nightly()
+def ExitZeroWhileARuntimeThatKeepsItsContainersIsAwayIsRolledBackAndKept(machine):
+    machine.runtime.stop()
+    machine.runtime.command.append('--live-restore')
+    machine.runtime.start()
+    machine.give_up_soon()
+    machine.volume()
+    ends = {0: ('rolled_back', 'cancelled'), 3: ('rolled_back', 'exit_status')}
+    remembered = 0
+    for code in ends:
+        for how in (signal.SIGTERM, signal.SIGKILL):
+            go = f'{machine.directory}/go'
+            name = machine.start_container(f'echo {how}-{code} > /data/new; echo up; '
+                                           f'until [ -e /go/go ]; do sleep 0.1; done; exit {code}',
+                                           '-v', f'{machine.directory}:/go')
+            process = machine.run('docker', 'container', 'inspect', '--format', '{{.State.Pid}}', name)
+            machine.runtime.server.send_signal(how)
+            machine.runtime.server.wait(timeout=200)
+            with open(go, 'w', encoding='ascii'):
+                pass
+            eventually('it has ended', lambda process=process: not os.path.exists(f'/proc/{process}'))
+            os.unlink(go)
+            if os.path.exists(f'{machine.directory}/runtime/pid'):
+                os.unlink(f'{machine.directory}/runtime/pid')
+            machine.runtime.start()
+            state = {}
+            def has_ended(name=name, state=state):
+                # In one look: it says 0 of one that it still takes to be running.
+                state.update(machine.state(name))
+                return not state['Running']
+            eventually('the runtime knows that it has ended', has_ended)
+            # On a busy machine the runtime itself may have missed how it ended: it says 255 then.
+            known = state['ExitCode']
+            expect(known in (code, 255), f'the runtime says {known} of a container that ended with {code}')
+            remembered += known == code
+            ended = machine.expect_end(*ends.get(known, ends[3]))
+            expect_equal('exit code', ended['exit_code'], known)
+            if known == 0:
+                kept = machine.git('show', f'refs/sessions/{ended["session"]}:new')
+                expect_equal('the kept result', kept, f'{how}-{code}')
+    expect(remembered > 0, 'the runtime has forgotten how every container ended')
+    machine.expect_unchanged()
+    machine.expect_clean()
+
+
 if __name__ == '__main__':
     os.umask(0o022)
-    main(globals(), VolumeMachine)
+    main(globals(), VolumeMachine,
+         own_runtime=(ExitZeroWhileARuntimeThatKeepsItsContainersIsAwayIsRolledBackAndKept,))

@@ -9,13 +9,7 @@ import subprocess
 import time
 
 from runtimes import IMAGE, WAITS, eventually, expect, expect_equal, go_on, main, nightly, only
-from volumes import TRAPS, VolumeMachine
-
-
-def refusal(machine):
-    """Escrow's own answer to the removal of a volume that is in use."""
-    return machine.run('curl', '--silent', '--unix-socket', machine.config['volume_plugin']['socket'],
-                       '-d', '{"Name": "work"}', 'http://escrow/VolumeDriver.Remove')
+from volumes import TRAPS, VolumeMachine, refusal
 
 
 def expect_decided(machine):
@@ -114,47 +108,6 @@ def TheFirstMountAfterARestartOfTheRuntimeWorks(machine):
     status, _, err = machine.container('echo x > /data/new')
     expect_equal(f'status ({err})', status, 0)
     machine.expect_end('committed', 'success')
-    machine.expect_clean()
-
-
-@only('DockerVolumes')
-@nightly()
-def WhatEndsWhileARuntimeThatKeepsItsContainersIsAwayIsDecidedByItsExitStatus(machine):
-    machine.runtime.stop()
-    machine.runtime.command.append('--live-restore')
-    machine.runtime.start()
-    machine.give_up_soon()
-    machine.volume()
-    ends = {0: ('committed', 'success'), 3: ('rolled_back', 'exit_status')}
-    remembered = 0
-    for code in ends:
-        for how in (signal.SIGTERM, signal.SIGKILL):
-            go = f'{machine.directory}/go'
-            name = machine.start_container(f'echo {how}-{code} > /data/new; echo up; '
-                                           f'until [ -e /go/go ]; do sleep 0.1; done; exit {code}',
-                                           '-v', f'{machine.directory}:/go')
-            process = machine.run('docker', 'container', 'inspect', '--format', '{{.State.Pid}}', name)
-            machine.runtime.server.send_signal(how)
-            machine.runtime.server.wait(timeout=200)
-            with open(go, 'w', encoding='ascii'):
-                pass
-            eventually('it has ended', lambda process=process: not os.path.exists(f'/proc/{process}'))
-            os.unlink(go)
-            if os.path.exists(f'{machine.directory}/runtime/pid'):
-                os.unlink(f'{machine.directory}/runtime/pid')
-            machine.runtime.start()
-            state = {}
-            def has_ended(name=name, state=state):
-                # In one look: it says 0 of one that it still takes to be running.
-                state.update(machine.state(name))
-                return not state['Running']
-            eventually('the runtime knows that it has ended', has_ended)
-            # On a busy machine the runtime itself may have missed how it ended: it says 255 then.
-            known = state['ExitCode']
-            expect(known in (code, 255), f'the runtime says {known} of a container that ended with {code}')
-            remembered += known == code
-            expect_equal('exit code', machine.expect_end(*ends.get(known, ends[3]))['exit_code'], known)
-    expect(remembered > 0, 'the runtime has forgotten how every container ended')
     machine.expect_clean()
 
 
@@ -583,6 +536,5 @@ if __name__ == '__main__':
     os.umask(0o022)
     main(globals(), VolumeMachine, own_runtime=(
         TheFirstMountAfterARestartOfTheRuntimeWorks,
-        WhatEndsWhileARuntimeThatKeepsItsContainersIsAwayIsDecidedByItsExitStatus,
         WhenTheRuntimeDiesNothingIsCommittedAndNothingLost,
         AContainerThatVanishedIsRolledBackAndItsResultKept))

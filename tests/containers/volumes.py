@@ -1,4 +1,4 @@
-"""A machine with a real escrowd that serves volumes to one real runtime, for volume_plugin_test.py."""
+"""A machine with a real escrowd that serves volumes to one real runtime, for the tests of volumes."""
 import contextlib
 import http.client
 import json
@@ -160,3 +160,9 @@ class VolumeMachine(Machine):
         eventually('the mounts are gone', lambda: os.listdir(f'{self.directory}/state/volumes') == [])
         super().expect_clean()
         expect('ERROR' not in self.log(), self.log())
+
+
+def refusal(machine):
+    """Escrow's own answer to the removal of a volume that is in use."""
+    return machine.run('curl', '--silent', '--unix-socket', machine.config['volume_plugin']['socket'],
+                       '-d', '{"Name": "work"}', 'http://escrow/VolumeDriver.Remove')

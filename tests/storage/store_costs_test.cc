@@ -263,7 +263,7 @@ TEST_F(StoreCosts, TheMountsOfAVolumeAreReadWithoutTheOthers) {
       Transaction transaction(database);
       Statement add{database,
                     "INSERT INTO mount VALUES (?, 'other', 'data', '', x'', 0, x'', '', '', '', 1, 0, 0, 0, 0, 0, "
-                    "'none', NULL, 0)"};
+                    "'none', NULL, 0, 0)"};
       for (int number = 0; number < rows; ++number) add.execute(text_of(number));
       transaction.commit();
     }

@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 
@@ -42,12 +43,16 @@ void end_with(std::optional<int> exit_code, Mount& mount) {
                         .ran_out_of_memory = mount.ran_out_of_memory,
                         .stop_signal = mount.stop_signal});
   const bool is_shared = exit_code && !mount.shared_with.empty();
-  const bool is_doubtful = mount.ending == Reason::success && mount.hides_stops;
+  const bool is_doubtful = mount.ending == Reason::success && (mount.hides_stops || mount.has_gap);
   if (is_shared || is_doubtful) mount.ending = Reason::cancelled;
   if (is_shared || is_doubtful || mount.ending == Reason::host_lost) mount.keep_result = true;
 }
 
 }  // namespace
+
+bool is_start(const Event& event) {
+  return event.type == "container" && (event.action == "init" || event.action == "start");
+}
 
 bool is_end(const Event& event) {
   return event.type == "container" && (event.action == "die" || event.action == "died");
@@ -83,8 +88,18 @@ bool apply_event(const Event& event, const std::string& runtime, Mount& mount) {
 }
 
 void end_as_found(std::optional<int> exit_code, bool ran_out_of_memory, Mount& mount) {
+  mount.has_gap = true;
   if (ran_out_of_memory) mount.ran_out_of_memory = true;
   end_with(exit_code, mount);
+}
+
+bool note_gap(const std::vector<Event>& events, const std::string& runtime, Mount& mount) {
+  const bool is_asked_for = mount.ending == Reason::none && !mount.has_gap && mount.runtime == runtime;
+  if (!is_asked_for || mount.container.empty()) return false;
+  mount.has_gap = std::none_of(events.begin(), events.end(), [&](const Event& event) {
+    return is_start(event) && event.subject == mount.container && event.time_ns >= mount.created_ns;
+  });
+  return mount.has_gap;
 }
 
 void end_without_verdict(Reason reason, bool keep_result, Mount& mount) {

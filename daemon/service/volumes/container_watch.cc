@@ -26,8 +26,22 @@ bool has_name(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-bool is_start(const Event& event) {
-  return event.type == "container" && (event.action == "init" || event.action == "start");
+std::string no_events_at(const std::string& host) {
+  return "podman at " + host + " keeps no events, so a stop of a container could not be told from success; set "
+         "events_logger = \"file\" in containers.conf";
+}
+
+// An anchor in the store may lag behind by so many events. Docker knows 256.
+constexpr std::size_t kMostAnchorLag = 32;
+
+storage::VolumeStore::Anchor anchor_at(const Event& event) {
+  return {.time_ns = event.time_ns, .type = event.type, .action = event.action, .subject = event.subject};
+}
+
+std::size_t events_after(const std::optional<storage::VolumeStore::Anchor>& anchor, const std::vector<Event>& events) {
+  const auto is_it = [&](const Event& event) { return anchor_at(event) == *anchor; };
+  if (!anchor) return events.size();
+  return static_cast<std::size_t>(std::find_if(events.rbegin(), events.rend(), is_it) - events.rbegin());
 }
 
 }  // namespace
@@ -40,10 +54,13 @@ ContainerWatch::ContainerWatch(const std::vector<std::string>& runtimes, storage
     held->push_back({.host = host,
                      .api = std::make_unique<api::ContainerApi>(host),
                      .seen_ns = 0,
+                     .anchor = store.anchor(host),
+                     .stored_anchor = store.anchor(host),
                      .known = {},
                      .strangers = {},
                      .unwatched = {},
                      .memory = {},
+                     .keeps_events = {},
                      .has_answered = false,
                      .keeps_containers = false,
                      .obstacle = {}});
@@ -124,6 +141,8 @@ void ContainerWatch::warn(const Mount& mount) {
           ? "the container " + mount.shared_with + " got it at the same time, and so the same session"
       : mount.hides_stops
           ? "nobody would tell if it were stopped; run it with --stop-signal SIGKILL, so that a stop is no success"
+      : mount.has_gap
+          ? "its runtime has forgotten events, and a stop may be among them; an exit status other than 0 still counts"
           : "";
   if (why.empty()) return;
   log_.write(LogLevel::warning, "session " + mount.session.text() + " of the volume " + mount.volume +
@@ -162,19 +181,48 @@ bool ContainerWatch::ran_out_of_memory(const std::string& container, Runtime& ru
   return watch != runtime.memory.end() && watch->second && watch->second->finish();
 }
 
+void ContainerWatch::note_gaps(const std::vector<Event>& events, Runtime& runtime, Mounts& mounts) {
+  for (Mount& mount : mounts) {
+    if (!note_gap(events, runtime.host, mount)) continue;
+    store_.put(mount);
+    warn(mount);
+  }
+}
+
+// After the events up to it are handled. Not stored each time: that is a write that waits for the disk.
+void ContainerWatch::move_anchor(const std::vector<Event>& events, Runtime& runtime) {
+  runtime.anchor = events.empty() ? std::nullopt : std::optional(anchor_at(events.back()));
+  const bool is_near = runtime.anchor && runtime.stored_anchor;
+  if (is_near && events_after(runtime.stored_anchor, events) <= kMostAnchorLag) return;
+  if (runtime.anchor == runtime.stored_anchor) return;
+  store_.set_anchor(runtime.host, runtime.anchor);
+  runtime.stored_anchor = runtime.anchor;
+}
+
+// Without an open mount nothing has to be known.
+void ContainerWatch::forget_anchor(Runtime& runtime) {
+  runtime.anchor.reset();
+  if (runtime.stored_anchor) store_.set_anchor(runtime.host, std::nullopt);
+  runtime.stored_anchor.reset();
+}
+
 void ContainerWatch::catch_up(Runtime& runtime, Mounts& mounts) {
   std::int64_t oldest_ns = mounts.front().created_ns;
   for (const Mount& mount : mounts) oldest_ns = std::min(oldest_ns, mount.created_ns);
-  const std::int64_t since_ns = std::max(runtime.seen_ns, oldest_ns) - kOverlap_ns;
+  std::int64_t since_ns = std::max(runtime.seen_ns, oldest_ns);
+  if (runtime.anchor) since_ns = std::min(since_ns, runtime.anchor->time_ns);
+  since_ns -= kOverlap_ns;
   try {
     const std::vector<Event> events = runtime.api->events_since(since_ns);
     runtime.obstacle.clear();
     if (!runtime.has_answered) runtime.keeps_containers = runtime.api->keeps_containers();
     runtime.has_answered = true;
+    if (events_after(runtime.anchor, events) == events.size()) note_gaps(events, runtime, mounts);
     for (const Event& event : events) {
       runtime.seen_ns = std::max(runtime.seen_ns, event.time_ns);
       handle(event, runtime, mounts);
     }
+    move_anchor(events, runtime);
     std::erase_if(runtime.strangers, [&](const auto& stranger) { return stranger.second < oldest_ns; });
   } catch (const Error& error) {
     if (error.code() != Errc::unavailable && error.code() != Errc::bad_request) throw;
@@ -187,10 +235,38 @@ void ContainerWatch::catch_up() {
   auto runtimes = runtimes_.lock();
   Mounts mounts = store_.mounts();
   if (mounts.empty()) {
-    for (Runtime& runtime : *runtimes) runtime.memory.clear();
+    for (Runtime& runtime : *runtimes) {
+      runtime.memory.clear();
+      forget_anchor(runtime);
+    }
     return;
   }
   for (Runtime& runtime : *runtimes) catch_up(runtime, mounts);
+}
+
+// Not under the lock, as above.
+void ContainerWatch::ask_for_events() {
+  std::vector<std::pair<std::string, api::ContainerApi*>> unknown;
+  {
+    auto runtimes = runtimes_.lock();
+    for (Runtime& runtime : *runtimes)
+      if (!runtime.keeps_events.value_or(false)) unknown.emplace_back(runtime.host, runtime.api.get());
+  }
+  for (const auto& [host, api] : unknown) {
+    bool keeps_events = false;
+    try {
+      keeps_events = api->keeps_events();
+    } catch (const Error& error) {
+      log_.write(LogLevel::debug, "whether " + host + " keeps events is not known: " + error.what());
+      continue;
+    }
+    auto runtimes = runtimes_.lock();
+    for (Runtime& runtime : *runtimes) {
+      if (runtime.api.get() != api) continue;
+      if (!keeps_events && !runtime.keeps_events) log_.write(LogLevel::warning, no_events_at(runtime.host));
+      runtime.keeps_events = keeps_events;
+    }
+  }
 }
 
 void ContainerWatch::require_runtime() {
@@ -199,7 +275,8 @@ void ContainerWatch::require_runtime() {
   for (Runtime& runtime : *runtimes) {
     try {
       runtime.api->ping();
-      return;
+      if (runtime.keeps_events.value_or(true)) return;
+      obstacles += (obstacles.empty() ? "" : "; ") + no_events_at(runtime.host);
     } catch (const Error& error) {
       obstacles += (obstacles.empty() ? "" : "; ") + std::string(error.what());
     }

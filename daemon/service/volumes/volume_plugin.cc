@@ -311,6 +311,7 @@ void VolumePlugin::watch_until_stopped() {
     try {
       watch_.catch_up();
       while (watch_.meet_strangers()) watch_.catch_up();
+      watch_.ask_for_events();
       const std::vector<Mount> mounts = store_.mounts();
       const auto is_gone = [&](const auto& noted) {
         return std::none_of(mounts.begin(), mounts.end(), [&](const Mount& it) { return it.session == noted.first; });

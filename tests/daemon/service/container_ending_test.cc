@@ -71,10 +71,15 @@ TEST(ContainerVerdict, ExitZeroIsASuccessOnlyWhereNothingElseHappened) {
   EXPECT_EQ(judge({.exit_code = 0, .ran_out_of_memory = true, .stop_signal = SIGTERM}), Reason::oom);
 }
 
-TEST(ContainerEnding, WhatIsFoundOfAContainerIsJudgedAsWhatIsTold) {
+TEST(ContainerEnding, ExitZeroThatNoEventToldIsNoSuccess) {
   Mount mount = mount_of("c1");
   end_as_found(0, false, mount);
-  EXPECT_EQ(mount.ending, Reason::success);
+  EXPECT_EQ(mount.ending, Reason::cancelled) << "a stop may have been missed as well";
+  EXPECT_TRUE(mount.keep_result);
+  mount = mount_of("c1");
+  end_as_found(3, false, mount);
+  EXPECT_EQ(mount.ending, Reason::exit_status);
+  EXPECT_FALSE(mount.keep_result);
   mount = mount_of("c1");
   end_as_found(0, true, mount);
   EXPECT_EQ(mount.ending, Reason::oom);
@@ -82,6 +87,40 @@ TEST(ContainerEnding, WhatIsFoundOfAContainerIsJudgedAsWhatIsTold) {
   apply_event(event_of("kill", {{"signal", "15"}}), kDocker, mount);
   end_as_found(0, false, mount);
   EXPECT_EQ(mount.ending, Reason::cancelled) << "what was told before still counts";
+}
+
+TEST(ContainerEnding, ExitZeroAfterForgottenEventsIsNoSuccess) {
+  const Event success = event_of("die", {{"exitCode", "0"}});
+  const auto mount_after_gap = [](const std::vector<Event>& known) {
+    Mount mount = mount_of("c1");
+    mount.runtime = kDocker;
+    note_gap(known, kDocker, mount);
+    return mount;
+  };
+  Mount mount = mount_after_gap({success});
+  apply_event(success, kDocker, mount);
+  EXPECT_EQ(mount.ending, Reason::cancelled);
+  EXPECT_TRUE(mount.keep_result);
+  mount = mount_after_gap({});
+  apply_event(event_of("die", {{"exitCode", "3"}}), kDocker, mount);
+  EXPECT_EQ(mount.ending, Reason::exit_status);
+  mount = mount_after_gap({event_of("start"), success});
+  apply_event(success, kDocker, mount);
+  EXPECT_EQ(mount.ending, Reason::success) << "all since its start is known";
+  Event older = event_of("start");
+  older.time_ns = 99;
+  EXPECT_TRUE(mount_after_gap({older, success}).has_gap) << "the start before it had the mount";
+}
+
+TEST(ContainerEnding, AGapIsOfTheMountsOfItsRuntimeThatHaveAContainer) {
+  Mount mount = mount_of("c1");
+  mount.runtime = kDocker;
+  EXPECT_FALSE(note_gap({}, "unix:///podman.sock", mount));
+  mount.container.clear();
+  EXPECT_FALSE(note_gap({}, kDocker, mount)) << "who has it is told by an event that is still to come";
+  mount.container = "c1";
+  EXPECT_TRUE(note_gap({}, kDocker, mount));
+  EXPECT_FALSE(note_gap({}, kDocker, mount)) << "it is noted already";
 }
 
 TEST(ContainerEnding, WhatIsOlderOrOfOthersMeansNothing) {
