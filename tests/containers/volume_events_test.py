@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """What docker and podman tell of containers with volumes, and what they have forgotten by the time they are asked."""
+import contextlib
 import os
 import signal
+import sqlite3
 
 from runtimes import WAITS, eventually, expect, expect_equal, forget_events, go_on, main, nightly, only
 from volumes import VolumeMachine, refusal
@@ -63,6 +65,26 @@ def WhatWasHeardBeforeItWasForgottenIsNoGapAlsoAfterARestart(machine):
     expect_equal('exit status', machine.wait(name), '0')
     machine.expect_end('committed', 'success')
     expect_equal('content', machine.git('show', 'main:new'), 'x')
+    machine.expect_clean()
+
+
+@only('DockerVolumes')
+def TheNewestEventThatWasHeardIsStoredHoweverSlowlyTheyCome(machine):
+    """Each answer has the events of the newest two seconds: the stored one leaves them while few are in them."""
+    def stored():
+        with contextlib.closing(sqlite3.connect(f'{machine.directory}/state/volumes.db')) as store:
+            return store.execute('SELECT time_ns FROM anchor').fetchone()
+    machine.volume()
+    # A check is three events.
+    checks = '--health-cmd=true', '--health-interval=500ms'
+    name = machine.start_container(f'echo x > /data/new; echo up; {WAITS}', *checks)
+    eventually('the service knows the container', lambda: f'in use by the container {name[:12]}' in refusal(machine))
+    eventually('an event is stored', stored)
+    first = stored()
+    eventually('a newer one is stored', lambda: stored() != first)
+    go_on(machine, name)
+    machine.wait(name)
+    machine.expect_end('committed', 'success')
     machine.expect_clean()
 
 

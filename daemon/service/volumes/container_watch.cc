@@ -56,6 +56,7 @@ ContainerWatch::ContainerWatch(const std::vector<std::string>& runtimes, storage
                      .seen_ns = 0,
                      .anchor = store.anchor(host),
                      .stored_anchor = store.anchor(host),
+                     .anchor_lag = 0,
                      .known = {},
                      .strangers = {},
                      .unwatched = {},
@@ -64,6 +65,13 @@ ContainerWatch::ContainerWatch(const std::vector<std::string>& runtimes, storage
                      .has_answered = false,
                      .keeps_containers = false,
                      .obstacle = {}});
+  }
+  // Nobody tells any more how its container was stopped.
+  for (Mount& mount : store.mounts()) {
+    const auto is_heard = [&](const Runtime& runtime) { return runtime.host == mount.runtime; };
+    if (mount.container.empty() || mount.has_gap || std::any_of(held->begin(), held->end(), is_heard)) continue;
+    mount.has_gap = true;
+    store_.put(mount);
   }
 }
 
@@ -191,9 +199,10 @@ void ContainerWatch::note_gaps(const std::vector<Event>& events, Runtime& runtim
 
 // After the events up to it are handled. Not stored each time: that is a write that waits for the disk.
 void ContainerWatch::move_anchor(const std::vector<Event>& events, Runtime& runtime) {
+  runtime.anchor_lag += events_after(runtime.anchor, events);
   runtime.anchor = events.empty() ? std::nullopt : std::optional(anchor_at(events.back()));
-  const bool is_near = runtime.anchor && runtime.stored_anchor;
-  if (is_near && events_after(runtime.stored_anchor, events) <= kMostAnchorLag) return;
+  if (runtime.anchor && runtime.stored_anchor && runtime.anchor_lag <= kMostAnchorLag) return;
+  runtime.anchor_lag = 0;
   if (runtime.anchor == runtime.stored_anchor) return;
   store_.set_anchor(runtime.host, runtime.anchor);
   runtime.stored_anchor = runtime.anchor;

@@ -64,6 +64,7 @@ class ContainerWatch {
     std::int64_t seen_ns = 0;
     // The newest event that was handled, and the one that is stored; nullopt: there is none.
     std::optional<storage::VolumeStore::Anchor> anchor, stored_anchor;
+    std::size_t anchor_lag = 0;  // events that were handled since the anchor was stored
     std::map<std::string, api::ContainerApi::Container> known;  // containers that were looked at
     std::map<std::string, std::int64_t> strangers;  // that were not; since when
     std::set<std::string> unwatched;  // containers that have started, and whose memory is to be watched

@@ -279,7 +279,7 @@ std::string VolumePlugin::unmount(const VolumeRequest& request) {
       // Nothing ran with it: docker has copied what the image has there, or no container could be started.
       if (watch_.knows_all(mount->created_ns)) {
         watch_.change(mount->session, [&](Mount& noted) {
-          const bool is_unused = !noted.was_started && noted.ending == Reason::none;
+          const bool is_unused = !noted.was_started && !noted.has_gap && noted.ending == Reason::none;
           if (is_unused) end_without_verdict(Reason::not_started, false, noted);
           mount = noted;
         });
