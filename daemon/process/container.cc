@@ -237,7 +237,11 @@ void Container::correct(CommandEnd& end, std::chrono::milliseconds grace) const 
   const bool is_decided = end.cause == EndCause::cancelled || end.cause == EndCause::timed_out || is_lost;
   const std::optional<Found> found = find(session_, directory_);
   const bool has_started = found && found->state.has_started;
-  if (has_started && !found->state.is_running) end.command_status = found->state.exit_code;
+  if (has_started && !found->state.is_running) {
+    end.command_status = found->state.exit_code;
+    // It may have succeeded, and only the runtime was not there to say so.
+    if (is_lost && found->state.exit_code == 0) end.keep_result = true;
+  }
   if (found && found->state.is_running) {
     // The runtime's program went first: it was killed, or a terminal keeps it from passing signals on.
     if (!is_decided) end_as(end, EndCause::lost, runtime_.program() + " was killed while its container ran");
@@ -289,10 +293,9 @@ std::string Container::sweep(
     for (const ContainerRuntime::Labelled& one : runtime_.labelled()) {
       const std::optional<std::string> directory = directory_of(one.session);
       if (!directory) continue;
-      const std::optional<ContainerRuntime::State> state = runtime_.state(one.id);
-      if (!state || state->file != container_file(*directory)) continue;
       try {
-        runtime_.remove(one.id);
+        const std::optional<ContainerRuntime::State> state = runtime_.state(one.id);
+        if (state && state->file == container_file(*directory)) runtime_.remove(one.id);
       } catch (const Error& error) {
         obstacles += (obstacles.empty() ? "" : "; ") + std::string(error.what());
       }

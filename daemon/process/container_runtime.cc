@@ -1,5 +1,7 @@
 #include "daemon/process/container_runtime.h"
 
+#include <algorithm>
+#include <cctype>
 #include <csignal>
 #include <cstdlib>
 #include <sstream>
@@ -147,14 +149,19 @@ std::vector<ContainerRuntime::Labelled> ContainerRuntime::labelled(const std::st
   const ProgramOutput answer =
       run_program({program_, "ps", "--all", "--no-trunc", "--filter",
                    "label=" + label + (session.empty() ? "" : "=" + session), "--format",
-                   "{{.ID}} " + (program_ == "docker" ? "{{.Label \"" + label + "\"}}"
-                                                       : "{{index .Labels \"" + label + "\"}}")});
+                   "{{.ID}} " + (program_ == "docker" ? "{{.Label \"" + label + "\"}}" : "{{.Labels}}")});
   if (answer.status != 0) complain(program_, "list the containers of sessions", answer);
   std::istringstream lines(answer.out);
   std::vector<Labelled> found;
   for (std::string line; std::getline(lines, line);) {
-    if (const std::size_t space = line.find(' '); space != std::string::npos)
-      found.push_back({.id = line.substr(0, space), .session = line.substr(space + 1)});
+    const std::size_t space = line.find(' ');
+    if (space == std::string::npos) continue;
+    // Podman gives all labels, as a map (NAME:VALUE) or, from 6.0 on, as text (NAME=VALUE).
+    std::size_t value = space + 1;
+    if (program_ != "docker" && (value = line.find(label, value)) != std::string::npos) value += label.size() + 1;
+    const auto is_of_id = [](char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0; };
+    const auto begin = line.begin() + static_cast<std::ptrdiff_t>(std::min(value, line.size()));
+    found.push_back({.id = line.substr(0, space), .session = {begin, std::find_if_not(begin, line.end(), is_of_id)}});
   }
   return found;
 }
@@ -175,9 +182,13 @@ void ContainerRuntime::hear_events(const std::string& session, const session::Ti
       hear(std::move(event));
     }
   };
-  run_program({program_, "events", "--since", seconds_text(since), "--filter",
-               std::string("label=") + kSessionLabel + "=" + session, "--format", format},
-              {.until = until, .hear = take});
+  std::vector<std::string> words = {program_, "events", "--since", seconds_text(since), "--format", format};
+  // Podman before 4.3 tells the end of a container without its labels.
+  std::vector<std::string> filters = {"type=container"};
+  if (is_docker) filters = {std::string("label=") + kSessionLabel + "=" + session, "event=start", "event=stop",
+                            "event=kill", "event=die"};
+  for (const std::string& filter : filters) words.insert(words.end(), {"--filter", filter});
+  run_program(words, {.until = until, .hear = take});
 }
 
 void ContainerRuntime::stop(const std::string& container, std::chrono::milliseconds grace) const {

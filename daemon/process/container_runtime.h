@@ -67,7 +67,8 @@ class ContainerRuntime {
     std::string action;     // "start"; "kill"; docker's "die" is podman's "died"
     int signal_number = 0;  // of docker's "kill"
   };
-  // Tells what happens to the containers with that label, and what has happened since then as far as it is still known.
+  // Tells what happens to the containers with that label (podman: to all), and what has happened since then as far as
+  // it is still known: of docker's only starts, stops, kills and ends.
   // Returns when the runtime ends the stream, or `until` (a descriptor) becomes readable.
   void hear_events(const std::string& session, const session::Timestamp& since,
                    const std::function<void(Event)>& hear, int until) const;

@@ -200,7 +200,7 @@ def ExitZeroOfAContainerWhoseEventsWereMissedIsRolledBackAndKept(machine):
     run, name = started(machine, [], f'echo x > new; echo up; {WAITS}; exit 0')
     session = name.removeprefix('escrow-')
     listeners = [pid for pid in processes_with([machine.runtime.name, 'events', '--since'])
-                 if f'label=escrow.session={session}' in command_of(pid)]
+                 if parent_of(pid) == run.pid]
     expect_equal('programs that hear the events', len(listeners), 1)
     os.kill(listeners[0], signal.SIGKILL)
     go_on(machine, name)
@@ -300,6 +300,13 @@ def command_of(process):
     """The words of its command."""
     with open(f'/proc/{process}/cmdline', encoding='utf-8', errors='replace') as file:
         return file.read().split('\0')
+
+
+def parent_of(process):
+    """Its number; None: the process has ended."""
+    with contextlib.suppress(OSError), open(f'/proc/{process}/status', encoding='utf-8') as file:
+        return next(int(line.split()[1]) for line in file if line.startswith('PPid:'))
+    return None
 
 
 def processes_with(words):
