@@ -134,6 +134,7 @@ CommandEnd Runner::await_end(const CommandSpec& spec, const std::function<void()
 
 // The earlier one counts.
 void Runner::set_deadline(milliseconds from_now) {
+  if (is_given_up_) return;
   const auto deadline = steady_clock::now() + from_now + kOverdue;
   if (!deadline_ || deadline < *deadline_) deadline_ = deadline;
 }
