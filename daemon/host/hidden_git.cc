@@ -69,7 +69,7 @@ std::vector<std::string> git_below(const std::string& directory) {
 
 }  // namespace
 
-std::string hand_of_user(unsigned uid) { return session::quote_path(principal_of(uid)); }
+std::string hand_of_user(unsigned uid) { return "user " + std::to_string(uid); }
 
 std::string hand_of_command(const std::string& principal) {
   return "a confined command of " + session::quote_path(principal);
@@ -95,7 +95,11 @@ bool HiddenGit::leads_into_git(NodeId node) {
   if (type == S_IFLNK) return is_below_git(Inner::read_link(node));
   if (type != S_IFREG) return false;
   std::string text(kMostOfGitFile, '\0');
-  text.resize(Inner::read(node, 0, std::as_writable_bytes(std::span(text))));
+  try {
+    text.resize(Inner::read(node, 0, std::as_writable_bytes(std::span(text))));
+  } catch (const Error&) {
+    return false;  // its bytes are lost
+  }
   text.erase(text.find_last_not_of("\r\n") + 1);
   return text.starts_with(kGitFile) && is_below_git(text.substr(kGitFile.size()));
 }
@@ -128,9 +132,9 @@ void HiddenGit::make_own(NodeId node, std::string_view name) {
   if (!can_note || !S_ISDIR(Inner::attributes(node).mode)) shown_.lock()->insert(node.value);
 }
 
-void HiddenGit::make_own_there(NodeId directory, std::string_view name) {
-  if (!git_refuses_name(name)) return;
-  if (const std::optional<Attributes> found = Inner::own_lookup(directory, name)) make_own(found->node, name);
+void HiddenGit::make_own_as(NodeId directory, std::string_view name, std::string_view new_name) {
+  if (!git_refuses_name(new_name)) return;
+  if (const std::optional<Attributes> found = Inner::own_lookup(directory, name)) make_own(found->node, new_name);
 }
 
 void HiddenGit::show_by_path(const std::string& path) {
@@ -170,9 +174,8 @@ Attributes HiddenGit::make_symlink(NodeId directory, std::string_view name, std:
 }
 
 Attributes HiddenGit::link(NodeId node, NodeId directory, std::string_view name) {
-  const Attributes made = Inner::link(node, directory, name);
-  make_own(made.node, name);
-  return made;
+  make_own(node, name);
+  return Inner::link(node, directory, name);
 }
 
 void HiddenGit::unlink(NodeId directory, std::string_view name) {
@@ -192,9 +195,10 @@ void HiddenGit::rename(NodeId directory, std::string_view name, NodeId new_direc
   if (is_exchange) refuse_hidden(new_directory, new_name);
   if (hides_there(new_directory, new_name))
     throw Error(Errc::exists, "there is a '" + session::quote_path(new_name) + "' that is not shown in this mount");
+  // First: a commit that begins in between takes no more changes.
+  make_own_as(directory, name, new_name);
+  if (is_exchange) make_own_as(new_directory, new_name, name);
   Inner::rename(directory, name, new_directory, new_name, mode);
-  make_own_there(new_directory, new_name);
-  if (is_exchange) make_own_there(directory, name);
 }
 
 void HiddenGit::list(NodeId directory, std::uint64_t cookie,

@@ -74,7 +74,8 @@ class HiddenGit final : public session::ForwardingFileSystem {
   std::optional<session::NodeId> node_at(const session::RepoPath& path);
   void refuse_hidden(session::NodeId directory, std::string_view name);
   void make_own(session::NodeId node, std::string_view name);
-  void make_own_there(session::NodeId directory, std::string_view name);
+  // What is there, under the name that it is to get.
+  void make_own_as(session::NodeId directory, std::string_view name, std::string_view new_name);
   void show_by_path(const std::string& path);
 
   const GitViewer viewer_;

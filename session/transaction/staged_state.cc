@@ -10,6 +10,7 @@
 #include "session/base/link_target.h"
 #include "session/transaction/savepoint_rules.h"
 #include "session/trees/different_trees.h"
+#include "session/trees/git_file_rules.h"
 #include "session/trees/tree_walk.h"
 
 namespace escrow::session {
@@ -131,8 +132,10 @@ class Sending {
   StagedName described(NodeId node, const std::string& path, const Attributes& attributes) {
     StagedName name{.path = path, .mode = attributes.mode, .uid = attributes.uid, .gid = attributes.gid,
                     .rdev = attributes.rdev, .accessed = attributes.accessed, .modified = attributes.modified};
-    for (const std::string& xattr : overlay_.xattr_names(node))
+    for (const std::string& xattr : overlay_.xattr_names(node)) {
+      if (xattr == kOwnGitMark || xattr == kGitMaker) continue;  // of one that was moved
       if (auto value = overlay_.xattr(node, xattr)) name.xattrs.emplace_back(xattr, *std::move(value));
+    }
     return name;
   }
 

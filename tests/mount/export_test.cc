@@ -155,6 +155,15 @@ TEST_F(Export, ExtendedAttributesComeAlong) {
   EXPECT_EQ(::getxattr((other_mount_ + "/a.txt").c_str(), "user.colour", value, sizeof value), 3);
 }
 
+// Who made it is noted on it, which is of the session here.
+TEST_F(Export, ARepositoryThatWasMovedOutOfItsNameComesAlong) {
+  const std::string session = mount();
+  shell("git init -q sub && mv sub/.git store", {.directory = mountpoint_, .environment = {}, .input = {}});
+  done({"export", session, exported_});
+  const std::string mounted = mount_there(done_there({"import-session", exported_}));
+  EXPECT_EQ(shell("git -C '" + mounted + "' --git-dir=store rev-parse --is-bare-repository"), "false");
+}
+
 TEST_F(Export, ASessionWithWritersIsExportedAtOneMoment) {
   const std::string session = mount();
   Worker writer([&](const std::function<void()>& has_begun) {
