@@ -27,7 +27,7 @@ class SessionDirectory {
   // All that the session begins with is in it; called before its row is recorded. Until then what lies in a directory
   // is a copy of what others have.
   virtual void opened() = 0;
-  // It was opened, and something is staged or published in it that nobody else has.
+  // It was opened: something may be staged or published in it that nobody else has.
   virtual bool has_work() const = 0;
   // Moves it with all that it holds to where sessions wait of which no row says how they stand, and returns that path.
   // This object is not to be used any more then. A power cut may undo it. Throws Error.

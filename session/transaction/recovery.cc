@@ -43,7 +43,7 @@ class Recovery {
 
   std::vector<std::string> run() {
     sweep_locks();
-    for (const SessionId& id : services_.directories.list_aside())
+    for (const SessionId& id : list_aside())
       guarded(id, [&] { return bring_back(id), std::string(); });
     for (const SessionRecord& row : services_.catalog.unended()) {
       if (needs_decision(services_, row)) guarded(row.id, [&] { return decide(row.id); });
@@ -132,6 +132,15 @@ class Recovery {
     if (!record || !lost_its_pin(*record)) return "";
     services_.references.pin_base(id, *record->base);
     return "pinned what session " + id.text() + " is based on again: its pin was missing";
+  }
+
+  std::vector<SessionId> list_aside() {
+    try {
+      return services_.directories.list_aside();
+    } catch (const std::exception& failure) {
+      services_.log.write(LogLevel::warning, std::string("sessions that were set aside stay there: ") + failure.what());
+      return {};
+    }
   }
 
   // The catalog that knows it is back.

@@ -125,7 +125,9 @@ struct Caches::Used {
 };
 
 Caches::Caches(std::string state_directory)
-    : caches_(state_directory + "/caches"), sessions_(std::move(state_directory) + "/sessions") {}
+    : caches_(state_directory + "/caches"),
+      sessions_(state_directory + "/sessions"),
+      orphans_(std::move(state_directory) + "/orphans") {}
 
 void Caches::check_name(std::string_view name, std::string_view what) {
   const auto refuse = [&](const std::string& why) {
@@ -234,10 +236,12 @@ void Caches::publish_one(const std::string& session, const std::string& key, std
 
 Caches::Used Caches::used() const {
   Used used;
-  for (const std::string& session : names_in(sessions_)) {
-    const std::string copies = sessions_ + '/' + session + kInSession;
-    for (const std::string& key : names_in(copies))
-      if (const std::optional<About> about = read_about(copies + '/' + key)) ++used.generations[key][about->generation];
+  for (const std::string& directory : {sessions_, orphans_}) {
+    for (const std::string& session : names_in(directory)) {
+      const std::string copies = directory + '/' + session + kInSession;
+      for (const std::string& key : names_in(copies))
+        if (const auto about = read_about(copies + '/' + key)) ++used.generations[key][about->generation];
+    }
   }
   return used;
 }

@@ -80,7 +80,7 @@ class Caches {
   void set_aside(const Used& used, const std::string& encoded) const;
   void evict(const Used& used, std::uint64_t most_bytes, const std::string& but_for) const;
 
-  const std::string caches_, sessions_;  // constant
+  const std::string caches_, sessions_, orphans_;  // constant
 };
 
 }  // namespace escrow::storage

@@ -45,7 +45,8 @@ void check_own_directory(const std::string& path) {
   if (!status) throw system_error(ENOENT, "look at " + path);
   const auto refuse = [&](const std::string& why) {
     throw session::Error(session::Errc::damaged_repository,
-                         path + " " + why + "; nothing was touched: put back the directory that belongs there");
+                         path + " " + why + "; nothing was touched: put back the directory that belongs there, or "
+                         "give it to its owner (chown) if it is the right one");
   };
   if (S_ISLNK(status->st_mode)) refuse("is no directory, but a link");
   if (!S_ISDIR(status->st_mode)) refuse("is no directory");

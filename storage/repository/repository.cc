@@ -148,12 +148,12 @@ struct Repository::Impl {
                                          bucket->client().name().text() + " is one");
   }
 
-  // Sessions that have a pin and nothing else: packing references while a session ends can leave them. A session has
-  // its directory before its pin, and its row until it has ended.
-  // What is of a session of which no row says that it has ended.
   bool has_directory(const session::SessionId& id) const {
     return is_there(directories.path_of(id)) || directories.is_aside(id);
   }
+
+  // Sessions that have a pin and nothing else: packing references while a session ends can leave them. A session has
+  // its directory before its pin, and its row until it has ended.
   std::vector<session::SessionId> pinned_for_nobody() const {
     std::vector<session::SessionId> found = references.pinned();
     std::erase_if(found, [&](const session::SessionId& id) {

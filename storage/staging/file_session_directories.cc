@@ -30,8 +30,10 @@ constexpr int kMostAttempts = 100;
 // In a session's objects (storage/objects/quarantine.h).
 constexpr const char* kPublished = "published";
 
-// What `lock` holds until a session was opened. Not synced: after a power cut an opening counts as done.
+// What `lock` holds until a session was opened, and from then on. Not synced: after a power cut it may be empty.
 constexpr std::string_view kOpening = "opening";
+constexpr std::string_view kOpened = "opened\n";
+static_assert(kOpening.size() == kOpened.size());
 
 struct flock whole_file(short type) {
   struct flock lock {};
@@ -126,19 +128,28 @@ class FileSessionDirectory final : public session::SessionDirectory {
 };
 
 void FileSessionDirectory::opened() {
-  if (::ftruncate(lock_.get(), 0) != 0) throw system_error(errno, "write " + path_ + "/lock");
+  write_at(lock_.get(), kOpened, 0, path_ + "/lock");
 }
 
 bool FileSessionDirectory::has_work() const {
-  struct stat status;
-  if (::fstat(lock_.get(), &status) != 0) throw system_error(errno, "examine " + path_ + "/lock");
-  if (status.st_size != 0) return false;
+  char stage[kOpened.size()];
+  const ssize_t length = ::pread(lock_.get(), stage, sizeof stage, 0);
+  if (length < 0) throw system_error(errno, "read " + path_ + "/lock");
+  const std::string_view said(stage, static_cast<std::size_t>(length));
+  if (said == kOpened || said == kOpening) return said == kOpened;
   return is_there(path_ + "/session.db") || is_there(path_ + "/staging") || is_there(path_ + "/objects/" + kPublished);
 }
 
 std::string FileSessionDirectory::set_aside() {
   const std::string orphans = parent_of(path_aside_);
-  if (::mkdir(orphans.c_str(), 0700) != 0 && errno != EEXIST) throw system_error(errno, "make " + orphans);
+  // As `sessions`: others may be there, too, each in a directory of its own user's.
+  if (::mkdir(orphans.c_str(), 0755) == 0) {
+    const std::optional<struct stat> above = status_of(parent_of(orphans));
+    if (::geteuid() == 0 && above && ::lchown(orphans.c_str(), above->st_uid, above->st_gid) != 0)
+      throw system_error(errno, "give " + orphans + " to the repository's owner");
+  } else if (errno != EEXIST) {
+    throw system_error(errno, "make " + orphans);
+  }
   check_own_directory(orphans);
   move_session(path_, path_aside_);
   return path_aside_;
@@ -252,15 +263,22 @@ bool FileSessionDirectories::is_held(const SessionId& id) const {
 
 std::vector<SessionId> FileSessionDirectories::list() const {
   if (!is_directory(sessions_path_)) throw system_error(ENOENT, "list the sessions in " + sessions_path_);
+  check_own_directory(parent_of(sessions_path_));
+  check_own_directory(sessions_path_);
   return ids_in(sessions_path_);
 }
 
-std::vector<SessionId> FileSessionDirectories::list_aside() const { return ids_in(orphans_path_); }
+std::vector<SessionId> FileSessionDirectories::list_aside() const {
+  if (!is_there(orphans_path_)) return {};
+  check_own_directory(orphans_path_);
+  return ids_in(orphans_path_);
+}
 
 bool FileSessionDirectories::is_aside(const SessionId& id) const { return is_there(path_aside(id)); }
 
 void FileSessionDirectories::bring_back(const SessionId& id) {
   check_own_directory(orphans_path_);
+  if (!is_aside(id) && exists(id)) return;  // another process was faster
   move_session(path_aside(id), path_of(id));
 }
 

@@ -1,5 +1,5 @@
 // Sessions' directories as <state>/sessions/<id>/ with `lock`, `session.db`, `staging/`, `objects/`, `control.sock`,
-// `caches/`, `reads`; those that were set aside as <state>/orphans/<id>/. `lock` is empty once a session was opened.
+// `caches/`, `reads`; those that were set aside as <state>/orphans/<id>/. `lock` says whether a session was opened.
 //
 // No link is followed to a directory or a lock: whoever may write <state> could else have other files locked, or
 // removed, by the next command.

@@ -279,11 +279,25 @@ TEST_F(SessionDirectoriesTest, NothingIsReplacedByOneThatComesBack) {
   EXPECT_TRUE(directories_.exists(id_));
 }
 
-TEST_F(SessionDirectoriesTest, AnOpenedSessionWithoutAnyFileHasNoWork) {
+// As sessions of earlier versions have it, and a power cut leaves it.
+TEST_F(SessionDirectoriesTest, WhereTheLockSaysNothingFilesDecide) {
   const auto held = directories_.create(id_);
   held->opened();
+  EXPECT_TRUE(held->has_work());
+  fs::resize_file(held->path() + "/lock", 0);
   EXPECT_FALSE(held->has_work());
-  EXPECT_EQ(fs::file_size(held->path() + "/lock"), 0u);
+  held->journal().append(one_row());
+  EXPECT_TRUE(held->has_work());
+}
+
+TEST_F(SessionDirectoriesTest, OthersMaySetTheirsAsideBesideIt) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can work for another user";
+  ASSERT_EQ(::chown(root_.path().c_str(), 12345, 12345), 0);
+  directories_.create(id_)->set_aside();
+  struct stat status {};
+  ASSERT_EQ(::stat((root_.path() + "/orphans").c_str(), &status), 0);
+  EXPECT_EQ(status.st_uid, 12345u) << "the owner of the repository, for whom root has done it";
+  EXPECT_EQ(status.st_mode & 0777, 0755u);
 }
 
 // A member of a shared repository has put it there.
