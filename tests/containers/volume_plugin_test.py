@@ -66,6 +66,9 @@ def AStopOrKillFromOutsideIsACancellation(machine):
     verbs = [['stop'], ['kill', '--signal', 'TERM'], ['rm', '-f']]
     for verb in verbs:
         name = machine.start_container(TRAPS)
+        # Podman does not tell of mounts: whose they are can only be asked while the container is there.
+        eventually('the service knows the container',
+                   lambda name=name: f'in use by the container {name[:12]}' in refusal(machine))
         machine.run(machine.runtime.name, *verb, name)
         # Podman's stop cannot be trapped here, and is rarely recorded: it ends as if it had failed.
         unrecorded = [] if machine.is_docker or verb[0] == 'kill' else ['exit_status']
