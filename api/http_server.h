@@ -42,7 +42,7 @@ class HttpServer {
     std::string content_directory = "/tmp";
     std::uint64_t max_content_bytes = std::uint64_t{1} << 30;
     // Asked on a worker before any of a content is read, with all else of the request and the length, if it is known.
-    // What it returns refuses the request. Empty: all contents are taken.
+    // A response refuses the request, and is its answer. Without this function all contents are taken.
     std::function<std::optional<HttpResponse>(const HttpRequest&, std::optional<std::uint64_t> length)> admit;
     std::size_t max_header_bytes = 16 * 1024;
     // On the socket, and as many over TCP. When another one comes, the oldest of those that say nothing is closed, of

@@ -52,8 +52,8 @@ for folder in "${folders[@]}"; do
   printf '\n== tests/%s under ThreadSanitizer\n' "$folder"
   ctest --test-dir "build/tsan/tests/$folder" --show-only | grep --quiet '^Total Tests: [1-9]' ||
     { echo "deploy/tsan.sh: tests/$folder has no tests" >&2; status=1; }
-  # What they and their children report is in ctest's log. With a log_path the sanitizer calls mkdir() before it can
-  # follow calls, and some of these tests stand in front of mkdir().
+  # The reports of unit tests and of their children are in ctest's log. With a log_path the sanitizer calls mkdir()
+  # before it can follow calls, and some of these tests stand in front of mkdir().
   run_tests "$folder" "" --label-regex '^unit$'
   run_tests "$folder" "log_path=$reports/report" --label-exclude '^(unit|not_under_tsan)$'
 done

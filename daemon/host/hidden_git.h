@@ -74,7 +74,7 @@ class HiddenGit final : public session::ForwardingFileSystem {
   std::optional<session::NodeId> node_at(const session::RepoPath& path);
   void refuse_hidden(session::NodeId directory, std::string_view name);
   void make_own(session::NodeId node, std::string_view name);
-  // What is there, under the name that it is to get.
+  // Of the node that has `name` and is to get `new_name`.
   void make_own_as(session::NodeId directory, std::string_view name, std::string_view new_name);
   void show_by_path(const std::string& path);
 

@@ -115,7 +115,7 @@ class Sending {
     }
     to_.name(sent);
     if (type == kRegularType && !sent.base_path) send_bytes(node, sent.size_bytes);
-    // What lies below a directory that was moved is sent with all that is in it.
+    // Directories below one that was moved are sent with all that is in them.
     if (type == kDirectoryType && !goes_on && !origin.id.is_null() &&
         !moved_.of({std::nullopt, origin.id}).can_be_listed())
       refuse("it has moved " + quote_path(path) + ", in which too much is: " + listing_bounds());

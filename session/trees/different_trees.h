@@ -23,7 +23,7 @@ namespace escrow::session {
 // no commit of theirs changes more; the bounds keep one list below 3 GiB.
 inline constexpr std::uint64_t kMostListedPaths = 6'000'000;
 inline constexpr std::uint64_t kMostListedPath_bytes = std::uint64_t{1} << 30;
-// What a comparison may visit: pairs of directories that differ, and their entries. Hostile trees can have as many
+// Bounds of a comparison: pairs of directories that differ, and their entries. Hostile trees can have as many
 // different pairs as the product of their numbers; five million files in directories of ten are half a million pairs.
 inline constexpr std::size_t kMostTreePairs = 2'000'000;
 inline constexpr std::uint64_t kMostComparedEntries = 64'000'000;

@@ -375,7 +375,8 @@ SqliteChangeTimes::Plan SqliteChangeTimes::plan_of(const std::string& branch, co
     plan.steps = changes_of(way);
   } catch (const Error& error) {
     if (error.code() != Errc::input_output && error.code() != Errc::result_too_large) throw;
-    // What was seen last is gone (the branch was rewritten, and git has collected it), or more changed than is listed.
+    // The commit that was seen last is gone (the branch was rewritten, and git has collected it), or more changed than
+    // is listed.
     if (error.code() == Errc::result_too_large)
       log_.write(session::LogLevel::warning, "everything in commit " + head.hex() + " of branch '" + branch +
                                                  "' counts as new, and build tools make all of it: " + error.what());

@@ -186,7 +186,7 @@ void ServiceSessions::check_write(const Caller& caller, const std::string& id, c
     refuse_finished(found.record, "write into");
   const std::uint64_t most = found.record.options.limits.staged_bytes;
   if (!length || most == 0 || *length <= most) return;
-  // What is written into an entry does not count.
+  // Files in an entry of the mount table are not staged, and do not count.
   const std::string directory = found.repository.context->repository().directories().path_of(found.record.id);
   if (!kept_mounts(directory).entries.empty()) return;
   throw Error(Errc::quota_exceeded, "the content has " + std::to_string(*length) +

@@ -66,7 +66,7 @@ ContainerWatch::ContainerWatch(const std::vector<std::string>& runtimes, storage
                      .keeps_containers = false,
                      .obstacle = {}});
   }
-  // Nobody tells any more how its container was stopped.
+  // The configuration does not name the runtime of this mount any more: a stop of its container is not heard.
   for (Mount& mount : store.mounts()) {
     const auto is_heard = [&](const Runtime& runtime) { return runtime.host == mount.runtime; };
     if (mount.container.empty() || mount.has_gap || std::any_of(held->begin(), held->end(), is_heard)) continue;
