@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <climits>
 #include <fstream>
 #include <iterator>
 #include <span>
@@ -40,9 +41,8 @@ std::string quoted_value(std::string_view text) {
   return quoted + '"';
 }
 
-// Who commits inside is who the session's commit is by. The index is written before anything was looked up, so without
-// inodes, owners and change times. Nothing inside needs to survive a power loss, and a collection of garbage would hide
-// messages in packs.
+// Who commits inside is who the session's commit is by. Nothing inside needs to survive a power loss, and a collection
+// of garbage would hide messages in packs.
 std::string configuration(const session::SessionRecord& record) {
   const session::Signature who = session::signature_of(record.options.audit, {});
   return "[core]\n"
@@ -50,8 +50,6 @@ std::string configuration(const session::SessionRecord& record) {
          "\tfilemode = true\n"
          "\tbare = false\n"
          "\tlogallrefupdates = true\n"
-         "\tcheckStat = minimal\n"
-         "\ttrustctime = false\n"
          "\tfsync = none\n"
          "[gc]\n"
          "\tauto = 0\n"
@@ -121,6 +119,17 @@ void remove_below(FileSystem& files, NodeId directory) {
       files.unlink(directory, name);
     }
   }
+}
+
+// The attributes come first: of a file that is unchanged afterwards they are those of an unchanged one.
+std::optional<Attributes> shown_unchanged(session::Overlay& overlay, NodeId directory,
+                                          const session::TreeEntry& entry) {
+  if (entry.name.size() > NAME_MAX) return std::nullopt;
+  std::optional<Attributes> found = overlay.lookup(directory, entry.name);
+  if (!found) return std::nullopt;
+  const bool is_same = entry.mode == session::GitMode::tree ? S_ISDIR(found->mode)
+                                                            : overlay.origin(found->node).id == entry.id;
+  return is_same ? found : std::nullopt;
 }
 
 std::string read_progress(FileSystem& files, NodeId file) {
@@ -257,18 +266,16 @@ void GitInside::make_index() {
   const session::SessionRecord record = session_.record();
   if (!record.base) return;
   const session::Commit base = session_.quarantine().read_commit(*record.base);
-  const auto [below, times] = session_.overlay().root_times();
-  const bool shows_files = !record.options.shows_lfs_pointers;
-  const auto lfs_files = shows_files ? repository_.files_over(session_.quarantine()) : nullptr;
+  const storage::WorkTree work_tree{
+      .tree = base.tree,
+      .shown = [&overlay = session_.overlay()](NodeId directory, const session::TreeEntry& entry) {
+        return shown_unchanged(overlay, directory, entry);
+      },
+      .has_lfs_files = !record.options.shows_lfs_pointers};
   session::Timestamp written;
   const auto make = [&] {
     written = session::SystemClock().now();
-    const storage::WorkTree shown{.tree = base.tree,
-                                  .times = below,
-                                  .newer = times.get(),
-                                  .files = lfs_files.get(),
-                                  .changed = session_.overlay().staged_paths()};
-    return storage::work_tree_index(session_.quarantine(), shown, written);
+    return storage::work_tree_index(session_.quarantine(), work_tree, written);
   };
   storage::WorkTreeIndex index = make();
   if (index.is_too_early) {

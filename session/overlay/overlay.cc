@@ -167,10 +167,6 @@ ListedTimes Overlay::Impl::times_of(const Tree& tree, const TimesBelow& director
   }
 }
 
-Overlay::RootTimes Overlay::root_times() const {
-  return {impl_->guarded.lock_shared()->nodes.at(kRootNode)->directory->times, impl_->options.times};
-}
-
 void Overlay::Impl::make_ready(NodeId id) {
   ObjectId tree;
   TimesBelow below;

@@ -140,13 +140,6 @@ class Overlay final : public FileSystem {
   void store_settled(Quarantine& quarantine);
   void stop_settling();
 
-  // The times of what is in the base below the root.
-  struct RootTimes {
-    TimesBelow below;
-    std::shared_ptr<const BaseTimes> times;  // may be null
-  };
-  RootTimes root_times() const;
-
   // Makes `path` (below the root) what `entry` says, or removes it with nullopt, without moving any other node: how
   // `discard` takes a path back to the base, and `update` takes others' changes in. Missing parents are created.
   // Returns the directories and names whose kernel caches are stale now.

@@ -7,20 +7,20 @@
 #include "session/base/error.h"
 #include "session/trees/different_trees.h"
 #include "session/trees/git_file_rules.h"
-#include "session/trees/listed_times.h"
 #include "storage/git/object_format.h"
 
 namespace escrow::storage {
 namespace {
 
+using session::Attributes;
 using session::GitMode;
+using session::NodeId;
 using session::ObjectId;
 using session::Tree;
 using session::TreeEntry;
 
 constexpr std::size_t kDeepestTree = 2048;
 constexpr std::size_t kLongestNameInFlags = 0xfff;
-constexpr std::uint64_t kToBeRead = 0;  // the size of which git believes nothing (ce_smudge_racily_clean_entry())
 
 void put_u32(std::string& out, std::uint64_t value) {
   for (const int shift : {24, 16, 8, 0}) out += static_cast<char>((value >> shift) & 0xff);
@@ -42,7 +42,7 @@ class IndexWriter {
     const std::optional<ObjectId>& tree = shown_.tree;
     session::require_listable(objects_, session::WholeTrees::by_git, {std::nullopt, tree},
                               "the session has too many files for an index of git");
-    const std::string trees = tree ? add_tree({"", GitMode::tree, *tree}, "", shown_.times, 0).cached : "";
+    const std::string trees = tree ? add_tree({"", GitMode::tree, *tree}, "", session::kRootNode, 0).cached : "";
     std::string index = "DIRC";
     put_u32(index, 2);
     put_u32(index, count_);
@@ -65,27 +65,29 @@ class IndexWriter {
     bool is_whole;          // every entry of the tree is in the index
   };
 
-  Added add_tree(const TreeEntry& tree, const std::string& prefix, const session::TimesBelow& times,
-                 std::size_t depth) {
+  // `directory`: no node where the work tree has none.
+  Added add_tree(const TreeEntry& tree, const std::string& prefix, NodeId directory, std::size_t depth) {
     if (depth > kDeepestTree)
       throw session::Error(session::Errc::input_output, "the tree is nested too deeply for an index of git");
     std::string below;
     std::uint64_t entries = 0, trees = 0;
     bool is_whole = true;
-    const Tree listed = objects_.read_tree(tree.id);
-    const session::ListedTimes listed_times(listed, times, shown_.newer);
-    for (std::size_t index = 0; index < listed.size(); ++index) {
-      const TreeEntry& entry = listed[index];
+    for (const TreeEntry& entry : objects_.read_tree(tree.id)) {
       if (session::git_refuses_entry(entry)) {
         is_whole = false;
-      } else if (entry.mode == GitMode::tree) {
-        Added added = add_tree(entry, prefix + entry.name + "/", listed_times.below(index, entry.name), depth + 1);
+        continue;
+      }
+      const bool is_looked_at = directory && entry.mode != GitMode::gitlink;
+      const std::optional<Attributes> shown = is_looked_at ? shown_.shown(directory, entry) : std::nullopt;
+      if (entry.mode == GitMode::tree) {
+        const NodeId node = shown ? shown->node : NodeId{};
+        const Added added = add_tree(entry, prefix + entry.name + "/", node, depth + 1);
         below += added.cached;
         entries += added.entries;
         trees += 1;
         is_whole = is_whole && added.is_whole;
       } else {
-        add_file(entry, prefix + entry.name, listed_times.modified(index));
+        add_file(entry, prefix + entry.name, shown);
         entries += 1;
       }
     }
@@ -95,17 +97,19 @@ class IndexWriter {
     return {cached + below, entries, is_whole};
   }
 
-  void add_file(const TreeEntry& entry, const std::string& path, session::Timestamp modified) {
-    const bool has_bytes = entry.mode != GitMode::gitlink;
+  // Without `shown` git looks for itself.
+  void add_file(const TreeEntry& entry, const std::string& path, const std::optional<Attributes>& shown) {
+    if (shown) look_for_lfs(entry, *shown);
+    const Attributes recorded = shown.value_or(Attributes{});
     const std::size_t start = entries_.size();
-    put_u32(entries_, 0);  // change time: seconds, nanoseconds
-    put_u32(entries_, 0);
-    put_u32(entries_, has_bytes ? static_cast<std::uint64_t>(modified.seconds) : 0);
-    put_u32(entries_, has_bytes ? modified.nanoseconds : 0);
-    for (int unknown = 0; unknown < 2; ++unknown) put_u32(entries_, 0);  // device, inode
+    put_time(recorded.changed);
+    put_time(recorded.modified);
+    put_u32(entries_, 0);  // device: git compares none
+    put_u32(entries_, recorded.node.value);
     put_u32(entries_, static_cast<std::uint32_t>(mode_in_index(entry.mode)));
-    for (int unknown = 0; unknown < 2; ++unknown) put_u32(entries_, 0);  // user, group
-    put_u32(entries_, has_bytes ? recorded_size(entry, path, modified) : 0);
+    put_u32(entries_, recorded.uid);
+    put_u32(entries_, recorded.gid);
+    put_u32(entries_, recorded.size_bytes);
     put_id(entries_, entry.id);
     const std::size_t flags = std::min(path.size(), kLongestNameInFlags);
     entries_ += static_cast<char>(flags >> 8);
@@ -117,13 +121,14 @@ class IndexWriter {
     count_ += 1;
   }
 
-  std::uint64_t recorded_size(const TreeEntry& entry, const std::string& path, session::Timestamp modified) {
-    if (std::binary_search(shown_.changed.begin(), shown_.changed.end(), path)) return kToBeRead;
-    const bool is_as_its_blob = entry.mode == GitMode::symlink || shown_.files == nullptr;
-    const std::uint64_t size_bytes = (is_as_its_blob ? objects_ : *shown_.files).blob_size(entry.id);
-    if (!is_as_its_blob && modified.seconds >= written_.seconds && size_bytes != objects_.blob_size(entry.id))
-      is_too_early_ = true;
-    return size_bytes;
+  void put_time(session::Timestamp time) {
+    put_u32(entries_, static_cast<std::uint64_t>(time.seconds));
+    put_u32(entries_, time.nanoseconds);
+  }
+
+  void look_for_lfs(const TreeEntry& entry, const Attributes& shown) {
+    if (!shown_.has_lfs_files || entry.mode == GitMode::symlink || shown.modified.seconds < written_.seconds) return;
+    is_too_early_ = is_too_early_ || shown.size_bytes != objects_.blob_size(entry.id);
   }
 
   const session::ObjectReader& objects_;

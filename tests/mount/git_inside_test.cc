@@ -63,6 +63,35 @@ TEST_F(GitInside, AChangeThatKeepsSizeAndTimeIsSeen) {
   EXPECT_EQ(result.out, " M a.txt\na.txt\n");
 }
 
+// All files of one commit have one time.
+TEST_F(GitInside, AFileThatTookTheNameTimeAndSizeOfAnotherIsSeen) {
+  run("mkdir x y; echo 1 > x/f; echo 2 > y/f; echo 3 > p; echo 4 > q");
+  const std::time_t committed = std::time(nullptr);
+  while (std::time(nullptr) == committed) std::this_thread::yield();
+  const std::string swap = "mv x t; mv y x; mv t y", looked = "git status --porcelain\n";
+  const auto sees = [&](const std::string& change, const std::string& seen) {
+    const ProcessResult result = run(change + "\ngit status --porcelain; exit 1");
+    EXPECT_EQ(result.out, seen) << change << "\n" << result.err;
+  };
+  sees(swap, " M x/f\n M y/f\n");
+  sees("rm -r x; mv y x", " M x/f\n D y/f\n");
+  sees("mv x y/x; mv y/x t; mv t x", "");
+  sees(looked + swap, " M x/f\n M y/f\n");
+  sees(looked + "mv q p", " M p\n D q\n");
+  for (const char* change : {"cp -p q p", "ln -f q p", "echo 4 > p; touch -r q p", "rm p; cp -p q p"})
+    sees(looked + change, " M p\n");
+}
+
+TEST_F(GitInside, ANameThatNoFileSystemHasTakesNothingElseAlong) {
+  const std::string name(300, 'n'), tree = git("rev-parse main^{tree}");
+  const std::string with = run_process({"sh", "-c", "cd " + repository_ + " && { git cat-file -p " + tree +
+                                        "; printf '100644 blob %s\\t" + name + "\\n' $(git rev-parse main:a.txt); } |"
+                                        " git mktree"}).out;
+  git("update-ref refs/heads/main $(git -C " + repository_ + " commit-tree -m long -p main " + with.substr(0, 40) + ")");
+  const ProcessResult result = run("echo more >> a.txt; git status --porcelain; exit 1");
+  EXPECT_EQ(result.out, " M a.txt\n") << result.err;
+}
+
 TEST_F(GitInside, TheMessagesOfItsCommitsAreTheMessageOfTheCommit) {
   const std::string before = head();
   const ProcessResult result = land("echo 1 > one; git add .; git commit -qm 'First step' -m 'Why it is taken.'\n"
@@ -233,6 +262,7 @@ TEST_F(GitInsideAMount, ItIsThereWhenTheSessionIsMountedAgainAndCommitsWithoutAM
   in_session("commit -qm 'Kept'");
   unmount_outside(id);
   EXPECT_EQ(mount({"--session", id}), id);
+  EXPECT_EQ(in_session("diff-files --name-only"), "") << "the index has other times or inodes";
   EXPECT_EQ(in_session("status --porcelain"), "");
   EXPECT_EQ(in_session("log -1 --format=%s"), "Kept\n");
   done({"unmount", mountpoint_});
@@ -313,6 +343,15 @@ TEST_F(GitInsideAMount, ASessionInWhichNobodyLooksForItHasNothingOfIt) {
   EXPECT_FALSE(staged());
   EXPECT_EQ(in_session("status --porcelain"), "");
   EXPECT_TRUE(staged());
+}
+
+TEST_F(GitInsideAMount, TheIndexOfASessionIsTrueInItsFork) {
+  const std::string id = mount();
+  EXPECT_EQ(in_session("status --porcelain"), "");
+  std::filesystem::create_directory(file("fork"));
+  done({"fork", id, file("fork")});
+  EXPECT_EQ(run_process({"git", "-C", file("fork"), "diff-files", "--name-only"}).out, "");
+  done({"rollback", id, "--discard-forks"});
 }
 
 // The mark says so, until all of it is there.

@@ -1,6 +1,11 @@
 // The index that Escrow writes, read by git.
 #include "storage/git/work_tree_index.h"
 
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <map>
+
 #include "tests/storage/git_test_repository.h"
 
 namespace escrow::storage {
@@ -8,19 +13,52 @@ namespace {
 
 using session::ObjectId;
 
-const session::TimesBelow kTimes{{1700000000, 0}, std::nullopt};
-constexpr session::Timestamp kWritten{1700000001, 0};
+// Behind every time that a file of the test has, so that git believes what the index says.
+constexpr session::Timestamp kWritten{4000000000, 0};
+
+// The file system's own view of a work tree.
+class Lstat {
+ public:
+  explicit Lstat(const std::string& root) : directories_{{session::kRootNode.value, root}} {}
+
+  std::optional<session::Attributes> shown(session::NodeId directory, const std::string& name) {
+    const std::string path = directories_.at(directory.value) + "/" + name;
+    struct stat found;
+    if (::lstat(path.c_str(), &found) != 0) return std::nullopt;
+    session::Attributes attributes;
+    attributes.node = session::NodeId{found.st_ino};
+    attributes.uid = found.st_uid;
+    attributes.gid = found.st_gid;
+    attributes.size_bytes = static_cast<std::uint64_t>(found.st_size);
+    attributes.modified = {found.st_mtim.tv_sec, static_cast<std::uint32_t>(found.st_mtim.tv_nsec)};
+    attributes.changed = {found.st_ctim.tv_sec, static_cast<std::uint32_t>(found.st_ctim.tv_nsec)};
+    directories_[found.st_ino] = path;
+    return attributes;
+  }
+
+ private:
+  std::map<std::uint64_t, std::string> directories_;
+};
 
 class WorkTreeIndex : public testing::Test {
  protected:
   // A command of git in the work tree, over the index in `index`.
   std::string git(const std::string& arguments) const {
     return run("cd " + tree_ + " && GIT_INDEX_FILE=" + index_ + " git --git-dir=" + repository_.path +
-               " --work-tree=. -c core.checkStat=minimal -c core.trustctime=false " + arguments);
+               " --work-tree=. " + arguments);
   }
-  void write_index(const std::optional<ObjectId>& tree, const std::vector<std::string>& changed = {}) const {
-    const WorkTree shown{.tree = tree, .times = kTimes, .changed = changed};
-    std::ofstream(index_, std::ios::binary) << work_tree_index(*repository_.store, shown, kWritten).bytes;
+  // `unknown`: names of files that may have changed.
+  void write_index(const std::optional<ObjectId>& tree, const std::vector<std::string>& unknown = {}) const {
+    Lstat files(tree_);
+    const WorkTree work_tree{
+        .tree = tree,
+        .shown = [&](session::NodeId directory,
+                     const session::TreeEntry& entry) -> std::optional<session::Attributes> {
+          if (std::count(unknown.begin(), unknown.end(), entry.name) > 0) return std::nullopt;
+          return files.shown(directory, entry.name);
+        }};
+    std::ofstream(index_, std::ios::binary) << work_tree_index(*repository_.store, work_tree, kWritten).bytes;
+    run("touch -d @" + std::to_string(kWritten.seconds) + " " + index_);
   }
   // What `script` makes in an empty directory, as a tree of the repository; the directory stays.
   ObjectId make(const std::string& script) {
@@ -59,13 +97,20 @@ TEST_F(WorkTreeIndex, SaysOfEveryFileThatItIsUnchanged) {
   EXPECT_EQ(git("diff-files --name-only"), "run");
 }
 
-TEST_F(WorkTreeIndex, WhatWasChangedAlreadyIsReadWhateverItsTime) {
+TEST_F(WorkTreeIndex, WhatMayHaveChangedIsReadWhateverItsTime) {
   const ObjectId tree = make(kOddTree);
-  run("cd " + tree_ + " && for f in a/x a-b/x run; do echo n > $f; touch -d @1700000000 $f; done");
+  run("cd " + tree_ + " && for f in a/x a-b/x a.c run; do echo n > $f; touch -d @1700000000 $f; done; echo n > empty");
   write_index(tree);
-  EXPECT_EQ(git("diff --name-only"), "") << "git knows a change by size and second";
-  write_index(tree, {"a", "a-b/x", "a/x", "a0", "run"});
-  EXPECT_EQ(git("diff --name-only"), "a-b/x\na/x\nrun");
+  EXPECT_EQ(git("diff --name-only"), "") << "git believes what it is told";
+  write_index(tree, {"a", "a.c", "a0", "empty", "run"});
+  EXPECT_EQ(git("diff --name-only"), "a.c\na/x\nempty\nrun") << "also what is below a directory that nobody knows";
+}
+
+TEST_F(WorkTreeIndex, AFileThatTookTheNameTimeAndSizeOfAnotherIsSeen) {
+  const ObjectId tree = make(kOddTree);
+  write_index(tree);
+  run("cd " + tree_ + " && mv a-b a2 && mv a.b a-b && mv a2 a.b && cp -p run a.c && ln -f a0 a/x");
+  EXPECT_EQ(git("diff --name-only"), "a-b/x\na.b/x\na.c\na/x");
 }
 
 TEST_F(WorkTreeIndex, ItsCacheOfTreesHoldsWhenSomethingIsAdded) {
