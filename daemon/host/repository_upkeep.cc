@@ -12,10 +12,10 @@ namespace {
 
 constexpr std::size_t kAuditedAtOnce = 1000;
 
-std::uint64_t forget_old_sessions(RepositoryContext& context, std::optional<std::uint64_t> keep_s) {
-  session::Timestamp oldest = context.clock().now();
-  oldest.seconds -= keep_s ? static_cast<std::int64_t>(*keep_s) : context.repository().audit_retention().count();
-  return context.repository().catalog().prune(oldest);
+session::Timestamp end_of_retention(RepositoryContext& context, std::optional<std::uint64_t> keep_s) {
+  session::Timestamp time = context.clock().now();
+  time.seconds -= keep_s ? static_cast<std::int64_t>(*keep_s) : context.repository().audit_retention().count();
+  return time;
 }
 
 std::int64_t milliseconds_between(const session::Timestamp& earlier, const session::Timestamp& later) {
@@ -39,8 +39,10 @@ storage::GitProgram git_on(const std::string& git_directory) {
 }  // namespace
 
 api::GcResource collect_garbage(RepositoryContext& context, std::optional<std::uint64_t> keep_sessions_s) {
-  const std::uint64_t forgotten = forget_old_sessions(context, keep_sessions_s);
-  const storage::GcReport report = context.repository().gc(git_on(context.repository().git_directory()));
+  storage::Repository& repository = context.repository();
+  const session::Timestamp oldest = end_of_retention(context, keep_sessions_s);
+  const std::uint64_t forgotten = repository.catalog().prune(oldest);
+  const storage::GcReport report = repository.gc(git_on(repository.git_directory()), oldest);
   return {.objects_before = report.objects_before,
           .objects_after = report.objects_after,
           .packs_before = report.packs_before,

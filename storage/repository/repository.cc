@@ -152,6 +152,20 @@ struct Repository::Impl {
     return is_there(directories.path_of(id)) || directories.is_aside(id);
   }
 
+  // A record that is missing was forgotten, or its catalog is.
+  bool may_need_result(const session::SessionId& id, const session::Timestamp& forgotten) const {
+    if (const std::optional<SessionRecord> record = catalog.find(id))
+      return !session::is_final(record->state) || session::keeps_result(*record);
+    if (has_directory(id)) return true;
+    const std::optional<ObjectId> result = references.result(id);
+    if (!result || !objects.contains(*result)) return false;  // a power loss brought the reference back
+    try {
+      return objects.read_commit(*result).committer.time_s > forgotten.seconds;
+    } catch (const Error&) {
+      return true;  // git will say what is wrong with it
+    }
+  }
+
   // Sessions that have a pin and nothing else: packing references while a session ends can leave them. A session has
   // its directory before its pin, and its row until it has ended.
   std::vector<session::SessionId> pinned_for_nobody() const {
@@ -293,7 +307,7 @@ void Repository::renew_handles() {
   impl_->objects.close_what_is_gone();
 }
 
-GcReport Repository::gc(const GitProgram& git) {
+GcReport Repository::gc(const GitProgram& git, session::Timestamp forgotten) {
   impl_->refuse_in_bucket("gc");
   const UniqueFd turn = lock_file(impl_->upkeep_lock_path(), LockKind::exclusive);
   // git holds the turn too, and keeps it should this process be killed.
@@ -303,13 +317,8 @@ GcReport Repository::gc(const GitProgram& git) {
   // What a crash left can wait for a quiet moment; nobody who publishes waits for this.
   if (const UniqueFd quiet = try_lock_file(impl_->gc_lock_path(), kPatience))
     clear_abandoned_packs(git_directory(), impl_->state);
-  // With a result that nobody asks for: the record was pruned, or a power loss brought the result back.
-  for (const session::SessionId& id : impl_->references.results()) {
-    const std::optional<SessionRecord> record = impl_->catalog.find(id);
-    const bool is_asked_for = record ? !session::is_final(record->state) || session::keeps_result(*record)
-                                     : impl_->has_directory(id);
-    if (!is_asked_for) impl_->references.drop_result(id);
-  }
+  for (const session::SessionId& id : impl_->references.results())
+    if (!impl_->may_need_result(id, forgotten)) impl_->references.drop_result(id);
   std::time_t kept_from = std::time(nullptr);
   for (const SessionRecord& record : impl_->catalog.unended()) {
     // What waits for a reviewer has no .git any more.

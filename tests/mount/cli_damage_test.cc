@@ -73,6 +73,8 @@ TEST_F(DamagedSessions, WithoutTheCatalogNothingIsTouchedUntilItIsBack) {
 // As with a copy of the catalog that is older than the session.
 TEST_F(DamagedSessions, WhatANewCatalogDoesNotKnowIsSetAsideUntilTheRightOneIsBack) {
   const std::string id = make();
+  const ProcessResult failed = escrow({"run", "--keep-on-failure", "--", "sh", "-c", "echo half > half.txt; exit 1"});
+  const std::string of_failed = failed.err.substr(failed.err.find("refs/sessions/"), 14 + 16);
   const std::string state = repository_ + "/escrow", aside = repository_ + ".aside";
   std::filesystem::create_directory(aside);
   const auto move = [](const std::string& from, const std::string& to) {
@@ -88,14 +90,19 @@ TEST_F(DamagedSessions, WhatANewCatalogDoesNotKnowIsSetAsideUntilTheRightOneIsBa
   EXPECT_NE((listed.out + listed.err).find("was set aside in " + state + "/orphans/" + id), std::string::npos)
       << listed.out << listed.err;
   EXPECT_EQ(escrow({"sessions"}).err.find(id), std::string::npos) << "it is said once";
+  git("config gc.pruneExpire now");
   done({"gc"});
   done({"verify"});
   EXPECT_NE(git("for-each-ref refs/escrow").find(id), std::string::npos) << "what the session is based on stays";
+  EXPECT_EQ(git("show " + of_failed + ":half.txt"), "half") << "a result that was kept may be another catalog's";
   move(aside, state);
   EXPECT_NE(done({"sessions"}).find(id), std::string::npos);
   done({"commit", id});
   EXPECT_EQ(git("show main:kept.txt"), "kept");
   EXPECT_EQ(git("cat-file -s main:large"), std::to_string(1 << 20));
+  done({"gc"});
+  EXPECT_EQ(git("show " + of_failed + ":half.txt"), "half");
+  git("update-ref -d " + of_failed);
   expect_nothing_left(id);
 }
 

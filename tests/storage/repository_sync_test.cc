@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "session/base/clock.h"
 #include "session/base/log.h"
 #include "storage/git/object_format.h"
 #include "storage/objects/blob_cache.h"
@@ -118,10 +119,11 @@ TEST(RepositorySync, GcCallsGitOnceTheDiskHasNoneOfTheReferencesThatItDropped) {
     repository.references->keep_result(SessionId::generate(), publish(*quarantine));
     bool has_git_run = false;
     EXPECT_TRUE(is_told(repository.path + directory, [&] {
-      opened->gc([&](const std::vector<std::string>&) {
+      const auto git = [&](const std::vector<std::string>&) {
         has_git_run = true;
         return GitOutput{};
-      });
+      };
+      opened->gc(git, session::SystemClock().now());
     })) << directory;
     EXPECT_FALSE(has_git_run) << directory;
     EXPECT_EQ(repository.references->results().size(), 0u);
