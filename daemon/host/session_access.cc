@@ -15,7 +15,9 @@
 #include "daemon/host/session_stack.h"
 #include "daemon/host/session_verbs.h"
 #include "daemon/host/silent_host.h"
+#include "fuse/place.h"
 #include "session/base/overloaded.h"
+#include "session/base/repo_path.h"
 
 namespace escrow::daemon {
 
@@ -77,6 +79,16 @@ std::optional<GivenUp> given_up(const api::Request& request, const session::Sess
   const bool is_one = finish != nullptr && finish->reason != session::Reason::success && !finish->keep_result &&
                       finish->image.empty() && finish->trigger_id.empty() && !record.options.ephemeral;
   return is_one ? std::optional(GivenUp{finish->reason, finish->exit_code}) : std::nullopt;
+}
+
+// Of a session that was rolled back: its host does not see that its directory is gone. Empty: there is no such mount.
+std::string mount_without_directory(const session::SessionRecord& record) {
+  if (record.last_error.empty()) return {};
+  for (const fuse::MountedPath& mounted : fuse::mounted_paths())
+    if (mounted.type == fuse::kMountType && mounted.source == "escrow:" + record.id.text())
+      return "session " + record.id.text() + " is still mounted at " + session::quote_path(mounted.path) +
+             ", where nothing is kept any more; take that away with umount(8)";
+  return {};
 }
 
 std::optional<session::SessionId> newest_of(const std::vector<session::SessionId>& sessions) {
@@ -177,7 +189,8 @@ std::optional<api::Answer> SessionAccess::act_detached(const session::SessionMan
   try {
     if (const std::optional<GivenUp> how = given_up(request, listed.record)) {
       const session::SessionRecord record = context_.sessions().roll_back(id_, how->reason, how->exit_code, who_);
-      return api::RollbackAnswer{.state = record.state, .reason = record.reason, .warning = {}};
+      return api::RollbackAnswer{
+          .state = record.state, .reason = record.reason, .warning = mount_without_directory(record)};
     }
     session = context_.sessions().attach(id_);
   } catch (const Error& error) {

@@ -1,5 +1,6 @@
 #include "session/transaction/recovery.h"
 
+#include <algorithm>
 #include <exception>
 
 #include "session/base/error.h"
@@ -9,6 +10,7 @@ namespace escrow::session {
 namespace {
 
 constexpr char kWho[] = "recovery";
+constexpr char kNoDirectory[] = "its directory is missing";
 
 // Who ran the session is dead, so nobody will continue it. One whose commit failed for a reason outside (a full disk)
 // holds work that can still be committed by hand; it stays.
@@ -35,6 +37,15 @@ std::unique_ptr<SessionDirectory> take(const Services& services, const SessionId
     missing = true;
     return nullptr;
   }
+}
+
+void end_without_directory(const Services& services, SessionRecord& record, SessionRecord next,
+                           const std::string& who) {
+  next.mountpoint.clear();
+  next.changed = services.clock.now();
+  services.catalog.transition(record.state, next, who, kNoDirectory);
+  record = std::move(next);
+  services.references.unpin_base(record.id);
 }
 
 class Recovery {
@@ -83,7 +94,7 @@ class Recovery {
     // Under the lock: another process may have recovered it between the listing and now.
     std::optional<SessionRecord> record = services_.catalog.find(id);
     if (!record || !needs_decision(services_, *record)) return "";
-    if (missing) return without_directory(*record);
+    if (missing) return has_lost_directory(services_, id) ? without_directory(*record) : "";
     if (record->state == State::committing) return decide_commit(services_, *record, *held);
     Rollback rollback;
     rollback.who = kWho;
@@ -98,25 +109,24 @@ class Recovery {
     return "session " + id.text() + " was rolled back: the process that ran it died";
   }
 
-  // Only somebody else's rm can do this: clean-up removes a directory after the final state is recorded.
   std::string without_directory(SessionRecord& record) {
-    SessionRecord next = record;
+    const std::string name = "session " + record.id.text();
     const bool landed = record.state == State::committing && record.swap_to && swap_landed(services_, record);
-    if (landed) services_.references.make_durable(record.options.branch);
-    if (!landed && record.state == State::committing && record.result) {
-      take_commit_back(services_, record, "its commit was interrupted and its directory is missing; try again", kWho);
-      return "session " + record.id.text() + " awaits approval again: its directory is missing, its result is not";
+    if (landed) {
+      services_.references.make_durable(record.options.branch);
+      SessionRecord next = record;
+      next.state = State::committed;
+      next.commit = record.swap_to;
+      end_without_directory(services_, record, std::move(next), kWho);
+      return name + " was committed";
     }
-    next.state = landed ? State::committed : State::rolled_back;
-    next.reason = landed ? record.reason : is_overdue(services_, record) ? Reason::expired : Reason::host_lost;
-    if (landed) next.commit = record.swap_to;
-    if (!landed && record.result) services_.references.drop_result(record.id);
-    next.mountpoint.clear();
-    next.last_error = landed ? "" : "its directory is missing";
-    next.changed = services_.clock.now();
-    services_.catalog.transition(record.state, next, kWho, "its directory is missing");
-    services_.references.unpin_base(record.id);
-    return "session " + record.id.text() + (landed ? " was committed" : " was given up: its directory is missing");
+    if (record.state == State::committing && record.result) {
+      take_commit_back(services_, record, "its commit was interrupted and its directory is missing; try again", kWho);
+      return name + " awaits approval again: its directory is missing, its result is not";
+    }
+    give_up_without_directory(services_, record, is_overdue(services_, record) ? Reason::expired : Reason::host_lost,
+                              {}, kWho);
+    return name + " was given up: its directory is missing";
   }
 
   bool lost_its_pin(const SessionRecord& row) const {
@@ -190,6 +200,22 @@ class Recovery {
 
 std::vector<std::string> recover_sessions(const Services& services, const ResultOf& result_of) {
   return Recovery(services, result_of).run();
+}
+
+bool has_lost_directory(const Services& services, const SessionId& id) {
+  const std::vector<SessionId> aside = services.directories.list_aside();
+  return std::find(aside.begin(), aside.end(), id) == aside.end() && !services.directories.exists(id);
+}
+
+void give_up_without_directory(const Services& services, SessionRecord& record, Reason reason,
+                               std::optional<int> exit_code, const std::string& who) {
+  if (record.result) services.references.drop_result(record.id);
+  SessionRecord next = record;
+  next.state = State::rolled_back;
+  next.reason = reason;
+  next.exit_code = exit_code;
+  next.last_error = kNoDirectory;
+  end_without_directory(services, record, std::move(next), who);
 }
 
 std::string decide_commit(const Services& services, SessionRecord& record, SessionDirectory& directory) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,14 @@ using ResultOf = std::function<SessionResult(const SessionRecord&, SessionDirect
 
 // Returns what was done, a sentence each; empty when all was well.
 std::vector<std::string> recover_sessions(const Services& services, const ResultOf& result_of);
+
+// Whether nothing of it is left but its row: its end is recorded before its directory goes, so somebody removed that.
+// One that was set aside is not lost. Throws Error where that cannot be found out.
+bool has_lost_directory(const Services& services, const SessionId& id);
+
+// Rolls back such a session. Throws Error{wrong_state} when its row says something else by now.
+void give_up_without_directory(const Services& services, SessionRecord& record, Reason reason,
+                               std::optional<int> exit_code, const std::string& who);
 
 // Decides one `committing` session that the caller holds. Afterwards the record is open or final.
 std::string decide_commit(const Services& services, SessionRecord& record, SessionDirectory& directory);

@@ -99,8 +99,11 @@ SessionManager::Taken SessionManager::take(const SessionId& id, const char* verb
   } catch (const Error& error) {
     // Its directory goes with its end.
     const std::optional<SessionRecord> record = services_.catalog.find(id);
-    if (error.code() == Errc::no_session && record && is_final(record->state)) throw ended(*record);
-    throw;
+    if (error.code() != Errc::no_session || !record) throw;
+    if (is_final(record->state)) throw ended(*record);
+    if (!has_lost_directory(services_, id)) throw;
+    throw Error(error.code(), std::string(error.what()) + ": somebody removed it; `escrow rollback " + id.text() +
+                                  "` ends the session");
   }
   if (!held)
     throw Error(Errc::attached_elsewhere, "session " + id.text() +
@@ -130,9 +133,18 @@ std::unique_ptr<Session> SessionManager::attach(const SessionId& id) {
 
 SessionRecord SessionManager::roll_back(const SessionId& id, Reason reason, std::optional<int> exit_code,
                                         const std::string& who) {
+  const auto check_forks = [&](const SessionRecord& record) {
+    if (const auto forks = services_.catalog.forks_of(id); reason == Reason::requested && !forks.empty())
+      refuse_with_forks(record, "roll back", forks);
+  };
+  if (std::optional<SessionRecord> lost = services_.catalog.find(id);
+      lost && lost->state == State::open && has_lost_directory(services_, id)) {
+    check_forks(*lost);
+    give_up_without_directory(services_, *lost, reason, exit_code, who);
+    return *std::move(lost);
+  }
   Taken taken = take(id, "roll back");
-  if (const auto forks = services_.catalog.forks_of(id); reason == Reason::requested && !forks.empty())
-    refuse_with_forks(taken.record, "roll back", forks);
+  check_forks(taken.record);
   session::roll_back(services_, taken.record, *taken.held, {reason, exit_code, who, std::nullopt});
   return std::move(taken.record);
 }

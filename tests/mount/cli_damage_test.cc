@@ -48,6 +48,29 @@ TEST_F(DamagedSessions, OneWhoseDatabaseIsGarbageIsListedShownAndRolledBack) {
   expect_nothing_left(id);
 }
 
+TEST_F(DamagedSessions, OneWhoseDirectoryWasRemovedIsListedAndRolledBack) {
+  const std::string id = make();
+  std::filesystem::remove_all(directory_of(id));
+  EXPECT_NE(done({"sessions"}).find(id), std::string::npos);
+  const ProcessResult commit = escrow({"commit", id});
+  EXPECT_NE(commit.status, 0);
+  EXPECT_NE(commit.err.find("`escrow rollback " + id + "` ends the session"), std::string::npos) << commit.err;
+  done({"rollback", id});
+  EXPECT_EQ(status_of(id, "state"), "rolled_back");
+  EXPECT_EQ(status_of(id, "last_error"), "its directory is missing");
+  expect_nothing_left(id);
+}
+
+TEST_F(DamagedSessions, OneWhoseDirectoryWasRemovedUnderItsMountIsRolledBackAndTheMountNamed) {
+  const std::string id = mount();
+  std::filesystem::remove_all(directory_of(id));
+  const ProcessResult ended = escrow({"rollback", id});
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_NE(ended.err.find("is still mounted at " + mountpoint_), std::string::npos) << ended.err;
+  EXPECT_EQ(status_of(id, "state"), "rolled_back");
+  EXPECT_EQ(run_process({"umount", mountpoint_}).status, 0);
+}
+
 TEST_F(DamagedSessions, WithoutTheCatalogNothingIsTouchedUntilItIsBack) {
   const std::string id = make();
   const std::string state = repository_ + "/escrow", aside = repository_ + ".aside";

@@ -77,6 +77,7 @@ class FakeDirectories final : public session::SessionDirectories {
     return ids;
   }
   void bring_back(const Id& id) override {
+    if (cannot_bring_back) throw session::Error(session::Errc::no_space, "the disk is full");
     auto aside = aside_.lock();
     if (!state_.lock()->emplace(id, aside->at(id)).second)
       throw session::Error(session::Errc::exists, "session directory exists");
@@ -84,6 +85,7 @@ class FakeDirectories final : public session::SessionDirectories {
   }
   std::string path_of(const Id& id) const override { return "/fake/" + id.text(); }
   FakeJournal& journal_of(const Id& id) { return state_.lock()->at(id)->journal.back(); }
+  bool cannot_bring_back = false;  // set before use
   std::function<void()> before_write;  // of a journal; may throw; set before use
   // Of every session what no barrier has brought to the disk is gone.
   void lose_power() {

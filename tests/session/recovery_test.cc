@@ -176,6 +176,19 @@ TEST_F(RecoveryOf, ASessionWhoseDirectoryIsMissingIsGivenUp) {
   EXPECT_EQ(now(record).last_error, "its directory is missing");
 }
 
+TEST_F(RecoveryOf, OneThatCannotBeBroughtBackIsNotTakenForMissing) {
+  SessionRecord record = row(State::committing, true);
+  record.base = record.swap_from = world_.push("main", {{"a", "1"}});
+  world_.directories.create(record.id)->set_aside();
+  world_.catalog.insert(record);
+  world_.directories.cannot_bring_back = true;
+  EXPECT_EQ(recover().size(), 1u) << "that it cannot";
+  EXPECT_EQ(now(record).state, State::committing);
+  world_.directories.cannot_bring_back = false;
+  recover();
+  EXPECT_EQ(now(record).state, State::open);
+}
+
 // The pin of a fresh session is not on disk by its name when the session is open.
 TEST_F(RecoveryOf, AnOpenSessionWhosePinThePowerTookIsPinnedAgain) {
   SessionRecord record = row(State::open, false);
