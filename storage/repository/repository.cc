@@ -327,6 +327,8 @@ GcReport Repository::gc(const GitProgram& git, session::Timestamp forgotten) {
     if (!record.base || impl_->references.has_pin(record.id)) continue;
     impl_->references.pin_base(record.id, *record.base);  // a power loss took the pin
   }
+  for (const session::SessionId& id : impl_->directories.list_aside())
+    kept_from = std::min<std::time_t>(kept_from, impl_->directories.opened_aside_s(id) - 1);
   for (const session::SessionId& id : impl_->pinned_for_nobody()) impl_->references.unpin_base(id);
   sync_removed_references(git_directory());
   impl_->caches.collect(read_cache_limit(git_directory()));

@@ -120,9 +120,9 @@ class Repository {
   // Lets go of the files of packs that others have removed since; for a process that stays.
   void renew_handles();
   // Drops what no reference, session or cache needs and is older than gc.pruneExpire (collect_garbage.h), and caches
-  // beyond escrow.cacheLimit. A kept result without a record goes if it is no younger than `forgotten`, from before which
-  // no record of an ended session is left; one that is younger may belong to a catalog that comes back. One at a time,
-  // and nobody else waits for it.
+  // beyond escrow.cacheLimit. A kept result without a record goes if it is no younger than `forgotten`, from before
+  // which no record of an ended session is left; one that is younger may belong to a catalog that comes back. One at a
+  // time, and nobody else waits for it.
   GcReport gc(const GitProgram& git, session::Timestamp forgotten = {});
   // Reads every reachable object, every object of Git LFS that a branch's head names, every catalog row and every
   // staging file. Empty: all is well. `progress` gets done

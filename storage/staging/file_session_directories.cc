@@ -276,6 +276,12 @@ std::vector<SessionId> FileSessionDirectories::list_aside() const {
 
 bool FileSessionDirectories::is_aside(const SessionId& id) const { return is_there(path_aside(id)); }
 
+// Nobody writes to the lock afterwards.
+std::int64_t FileSessionDirectories::opened_aside_s(const SessionId& id) const {
+  const auto lock = status_of(path_aside(id) + "/lock");
+  return lock ? lock->st_mtim.tv_sec : 0;
+}
+
 void FileSessionDirectories::bring_back(const SessionId& id) {
   check_own_directory(orphans_path_);
   if (!is_aside(id) && exists(id)) return;  // another process was faster

@@ -37,6 +37,8 @@ class FileSessionDirectories final : public session::SessionDirectories {
   std::vector<session::SessionId> list_aside() const override;
   void bring_back(const session::SessionId& id) override;
   bool is_aside(const session::SessionId& id) const;
+  // Of one that was set aside: when it was opened, in seconds since 1970; 0 where its directory does not say.
+  std::int64_t opened_aside_s(const session::SessionId& id) const;
   std::string path_of(const session::SessionId& id) const override;
 
  private:

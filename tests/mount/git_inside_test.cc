@@ -87,7 +87,8 @@ TEST_F(GitInside, ANameThatNoFileSystemHasTakesNothingElseAlong) {
   const std::string with = run_process({"sh", "-c", "cd " + repository_ + " && { git cat-file -p " + tree +
                                         "; printf '100644 blob %s\\t" + name + "\\n' $(git rev-parse main:a.txt); } |"
                                         " git mktree"}).out;
-  git("update-ref refs/heads/main $(git -C " + repository_ + " commit-tree -m long -p main " + with.substr(0, 40) + ")");
+  const std::string commit = git("commit-tree -m long -p main " + with.substr(0, 40));
+  git("update-ref refs/heads/main " + commit);
   const ProcessResult result = run("echo more >> a.txt; git status --porcelain; exit 1");
   EXPECT_EQ(result.out, " M a.txt\n") << result.err;
 }

@@ -235,6 +235,22 @@ TEST_F(Garbage, WhatAnOpenSessionMayHaveFoundHereStays) {
   expect_sound();
 }
 
+TEST_F(Garbage, WhatASessionThatWasSetAsideMayHaveFoundHereStays) {
+  commit("f", "one");
+  repository_.git("config gc.pruneExpire now");
+  const auto repository = Repository::open(repository_.path, silent);
+  const auto id = session::SessionId::generate();
+  const auto held = repository->directories().create(id);
+  held->opened();
+  const std::string aside = held->set_aside();
+  const std::string found = put_loose("found");
+  gc();
+  EXPECT_TRUE(has(found));
+  run("rm -r " + aside);
+  gc();
+  EXPECT_FALSE(has(found));
+}
+
 TEST_F(Garbage, DerivedFilesAreRightWhenWhatTheyNamedIsGone) {
   for (int i = 0; i < 3; ++i) commit("f" + std::to_string(i), "content");
   const ObjectId named = publish_in_vain("v", "named by both");
