@@ -49,6 +49,7 @@ bool CacheView::is_shared(int file) const {
 }
 
 void CacheView::own(NodeId node, bool with_bytes) {
+  tree_.note_changed();
   if (files_.is_open_for_writing(node)) return;
   own(names_.lock(), node, with_bytes);
 }

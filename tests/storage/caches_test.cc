@@ -350,6 +350,20 @@ TEST_F(CachesTest, ADroppedCacheIsGoneForOthersAndNotForWhoHasItOpen) {
   EXPECT_TRUE(has(*open("4"), "one")) << "the last publisher wins";
 }
 
+TEST_F(CachesTest, AWriteIntoAFileOfSeveralNamesIsAChange) {
+  const Files first = open("1");
+  make(*first, "one", "one");
+  first->link(walk(*first, "one"), kRootNode, "link");
+  publish("1");
+  const Files two = open("2");
+  const NodeId link = walk(*two, "link");
+  two->open(link, {.read = false, .write = true});
+  put(*two, link, "two");
+  two->close(link, {.read = false, .write = true});
+  publish("2");
+  EXPECT_EQ("two", text_at(*open("3"), "one"));
+}
+
 TEST_F(CachesTest, AKillWhileADirectoryIsFilledLosesNothing) {
   const Files first = open("1");
   make_directory(*first, "d");
