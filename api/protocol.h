@@ -223,6 +223,7 @@ struct SavepointsAnswer {
   };
   std::vector<Savepoint> savepoints;  // that the session has now, oldest first
   std::string undo;                   // the one that a restore made first; empty: it was none
+  std::string warning;                // what a restore has not brought back, in one sentence; empty: there is none
 };
 struct MountsAnswer {
   std::vector<MountEntryView> mounts;  // that the session has now, beside its repository

@@ -422,7 +422,9 @@ Json savepoints_json(const SavepointsAnswer& answer) {
   for (const SavepointsAnswer::Savepoint& one : answer.savepoints) {
     savepoints.push_back({{"name", one.name}, {"created", to_text(one.created)}});
   }
-  return Json{{"savepoints", std::move(savepoints)}, {"undo", answer.undo.empty() ? Json() : Json(answer.undo)}};
+  return Json{{"savepoints", std::move(savepoints)},
+              {"undo", answer.undo.empty() ? Json() : Json(answer.undo)},
+              {"warning", answer.warning.empty() ? Json() : Json(answer.warning)}};
 }
 
 SavepointsAnswer savepoints_from(const Json& json) {
@@ -432,6 +434,7 @@ SavepointsAnswer savepoints_from(const Json& json) {
     answer.savepoints.push_back({.name = get_bytes(one, "name"), .created = get_time(one, "created")});
   }
   answer.undo = get_bytes(json, "undo");
+  answer.warning = get_bytes(json, "warning");
   return answer;
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "daemon/host/kept_mounts.h"
+#include "daemon/host/session_verbs.h"
 #include "session/base/error.h"
 
 namespace escrow::daemon {
@@ -75,6 +76,27 @@ void tell_kernel(fuse::Mount& mount, session::Log& log, const std::vector<sessio
                 error.what());
 }
 
+// Returns one sentence on caches that cannot be shown as they begin anew, or nothing.
+std::string show_dropped_caches(const session::Session& session, storage::Repository& repository, SessionStack& stack,
+                                fuse::Mount& mount, session::Log& log) try {
+  std::vector<MountEntry> entries = stack.entries();
+  bool is_changed = false;
+  for (MountEntry& entry : entries) {
+    const std::string& cache = entry.spec.cache;
+    if (cache.empty() || storage::Caches::has(session.directory(), cache)) continue;
+    entry.files = open_entry(entry.spec, session, repository);
+    is_changed = true;
+  }
+  if (!is_changed) return {};
+  tell_kernel(mount, log, stack.replace_entries(std::move(entries)));
+  stack.close_departed();
+  return {};
+} catch (const Error& error) {
+  return std::string("the mount goes on showing caches that were dropped, of which nothing is published; unmount the "
+                     "session, and mount it again: ") +
+         error.what();
+}
+
 }  // namespace
 
 api::MountsAnswer change_kept_mounts(const session::Session& session, storage::Repository& repository,
@@ -114,6 +136,27 @@ api::MountsAnswer change_live_mounts(const session::Session& session, storage::R
   stack.close_departed();
   note_mounts(session.directory(), stack.mounts());
   return {stack.mounts()};
+}
+
+api::SavepointsAnswer change_live_savepoints(session::Session& session, storage::Repository& repository,
+                                             SessionStack& stack, fuse::Mount& mount, session::Log& log,
+                                             const api::SavepointRequest& request,
+                                             const std::function<void()>& is_cut) {
+  if (request.verb != api::SavepointVerb::restore) return change_savepoints(session, request, is_cut);
+  const auto show_caches = [&] {
+    is_cut();
+    return show_dropped_caches(session, repository, stack, mount, log);
+  };
+  try {
+    api::SavepointsAnswer answer = change_savepoints(session, request);
+    const std::string failed = show_caches();
+    if (!failed.empty()) answer.warning += (answer.warning.empty() ? "" : "; ") + failed;
+    return answer;
+  } catch (const Error&) {
+    const std::string failed = show_caches();
+    if (!failed.empty()) log.write(session::LogLevel::error, failed);
+    throw;
+  }
 }
 
 }  // namespace escrow::daemon

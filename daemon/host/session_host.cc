@@ -418,7 +418,7 @@ struct SessionHost::Impl {
     const std::shared_ptr<void> excluded = file_writes.exclude();
     const Invalidation invalidation(*session, *mount, log);  // once writers go on
     std::unique_ptr<SessionCut> cut = required_cut(verb);
-    return change_savepoints(*session, request, [&cut] { cut.reset(); });
+    return change_live_savepoints(*session, repository, stack, *mount, log, request, [&cut] { cut.reset(); });
   }
 
   // Most of what waits to be recorded is so before anybody has to wait.

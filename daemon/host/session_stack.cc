@@ -110,6 +110,11 @@ std::vector<session::Overlay::Stale> SessionStack::replace_entries(std::vector<M
   return names;
 }
 
+void SessionStack::close_departed() {
+  table_->close_departed();
+  table_->drop_unheld();
+}
+
 SessionStack::Departed SessionStack::departed() {
   table_->drop_unheld();
   Departed departed;

@@ -46,7 +46,8 @@ class SessionStack {
   std::vector<MountEntry> entries() const;
   // Makes these the whole table: see MountTable::replace().
   std::vector<session::Overlay::Stale> replace_entries(std::vector<MountEntry> entries);
-  void close_departed() { table_->close_departed(); }
+  // Also lets go of entries that have left and of which nothing is open.
+  void close_departed();
   // The copies (MountEntrySpec::content) and caches of entries that have left, and of which something is open still.
   struct Departed {
     std::set<std::string> contents, caches;

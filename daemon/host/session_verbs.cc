@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "daemon/host/kept_mounts.h"
 #include "daemon/host/session_git.h"
 #include "daemon/process/exit_status.h"
 #include "session/base/overloaded.h"
@@ -285,6 +286,28 @@ bool has_plenty_of_room(const std::string& directory) {
   return ::statvfs(directory.c_str(), &disk) == 0 && std::uint64_t{disk.f_bavail} * disk.f_frsize >= kPlenty_bytes;
 }
 
+namespace {
+
+// On what the session shows beside its repository, of which savepoints have nothing; empty: there is no such thing.
+std::string words_about_restore(const std::vector<std::string>& caches, const std::vector<MountEntrySpec>& entries) {
+  const auto add = [](std::string& list, const std::string& one) {
+    list += (list.empty() ? "'" : ", '") + session::quote_path(one) + "'";
+  };
+  std::string renewed, kept;
+  for (const std::string& cache : caches) add(renewed, cache);
+  for (const MountEntrySpec& entry : entries)
+    if (!entry.read_only && entry.source != MountEntrySpec::Source::cache) add(kept, entry.path.text());
+  if (renewed.empty() && kept.empty()) return {};
+  std::string words = "savepoints hold files of the repository only: ";
+  if (!renewed.empty())
+    words += (caches.size() == 1 ? "the cache " + renewed + " begins" : "the caches " + renewed + " begin") +
+             std::string(" anew as last published");
+  if (!kept.empty()) words += (renewed.empty() ? "" : ", and ") + ("what is below " + kept) + " stays as it is";
+  return words;
+}
+
+}  // namespace
+
 api::SavepointsAnswer change_savepoints(session::Session& session, const api::SavepointRequest& request,
                                         const std::function<void()>& is_cut) {
   api::SavepointsAnswer answer;
@@ -294,9 +317,13 @@ api::SavepointsAnswer change_savepoints(session::Session& session, const api::Sa
     case api::SavepointVerb::create:
       session.create_savepoint(request.name, is_cut);
       break;
-    case api::SavepointVerb::restore:
-      answer.undo = session.restore_savepoint(request.name);
+    case api::SavepointVerb::restore: {
+      const std::vector<MountEntrySpec> entries = kept_mounts(session.directory()).entries;
+      session::Session::Restored restored = session.restore_savepoint(request.name);
+      answer.undo = std::move(restored.undo);
+      answer.warning = words_about_restore(restored.caches, entries);
       break;
+    }
     case api::SavepointVerb::drop:
       session.drop_savepoint(request.name);
       break;

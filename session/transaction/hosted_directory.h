@@ -29,6 +29,7 @@ class HostedDirectory final : public SessionDirectory {
     return inner_.drop_staged();
   }
   void publish_caches() override { inner_.publish_caches(); }
+  std::vector<std::string> drop_caches() override { return inner_.drop_caches(); }
   void share_staging(const std::vector<StagingId>& files, SessionDirectory& heir) override {
     inner_.share_staging(files, heir);
   }

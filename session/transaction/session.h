@@ -201,9 +201,13 @@ class Session {
   void create_savepoint(const std::string& name, const IsCut& is_cut = {});
   // What has changed since. Throws Error{not_found}; Error{wrong_state} when the session's base is another one by now.
   Preview preview_since(const std::string& savepoint);
-  // Makes the session what it was, after sealing what it is as another savepoint, whose name is returned. Throws as the
-  // two before.
-  std::string restore_savepoint(const std::string& name);
+  // Makes the session what it was, after sealing what it is as another savepoint. No savepoint holds the session's
+  // caches: what it changed of them is dropped. Throws as the two before; the caches may have been dropped then.
+  struct Restored {
+    std::string undo;                 // the savepoint of what it was
+    std::vector<std::string> caches;  // those that begin anew
+  };
+  Restored restore_savepoint(const std::string& name);
   // Gives back what only it had.
   void drop_savepoint(const std::string& name);
   // Forks (forks.h). Seals what this is now for `fork`, whose creator has made its directory and waits; then fills it.

@@ -76,7 +76,7 @@ Preview Session::preview_since(const std::string& savepoint) {
   return {before.tree, now.tree, tree_changes(quarantine(), before.tree, now.tree), omitted()};
 }
 
-std::string Session::restore_savepoint(const std::string& name) {
+Session::Restored Session::restore_savepoint(const std::string& name) {
   const auto busy = impl_->lock_verb();
   impl_->settle();
   const SessionRecord row = record();
@@ -86,11 +86,13 @@ std::string Session::restore_savepoint(const std::string& name) {
   const WriteGate::Pause pause(impl_->gate);
   const std::string undo = name_before_restore(impl_->overlay.savepoints());
   impl_->seal_as(undo, row, {});
+  // Not behind the restore: after a kill in between, the commit would publish what the restore has not covered.
+  std::vector<std::string> caches = impl_->hosted.drop_caches();
   if (impl_->recorder) impl_->recorder->begin_taking_in();
   std::vector<Overlay::Stale> stale = impl_->overlay.restore_savepoint(name);
   if (impl_->recorder) impl_->recorder->end_taking_in(impl_->paths_of(stale));
   impl_->add_stale(std::move(stale));
-  return undo;
+  return {.undo = undo, .caches = std::move(caches)};
 }
 
 void Session::drop_savepoint(const std::string& name) {

@@ -115,15 +115,18 @@ void CacheTree::prepare(const std::string& directory, const std::string& generat
 }
 
 CacheTree::CacheTree(const std::string& directory, const std::string& generation)
-    : directory_(directory),
+    : here_(open_directory(directory)),
+      directory_(descriptor_path(here_.get()).data()),
       marks_(open_directory(directory + kMarks)),
       copies_(open_directory(directory + kCopies)),
       below_(generation.empty() ? UniqueFd() : open_directory(generation + kTreeOfCache)),
       several_below_(read_several(generation)),
-      changed_(is_there(directory + kChanged)) {
+      changed_(was_changed(directory)) {
   auto state = state_.lock();
   for_each_line(directory + kOwn, [&](std::string_view line) { state->own.insert(number(line)); });
 }
+
+bool CacheTree::was_changed(const std::string& directory) { return is_there(directory + kChanged); }
 
 // ---- filling ----
 

@@ -7,8 +7,9 @@
 // seen. So the session's tree is always an ordinary directory, hard links in it are the kernel's, and nothing below it
 // ever changes. Each step can be cut short (kill -9) and is then done again; nothing is synced. Of a crash of the
 // machine its bytes know nothing: caches.h sees to that.
-// In its directory: tree/, marks/<inode> (a link that says the path below), several/<inode below>/ (names that are not
-// placed yet), own (the inodes of files of several names that are the session's own), changed, lock.
+// Its directory may be renamed while it is in use. In it: tree/, marks/<inode> (a link that says the path below),
+// several/<inode below>/ (names that are not placed yet), own (the inodes of files of several names that are the
+// session's own), changed, lock.
 // Thread-safe, and safe between processes; throws Error. Sources: link(2), rename(2).
 #pragma once
 
@@ -34,6 +35,8 @@ class CacheTree {
   // Makes what a new one needs in `directory`, which exists. `generation` has tree/ and several; "" begins empty.
   static void prepare(const std::string& directory, const std::string& generation);
   CacheTree(const std::string& directory, const std::string& generation);
+  // Whether a session has changed what is in `directory`.
+  static bool was_changed(const std::string& directory);
 
   // A directory of the tree, open; its inode is known. Afterwards it holds what it is to hold.
   // Returns whether it did not before.
@@ -63,7 +66,8 @@ class CacheTree {
   void copy_several(int below, const struct stat& status, const char* name, const std::string& names);
   CacheTotals total(int directory, std::size_t depth, std::unordered_map<std::uint64_t, std::uint64_t>& several);
 
-  const std::string directory_;  // constant, as the others
+  const UniqueFd here_;          // constant, as the others
+  const std::string directory_;  // the path of `here_`, wherever it lies
   const UniqueFd marks_, copies_, below_;
   const std::unordered_map<std::uint64_t, std::uint64_t> several_below_;  // inode -> names; of files of several names
   mutable session::Synchronized<State> state_;                            // a leaf

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "storage/disk/durable_file.h"
+#include "storage/disk/lock_file.h"
 
 namespace escrow::storage {
 
@@ -12,6 +13,8 @@ using session::Attributes;
 using session::NodeId;
 
 namespace {
+
+constexpr char kHold[] = "/hold";  // locked by each view, shared
 
 struct stat status_of_descriptor(int descriptor) {
   struct stat status {};
@@ -22,7 +25,8 @@ struct stat status_of_descriptor(int descriptor) {
 }  // namespace
 
 CacheView::CacheView(const std::string& directory, const std::string& generation)
-    : tree_(directory, generation),
+    : hold_(lock_file(directory + kHold, LockKind::shared)),
+      tree_(directory, generation),
       files_(directory + "/tree",
              {.is_volatile = false,
               .durable = false,
@@ -33,6 +37,8 @@ CacheView::CacheView(const std::string& directory, const std::string& generation
                     attributes.changed = attributes.modified;
                   }},
              "--cache") {}
+
+bool CacheView::is_held(const std::string& directory) { return !try_lock_file(directory + kHold); }
 
 void CacheView::fill(NodeId directory) {
   if (filled_.lock_shared()->contains(directory)) return;

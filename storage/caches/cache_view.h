@@ -17,8 +17,10 @@ namespace escrow::storage {
 
 class CacheView final : public session::EntryFileSystem {
  public:
-  // Of a directory that was prepared.
+  // Of a directory that was prepared; it may be renamed while the view lives.
   CacheView(const std::string& directory, const std::string& generation);
+  // Whether a view of the directory lives, in any process.
+  static bool is_held(const std::string& directory);
 
   session::Overlay::Names names(session::NodeId node) override;
   std::vector<session::NodeId> held_files() override;
@@ -65,7 +67,8 @@ class CacheView final : public session::EntryFileSystem {
   // What the name leads to is about to lose it: a directory is seen as empty or not, a shared file stays protected.
   void take_leave(session::NodeId directory, std::string_view name);
 
-  CacheTree tree_;  // self-locking, as the others
+  const UniqueFd hold_;  // constant
+  CacheTree tree_;       // self-locking, as the others
   HostDirectory files_;
   Names names_;
   session::SharedSynchronized<std::unordered_set<session::NodeId>> filled_;  // directories; a leaf

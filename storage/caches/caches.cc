@@ -70,6 +70,9 @@ std::string decoded(std::string_view text) {
 
 bool is_cache(const std::string& entry) { return !entry.starts_with('.'); }
 
+// Of what a session has dropped: ".N.KEY".
+std::string key_of_dropped(const std::string& entry) { return entry.substr(entry.find('.', 1) + 1); }
+
 std::string say_bytes(std::uint64_t bytes) { return std::to_string(bytes) + " bytes"; }
 
 struct About {
@@ -155,6 +158,7 @@ std::shared_ptr<session::EntryFileSystem> Caches::open(const std::string& sessio
   const std::string key = encoded(name), cache = path_of(key), copy = session_directory + kInSession + '/' + key;
   make_directory(caches_);
   make_directory(session_directory + kInSession);
+  remove_dropped(session_directory);  // of a host that was killed
   const UniqueFd turn = lock_file(caches_ + kLock, LockKind::exclusive);
   std::optional<About> about = read_about(copy);
   const std::uint64_t era = disk_era(session_directory);
@@ -167,7 +171,60 @@ std::shared_ptr<session::EntryFileSystem> Caches::open(const std::string& sessio
     put_file(copy + kAbout, copy + "/about.new", about->generation + '\n' + std::to_string(era) + '\n', 0600);
   }
   if (!about->generation.empty()) touch(cache + kUsed);
-  return std::make_shared<CacheView>(copy, about->generation.empty() ? "" : cache + '/' + about->generation);
+  const auto remove = [caches = *this, session_directory](session::EntryFileSystem* files) {
+    delete files;
+    try {
+      caches.remove_dropped(session_directory);
+    } catch (const Error&) {
+      // The next open() tries again, or they go with the session.
+    }
+  };
+  return {new CacheView(copy, about->generation.empty() ? "" : cache + '/' + about->generation), remove};
+}
+
+bool Caches::has(const std::string& session_directory, const std::string& name) {
+  return read_about(session_directory + kInSession + '/' + encoded(name)).has_value();
+}
+
+// ---- dropping ----
+
+// Nothing is synced: after a power cut nothing that was not published counts, under whatever name.
+std::vector<std::string> Caches::drop_changes(const std::string& session_directory) const {
+  const std::string copies = session_directory + kInSession;
+  std::vector<std::string> dropped;
+  {
+    const UniqueFd turn = lock_file(caches_ + kLock, LockKind::exclusive);
+    for (const std::string& key : names_in(copies)) {
+      const std::string copy = copies + '/' + key;
+      if (!is_cache(key) || !CacheTree::was_changed(copy)) continue;
+      std::string aside = copies + "/.0." + key;
+      for (int number = 1; is_there(aside); ++number) aside = copies + "/." + std::to_string(number) + '.' + key;
+      if (::rename(copy.c_str(), aside.c_str()) != 0) throw system_error(errno, "drop the changes of a cache");
+      dropped.push_back(decoded(key));
+    }
+  }
+  remove_dropped(session_directory);
+  std::sort(dropped.begin(), dropped.end());
+  return dropped;
+}
+
+void Caches::remove_dropped(const std::string& session) const {
+  const std::string copies = session + kInSession;
+  std::vector<std::string> dropped = names_in(copies);
+  std::erase_if(dropped, is_cache);
+  if (dropped.empty()) return;
+  {
+    const UniqueFd turn = lock_file(caches_ + kLock, LockKind::exclusive);
+    make_directory(caches_ + kAside);
+    for (const std::string& entry : dropped) {
+      const std::string copy = copies + '/' + entry;
+      if (!is_directory(copy) || CacheView::is_held(copy)) continue;
+      const std::string aside = caches_ + kAside + session.substr(session.rfind('/')) + entry;
+      remove_tree(aside);
+      if (::rename(copy.c_str(), aside.c_str()) != 0) throw system_error(errno, "set a cache aside");
+    }
+  }
+  remove_inside(caches_ + kAside, {});
 }
 
 // ---- publishing ----
@@ -175,6 +232,7 @@ std::shared_ptr<session::EntryFileSystem> Caches::open(const std::string& sessio
 void Caches::publish(const std::string& session_directory, std::uint64_t most_bytes, const Observer& observer) const {
   std::optional<Error> first;
   for (const std::string& key : names_in(session_directory + kInSession)) {
+    if (!is_cache(key)) continue;  // dropped
     try {
       publish_one(session_directory, key, most_bytes, observer);
     } catch (const Error& error) {
@@ -240,7 +298,8 @@ Caches::Used Caches::used() const {
     for (const std::string& session : names_in(directory)) {
       const std::string copies = directory + '/' + session + kInSession;
       for (const std::string& key : names_in(copies))
-        if (const auto about = read_about(copies + '/' + key)) ++used.generations[key][about->generation];
+        if (const auto about = read_about(copies + '/' + key))
+          used.generations[is_cache(key) ? key : key_of_dropped(key)][about->generation] += is_cache(key) ? 1 : 0;
     }
   }
   return used;

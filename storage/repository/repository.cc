@@ -131,9 +131,11 @@ struct Repository::Impl {
             [this](const std::string& objects_directory) {
               return std::make_unique<GitQuarantine>(pool, objects, objects_directory, gc_lock_path());
             },
-            [this](const std::string& session) {
-              if (is_there(session + "/caches")) caches.publish(session, read_cache_limit(pool.git_directory()));
-            }) {}
+            {.publish =
+                 [this](const std::string& session) {
+                   caches.publish(session, read_cache_limit(pool.git_directory()));
+                 },
+             .drop = [this](const std::string& session) { return caches.drop_changes(session); }}) {}
 
   std::string gc_lock_path() const { return state + "/gc.lock"; }
   std::string upkeep_lock_path() const { return state + "/upkeep.lock"; }

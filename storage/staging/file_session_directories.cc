@@ -81,12 +81,12 @@ void move_session(const std::string& from, const std::string& to) {
 class FileSessionDirectory final : public session::SessionDirectory {
  public:
   FileSessionDirectory(std::string path, std::string path_aside, UniqueFd lock,
-                       const QuarantineFactory& quarantine_factory, const CachePublisher& cache_publisher)
+                       const QuarantineFactory& quarantine_factory, const CacheVerbs& caches)
       : path_(std::move(path)),
         path_aside_(std::move(path_aside)),
         lock_(std::move(lock)),
         quarantine_factory_(quarantine_factory),
-        cache_publisher_(cache_publisher),
+        caches_(caches),
         journal_(path_),
         reads_(path_) {}
 
@@ -104,12 +104,16 @@ class FileSessionDirectory final : public session::SessionDirectory {
   std::string set_aside() override;
   bool drop_staged() override;
   void publish_caches() override {
-    if (cache_publisher_) cache_publisher_(path_);
+    if (has_caches()) caches_.publish(path_);
+  }
+  std::vector<std::string> drop_caches() override {
+    return has_caches() ? caches_.drop(path_) : std::vector<std::string>();
   }
   void share_staging(const std::vector<session::StagingId>& files, SessionDirectory& heir) override;
   void remove() override;
 
  private:
+  bool has_caches() const { return caches_.publish && is_directory(path_ + "/caches"); }
   TieredStagingArea& files() {
     auto staging = staging_.lock();
     if (!*staging) *staging = std::make_unique<TieredStagingArea>(path_ + "/staging");
@@ -120,7 +124,7 @@ class FileSessionDirectory final : public session::SessionDirectory {
   const std::string path_aside_;                 // constant
   const UniqueFd lock_;                          // constant; closing it ends the hold
   const QuarantineFactory quarantine_factory_;   // constant
-  const CachePublisher cache_publisher_;         // constant
+  const CacheVerbs caches_;                      // constant
   session::Synchronized<std::unique_ptr<TieredStagingArea>> staging_;  // self-locking; null until it is needed
   SqliteSessionJournal journal_;                 // the flusher's
   FileReadLog reads_;                            // used under the lock of who records
@@ -200,11 +204,11 @@ void FileSessionDirectory::remove() {
 }  // namespace
 
 FileSessionDirectories::FileSessionDirectories(const std::string& sessions_path, QuarantineFactory quarantine_factory,
-                                               CachePublisher cache_publisher)
+                                               CacheVerbs caches)
     : sessions_path_(sessions_path),
       orphans_path_(parent_of(sessions_path) + "/orphans"),
       quarantine_factory_(std::move(quarantine_factory)),
-      cache_publisher_(std::move(cache_publisher)) {}
+      caches_(std::move(caches)) {}
 
 std::string FileSessionDirectories::path_of(const SessionId& id) const { return sessions_path_ + '/' + id.text(); }
 
@@ -225,7 +229,7 @@ std::unique_ptr<session::SessionDirectory> FileSessionDirectories::create(const 
     if (lock && try_lock(lock.get(), path + "/lock") && !was_removed(lock.get())) {
       write_at(lock.get(), kOpening, 0, path + "/lock");
       return std::make_unique<FileSessionDirectory>(path, path_aside(id), std::move(lock), quarantine_factory_,
-                                                    cache_publisher_);
+                                                    caches_);
     }
   }
   throw Error(Errc::busy, "cannot create the session's directory " + path + ": another process keeps removing it");
@@ -239,14 +243,12 @@ std::unique_ptr<session::SessionDirectory> FileSessionDirectories::try_open(cons
   if (!lock) throw system_error(errno, "open " + path + "/lock");
   if (!try_lock(lock.get(), path + "/lock")) return nullptr;
   if (was_removed(lock.get())) throw gone();
-  return std::make_unique<FileSessionDirectory>(path, path_aside(id), std::move(lock), quarantine_factory_,
-                                                cache_publisher_);
+  return std::make_unique<FileSessionDirectory>(path, path_aside(id), std::move(lock), quarantine_factory_, caches_);
 }
 
 std::unique_ptr<session::SessionDirectory> FileSessionDirectories::borrow(const SessionId& id) {
   if (!exists(id)) throw Error(Errc::no_session, "session " + id.text() + " has no directory " + path_of(id));
-  return std::make_unique<FileSessionDirectory>(path_of(id), path_aside(id), UniqueFd(), quarantine_factory_,
-                                                cache_publisher_);
+  return std::make_unique<FileSessionDirectory>(path_of(id), path_aside(id), UniqueFd(), quarantine_factory_, caches_);
 }
 
 bool FileSessionDirectories::exists(const SessionId& id) const { return ::access(path_of(id).c_str(), F_OK) == 0; }

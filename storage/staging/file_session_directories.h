@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "session/interfaces/session_directory.h"
 
@@ -19,14 +20,17 @@ namespace escrow::storage {
 
 // Makes the quarantine over <session>/objects, which need not exist yet.
 using QuarantineFactory = std::function<std::unique_ptr<session::Quarantine>(const std::string& objects_directory)>;
-// SessionDirectory::publish_caches() of this session's directory.
-using CachePublisher = std::function<void(const std::string& session_directory)>;
+// SessionDirectory::publish_caches() and drop_caches() of a session's directory. Both, or neither: there are no caches.
+struct CacheVerbs {
+  std::function<void(const std::string& session_directory)> publish;
+  std::function<std::vector<std::string>(const std::string& session_directory)> drop;
+};
 
 class FileSessionDirectories final : public session::SessionDirectories {
  public:
   // `sessions_path` exists; `orphans` is made beside it when it is needed.
   FileSessionDirectories(const std::string& sessions_path, QuarantineFactory quarantine_factory,
-                         CachePublisher cache_publisher = {});
+                         CacheVerbs caches = {});
 
   std::unique_ptr<session::SessionDirectory> create(const session::SessionId& id) override;
   std::unique_ptr<session::SessionDirectory> try_open(const session::SessionId& id) override;
@@ -47,7 +51,7 @@ class FileSessionDirectories final : public session::SessionDirectories {
   const std::string sessions_path_;             // constant
   const std::string orphans_path_;              // constant
   const QuarantineFactory quarantine_factory_;  // constant, called from any thread
-  const CachePublisher cache_publisher_;        // the same; empty: there are no caches
+  const CacheVerbs caches_;                     // the same
 };
 
 }  // namespace escrow::storage

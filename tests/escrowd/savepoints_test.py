@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Savepoints over the API, and with `escrow --host`: of sessions that are mounted, and of those that are not."""
 import fcntl
+import os
 import subprocess
 
 from authorization_test import refused
@@ -36,6 +37,23 @@ def ASavepointIsGoneBackToMountedOrNot(start):
             expect(back['undo'] in names(listed) and listed['undo'] is None, f'the list is {listed}')
             expect('first' not in names(service.delete(f'{at}/savepoints/first').expect(200)), 'it is still there')
         expect_equal('in the mount', read(f'{point}/a.txt'), 'second')
+
+
+def CachesBeginAnewAndTheAnswerNamesThem(start):
+    with start() as service:
+        session, point = service.open_mounted(mounts=[{'path': 'build', 'source': 'cache:objects'},
+                                                      {'path': 'tmp', 'source': 'scratch'}])
+        at = f'/v1/sessions/{session}/savepoints'
+        expect_equal('of one that is made', service.post(at, {'name': 'first'}).expect(200)['warning'], None)
+        write(f'{point}/build/wreck', 'x')
+        back = service.post(f'{at}/first/restore').expect(200)
+        expect_equal('the warning', back['warning'],
+                     "savepoints hold files of the repository only: the cache 'objects' begins anew as last published, "
+                     "and what is below 'tmp' stays as it is")
+        expect_equal('the cache', os.listdir(f'{point}/build'), [])
+        service.post(f'/v1/sessions/{session}/finish', {'exit_code': 0}).expect(200)
+        _, point = service.open_mounted(mounts=[{'path': 'build', 'source': 'cache:objects'}])
+        expect_equal('published', os.listdir(f'{point}/build'), [])
 
 
 def ThroughAServiceTheCommandIsTheSame(start):

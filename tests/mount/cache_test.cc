@@ -1,6 +1,8 @@
 // `--cache` end to end: builds that keep their object files, whatever becomes of a session.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <fstream>
 
@@ -139,6 +141,151 @@ TEST_F(CacheOnTheKernel, CachesAreListedDroppedVerifiedAndCollected) {
   EXPECT_TRUE(is_in_head("new.txt")) << "the commit stands";
   EXPECT_EQ("", seen("large"));
 }
+
+// `npm ci`, a savepoint, a command that wrecks node_modules, and the way back.
+class RestoredCache : public CacheOnTheKernel, public testing::WithParamInterface<std::vector<std::string>> {
+ protected:
+  void TearDown() override {
+    if (!session_.empty()) escrow({"rollback", session_});
+  }
+  // A session over a cache with `file` and `deep/er`, which it has changed before and after the savepoint `good`.
+  void begin(std::vector<std::string> more = {}) {
+    done({"--cache", "build"}, "mkdir build/deep; echo kept > build/file; echo kept > build/deep/er");
+    std::vector<std::string> options = GetParam();
+    options.insert(options.end(), {"--cache", "build"});
+    options.insert(options.end(), more.begin(), more.end());
+    session_ = mounted(options);
+    shell("echo before > '" + file("mnt/build/before") + "'; echo good > '" + file("mnt/a.txt") + "'");
+    ASSERT_EQ(0, escrow({"savepoint", "create", session_, "good"}).status);
+    make_wreck();
+  }
+  void make_wreck() {
+    shell("cd '" + file("mnt") + "' && rm -rf build/* && echo wreck | tee build/wreck > a.txt");
+  }
+  std::string restored(const std::string& savepoint) {
+    const ProcessResult result = escrow({"savepoint", "restore", session_, savepoint});
+    EXPECT_EQ(0, result.status) << result.err;
+    return result.err;
+  }
+  std::string in_cache() { return shell("cd '" + file("mnt/build") + "' && find . -type f | sort | tr '\n' ' '"); }
+  // All that the next session sees.
+  std::string published() {
+    done({"--cache", "build"}, "cd build; find . -type f | sort | tr '\n' ' ' > $OUT/published");
+    return read("published");
+  }
+  // What the session's directory has of caches.
+  std::string copies() {
+    return shell("ls -A '" + repository_ + "/escrow/sessions/" + session_ + "/caches' | tr '\n' ' '");
+  }
+  static constexpr const char* kKept = "./deep/er ./file ";
+  std::string session_;
+};
+
+TEST_P(RestoredCache, BeginsAnewAndTheCommitPublishesNothingOfTheWreck) {
+  begin();
+  const int wreck = ::open(file("mnt/build/wreck").c_str(), O_RDWR | O_CLOEXEC);
+  const int within = ::open(file("mnt/build").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  ASSERT_TRUE(wreck >= 0 && within >= 0);
+  EXPECT_EQ("escrow: savepoints hold files of the repository only: the cache 'build' begins anew as last published\n",
+            restored("good"));
+  EXPECT_EQ("good\n", read("mnt/a.txt"));
+  EXPECT_EQ(kKept, in_cache());
+  EXPECT_EQ("kept\n", read("mnt/build/deep/er"));
+  char text[6] = {};
+  EXPECT_EQ(5, ::pread(wreck, text, 5, 0));
+  EXPECT_STREQ("wreck", text) << "a file that is open stays what it was";
+  EXPECT_EQ(4, ::pwrite(wreck, "late", 4, 0));
+  const int late = ::openat(within, "late", O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+  EXPECT_GE(late, 0) << "and so does a directory";
+  EXPECT_EQ(4, ::write(late, "late", 4));
+  for (const int descriptor : {late, wreck, within}) ::close(descriptor);
+  EXPECT_EQ(kKept, in_cache());
+  EXPECT_NE(std::string::npos, shell("'" + std::string(ESCROW_BINARY) + "' --repo '" + repository_ +
+                                     "' cache list --json").find("\"sessions\":1"));
+  EXPECT_EQ(0, escrow({"gc"}).status);
+  EXPECT_EQ(0, escrow({"verify"}).status);
+  EXPECT_EQ(0, escrow({"commit", session_}).status);
+  EXPECT_EQ(kKept, published());
+}
+
+TEST_P(RestoredCache, TakesRoomForAWreckOnlyWhileTheKernelHoldsSomethingOfIt) {
+  begin();
+  const int wreck = ::open(file("mnt/build/wreck").c_str(), O_RDONLY | O_CLOEXEC);
+  restored("good");
+  EXPECT_EQ(".0.build build ", copies());
+  make_wreck();
+  restored("good");
+  EXPECT_TRUE(eventually([&] { return copies() == ".0.build build "; })) << copies();
+  ::close(wreck);
+  EXPECT_EQ(0, escrow({"unmount", session_}).status);
+  EXPECT_EQ("build ", copies());
+}
+
+TEST_P(RestoredCache, IsPublishedWithWhatCameAfterTheRestoreAlone) {
+  begin();
+  restored("good");
+  make_wreck();
+  EXPECT_NE(std::string::npos, restored("before-restore-1").find("'build' begins anew")) << "nor does the way back";
+  EXPECT_EQ("wreck\n", read("mnt/a.txt"));
+  EXPECT_EQ(kKept, in_cache());
+  EXPECT_EQ("", restored("good")) << "a cache that the session has not changed stays";
+  shell("cd '" + file("mnt/build") + "' && echo after > after && echo after >> file");
+  EXPECT_EQ(0, escrow({"commit", session_}).status);
+  EXPECT_EQ("./after ./deep/er ./file ", published());
+  EXPECT_EQ("kept\nafter\n", seen("file"));
+}
+
+TEST_P(RestoredCache, BeginsAnewWhereTheSessionIsMountedNowhere) {
+  begin();
+  ASSERT_EQ(0, escrow({"unmount", session_}).status);
+  EXPECT_NE(std::string::npos, restored("good").find("the cache 'build' begins anew as last published"));
+  EXPECT_EQ("", copies()) << "nobody has it open";
+  ASSERT_EQ(0, escrow({"mount", file("mnt"), "--session", session_}).status);
+  EXPECT_EQ(kKept, in_cache());
+  make_wreck();
+  ASSERT_EQ(0, escrow({"unmount", session_}).status);
+  restored("good");
+  EXPECT_EQ(0, escrow({"commit", session_}).status);
+  EXPECT_EQ(kKept, published());
+}
+
+TEST_P(RestoredCache, IsTheSameWhenTheHostIsKilledBehindTheRestore) {
+  begin();
+  const int wreck = ::open(file("mnt/build/wreck").c_str(), O_RDONLY | O_CLOEXEC);
+  restored("good");
+  EXPECT_EQ(".0.build build ", copies());
+  const pid_t host = host_of(repository_, session_);
+  ASSERT_GT(host, 0);
+  ASSERT_EQ(0, ::kill(host, SIGKILL));
+  ::close(wreck);
+  ASSERT_TRUE(eventually([&] { return escrow({"mount", file("mnt"), "--session", session_}).status == 0; }));
+  EXPECT_EQ(kKept, in_cache());
+  EXPECT_EQ("build ", copies());
+  EXPECT_EQ(0, escrow({"commit", session_}).status);
+  EXPECT_EQ(kKept, published());
+}
+
+TEST_P(RestoredCache, LeavesOtherEntriesAsTheyAreAndSaysSo) {
+  shell("mkdir '" + file("from") + "' && echo old > '" + file("from/one") + "'");
+  begin({"--mount", "path=tmp,source=scratch,mode=read-write", "--inject", "over=" + file("from") + ",mode=overlay",
+         "--inject", "fixed=" + file("from")});
+  shell("cd '" + file("mnt") + "' && echo new > tmp/one && echo new > over/one");
+  EXPECT_EQ("escrow: savepoints hold files of the repository only: the cache 'build' begins anew as last published, "
+            "and what is below 'tmp', 'over' stays as it is\n",
+            restored("good"));
+  EXPECT_EQ("new\n", read("mnt/tmp/one"));
+  EXPECT_EQ("new\n", read("mnt/over/one"));
+}
+
+std::string name_of_options(const testing::TestParamInfo<std::vector<std::string>>& tested) {
+  return tested.param.empty() ? "Cached" : tested.param.back();
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, RestoredCache,
+                         testing::Values(std::vector<std::string>{}, std::vector<std::string>{"--opens", "daemon"},
+                                         std::vector<std::string>{"--io", "writeback"},
+                                         std::vector<std::string>{"--io", "passthrough"}),
+                         name_of_options);
 
 TEST_F(CacheOnTheKernel, WhatCannotBeIsRefusedBeforeAnythingIsOpened) {
   EXPECT_NE(std::string::npos, run({"--cache", "a=c", "--cache", "b=c"}, "true").err.find("at two paths"));

@@ -119,19 +119,9 @@ class HostKill : public EscrowCommands {
   }
 
   pid_t host_of(const std::string& session) const {
-    const int client = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    const std::string path = repository_ + "/escrow/sessions/" + session + "/control.sock";
-    EXPECT_LT(path.size(), sizeof address.sun_path);
-    path.copy(address.sun_path, sizeof address.sun_path - 1);
-    ucred peer{};
-    socklen_t size = sizeof peer;
-    const bool is_known = ::connect(client, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
-                          ::getsockopt(client, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
-    ::close(client);
-    EXPECT_TRUE(is_known) << path << ": " << errno;
-    return is_known ? peer.pid : -1;
+    const pid_t host = test::host_of(repository_, session);
+    EXPECT_GT(host, 0) << session;
+    return host;
   }
 
   // Until it has come to see the signal a process goes on, and may still answer.

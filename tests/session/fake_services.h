@@ -87,6 +87,7 @@ class FakeDirectories final : public session::SessionDirectories {
   FakeJournal& journal_of(const Id& id) { return state_.lock()->at(id)->journal.back(); }
   bool cannot_bring_back = false;  // set before use
   std::function<void()> before_write;  // of a journal; may throw; set before use
+  std::function<std::vector<std::string>()> drop_caches;  // of a session; may throw; set before use
   // Of every session what no barrier has brought to the disk is gone.
   void lose_power() {
     const auto state = state_.lock();
@@ -140,6 +141,9 @@ class FakeDirectories final : public session::SessionDirectories {
       return contents_->dropped = true;
     }
     void publish_caches() override {}
+    std::vector<std::string> drop_caches() override {
+      return all_.drop_caches ? all_.drop_caches() : std::vector<std::string>();
+    }
     void share_staging(const std::vector<session::StagingId>& files, session::SessionDirectory& heir) override {
       contents_->staging.back().share(files, dynamic_cast<support::FakeStaging&>(heir.staging()));
     }

@@ -382,5 +382,22 @@ TEST_F(Sessions, ParallelSessionsAllLandOneOnTopOfTheOther) {
   EXPECT_EQ(length, kSessions + 1);
 }
 
+// A kill in between leaves a session that has not gone back, and caches of which nothing is published.
+TEST_F(Sessions, ARestoreDropsCachesBeforeTheSessionGoesBack) {
+  const auto session = open();
+  write(*session, "a", "first");
+  session->create_savepoint("here", {});
+  write(*session, "a", "second");
+  world_.directories.drop_caches = [&]() -> std::vector<std::string> {
+    EXPECT_EQ("second", read(*session, "a"));
+    throw Error(Errc::no_space, "no room");
+  };
+  EXPECT_EQ(Errc::no_space, code_of([&] { session->restore_savepoint("here"); }));
+  EXPECT_EQ("second", read(*session, "a"));
+  world_.directories.drop_caches = [] { return std::vector<std::string>{"c"}; };
+  EXPECT_EQ(std::vector<std::string>{"c"}, session->restore_savepoint("here").caches);
+  EXPECT_EQ("first", read(*session, "a"));
+}
+
 }  // namespace
 }  // namespace escrow::session

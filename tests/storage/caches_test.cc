@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -43,6 +44,21 @@ class CachesTest : public testing::Test {
   void publish(const std::string& session, std::uint64_t most_bytes = kEnough_bytes) {
     caches_.publish(session_path(session), most_bytes);
     end(session);
+  }
+  std::vector<std::string> drop_changes(const std::string& session) {
+    return caches_.drop_changes(session_path(session));
+  }
+  // What a session has below `caches`, and what waits there to be removed.
+  std::string copies(const std::string& session) const {
+    std::vector<std::string> names;
+    for (const std::string& path : {session_path(session) + "/caches", state_.path() + "/caches/.removed"}) {
+      if (!fs::is_directory(path)) continue;
+      for (const fs::directory_entry& entry : fs::directory_iterator(path)) names.push_back(entry.path().filename());
+    }
+    std::sort(names.begin(), names.end());
+    std::string all;
+    for (const std::string& name : names) all += name + " ";
+    return all;
   }
   void end(const std::string& session) { fs::remove_all(session_path(session)); }
 
@@ -362,6 +378,99 @@ TEST_F(CachesTest, AWriteIntoAFileOfSeveralNamesIsAChange) {
   two->close(link, {.read = false, .write = true});
   publish("2");
   EXPECT_EQ("two", text_at(*open("3"), "one"));
+}
+
+TEST_F(CachesTest, WhatWasDroppedIsNotPublishedAndBeginsAnew) {
+  for (const char* cache : {"c", "a.b", "untouched"}) make(*open("1", cache), "one", "kept");
+  publish("1");
+  for (const bool is_open : {true, false}) {
+    Files two = open("2"), dotted = open("2", "a.b"), untouched = open("2", "untouched");
+    EXPECT_EQ("kept", text_at(*untouched, "one"));
+    for (const Files& files : {two, dotted}) {
+      files->unlink(kRootNode, "one");
+      make(*files, "wreck", "wreck");
+    }
+    if (!is_open) two = dotted = untouched = nullptr;
+    EXPECT_EQ((std::vector<std::string>{"a.b", "c"}), drop_changes("2"));
+    EXPECT_EQ(is_open ? ".0.a.b .0.c untouched " : "untouched ", copies("2"));
+    EXPECT_FALSE(Caches::has(session_path("2"), "c"));
+    EXPECT_TRUE(Caches::has(session_path("2"), "untouched"));
+    EXPECT_EQ(std::vector<std::string>(), drop_changes("2")) << "there is nothing to drop any more";
+    const Files again = open("2");
+    EXPECT_EQ("kept", text_at(*again, "one"));
+    EXPECT_FALSE(has(*again, "wreck"));
+    EXPECT_EQ(1u, caches_.list()[1].sessions);
+    if (is_open) {
+      EXPECT_EQ("wreck", text_at(*two, "wreck")) << "who has it open goes on with it";
+      make(*two, "late", "late");
+    }
+    publish("2");
+    EXPECT_EQ("kept", text_at(*open("look"), "one"));
+    EXPECT_FALSE(has(*open("look"), "wreck"));
+    end("look");
+  }
+}
+
+TEST_F(CachesTest, WhatIsMadeBehindADropIsPublishedAndNothingOfBefore) {
+  make(*open("1"), "one", "kept");
+  publish("1");
+  for (const char* number : {"1", "2", "3"}) {
+    const Files before = open("2");
+    make(*before, "wreck", number);
+    drop_changes("2");
+    make(*before, std::string("late") + number, "late");
+  }
+  const Files after = open("2");
+  make(*after, "two", "new");
+  publish("2");
+  const Files look = open("look");
+  EXPECT_EQ("new", text_at(*look, "two"));
+  EXPECT_EQ("kept", text_at(*look, "one"));
+  for (const char* name : {"wreck", "late1", "late2", "late3"}) EXPECT_FALSE(has(*look, name)) << name;
+}
+
+TEST_F(CachesTest, ADroppedStateGoesWithTheLastWhoHasItOpen) {
+  const Files first = open("1");
+  for (const char* name : {"d", "d/e"}) make_directory(*first, name);
+  make(*first, "d/e/one", "one");
+  publish("1");
+  Files old = open("2");
+  make(*old, "wreck", "wreck");
+  drop_changes("2");
+  Files middle = open("2");
+  make(*middle, "wreck", "again");
+  drop_changes("2");
+  EXPECT_EQ(".0.c .1.c ", copies("2"));
+  make(*open("3"), "two", "two");
+  publish("3");
+  caches_.collect(kEnough_bytes);
+  EXPECT_EQ("one", text_at(*old, "d/e/one")) << "it had not looked there before its generation was replaced";
+  put(*old, walk(*old, "d/e/one"), "own");
+  EXPECT_EQ("own", text_at(*old, "d/e/one"));
+  middle.reset();
+  EXPECT_EQ(".0.c ", copies("2"));
+  old.reset();
+  EXPECT_EQ("", copies("2"));
+  EXPECT_EQ("two", text_at(*open("2"), "two"));
+  EXPECT_TRUE(caches_.check().empty());
+}
+
+TEST_F(CachesTest, AKillWhileDroppingLeavesTheOldOrThePublishedState) {
+  make(*open("1"), "one", "kept");
+  make(*open("1", "other"), "one", "kept");
+  publish("1");
+  for (const char* cache : {"c", "other"}) make(*open("2", cache), "wreck", "wreck");
+  // As if it had been killed before the second cache, and before the first one's files went.
+  const std::string there = session_path("2") + "/caches/";
+  fs::rename(there + "c", there + ".0.c");
+  EXPECT_TRUE(caches_.check().empty());
+  caches_.collect(kEnough_bytes);
+  EXPECT_EQ("kept", text_at(*open("2"), "one"));
+  EXPECT_EQ("c other ", copies("2")) << "whoever opens a cache next removes it";
+  EXPECT_TRUE(has(*open("2", "other"), "wreck"));
+  EXPECT_EQ(std::vector<std::string>{"other"}, drop_changes("2")) << "the restore is asked for again";
+  publish("2");
+  for (const char* cache : {"c", "other"}) EXPECT_FALSE(has(*open("look", cache), "wreck"));
 }
 
 TEST_F(CachesTest, AKillWhileADirectoryIsFilledLosesNothing) {

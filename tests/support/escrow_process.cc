@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -92,6 +94,21 @@ std::string shell(const std::string& text, const ProcessOptions& options) {
   }
   while (!result.out.empty() && result.out.back() == '\n') result.out.pop_back();
   return result.out;
+}
+
+pid_t host_of(const std::string& repository, const std::string& session) {
+  const std::string path = repository + "/escrow/sessions/" + session + "/control.sock";
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) return -1;
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  const int client = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  const bool is_known = connect(client, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
+                        getsockopt(client, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
+  close(client);
+  return is_known ? peer.pid : -1;
 }
 
 }  // namespace escrow::test

@@ -3,6 +3,8 @@
 // The binary is ESCROW_BINARY, a compile definition of the test: $<TARGET_FILE:escrow>.
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <string>
 #include <utility>
@@ -31,5 +33,8 @@ ProcessResult run_escrow(std::vector<std::string> arguments, const ProcessOption
 // `text` through /bin/sh -c; throws std::runtime_error with its stderr unless it exits with 0. Returns stdout without
 // the last newline.
 std::string shell(const std::string& text, const ProcessOptions& options = {});
+
+// The process that hosts a session of the repository, which listens; -1: it cannot be asked. unix(7): SO_PEERCRED.
+pid_t host_of(const std::string& repository, const std::string& session);
 
 }  // namespace escrow::test

@@ -321,7 +321,7 @@ class Session:
         return drive(self._inner.savepoint(name))
 
     def restore(self, name: str) -> str:
-        """Goes back to a savepoint. Returns the name of that which it makes first, of what there is now."""
+        """Goes back to a savepoint; returns the name of that which it makes first. Changed caches begin anew."""
         return drive(self._inner.restore(name))
 
     def drop_savepoint(self, name: str) -> None:

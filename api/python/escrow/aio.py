@@ -500,7 +500,7 @@ class Session:
         return names_of(await self._client.requests.json("POST", target, {"name": name}))
 
     async def restore(self, name: str) -> str:
-        """Goes back to a savepoint. Returns the name of that which it makes first, of what there is now."""
+        """Goes back to a savepoint; returns the name of that which it makes first. Changed caches begin anew."""
         target = target_of("sessions", self.id, "savepoints", name, "restore")
         return str((await self._client.requests.json("POST", target))["undo"])
 

@@ -38,6 +38,7 @@ int change_savepoint(const GlobalOptions& options, const SavepointArguments& arg
   const session::SessionId id = the_session(*sessions, arguments.session);
   const api::SavepointRequest request{.verb = verb, .name = arguments.name};
   const api::SavepointsAnswer answer = sessions->savepoint(id, request);
+  if (!answer.warning.empty()) tell("escrow: " + answer.warning);
   if (arguments.json) {
     print_line(api::to_json(answer, id.text()));
   } else if (verb != api::SavepointVerb::list || answer.savepoints.empty()) {
@@ -94,6 +95,7 @@ void register_savepoint(CLI::App& app, const GlobalOptions& options, Action& cho
       "A savepoint copies nothing and is made in a moment, with the session mounted and programs running in it. Going\n"
       "back makes a savepoint of what there is first, so that it can be undone. A file that is open meanwhile stays\n"
       "what it was for who has it open; its name leads to the older one. Savepoints end with their session.\n"
+      "They do not hold caches: going back drops what the session changed in them. They begin anew as last published.\n"
       "\n"
       "In the mount of a session NAME alone is enough.\n"
       "\n"

@@ -38,6 +38,7 @@ McpAnswer mcp_restore(const McpSettings& settings, RequestFields& fields) {
   document.text("session", record.id.text()).texts("savepoints", names_of(answer)).text("undo", answer.undo);
   document.text("next", "the session is as it was at '" + request.name + "'; what it was before that is savepoint '" +
                             answer.undo + "'");
+  if (!answer.warning.empty()) document.text("warning", answer.warning);
   return {.document = document.text(), .texts = {}};
 }
 
