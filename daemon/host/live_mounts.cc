@@ -84,7 +84,7 @@ std::string show_dropped_caches(const session::Session& session, storage::Reposi
   for (MountEntry& entry : entries) {
     const std::string& cache = entry.spec.cache;
     if (cache.empty() || storage::Caches::has(session.directory(), cache)) continue;
-    entry.files = open_entry(entry.spec, session, repository);
+    entry.files = open_entry(entry.spec, session, repository, entry.files.get());
     is_changed = true;
   }
   if (!is_changed) return {};

@@ -152,7 +152,8 @@ void prepare_scratch(const std::string& path, const session::SessionOptions& opt
 }
 
 std::shared_ptr<session::EntryFileSystem> open_entry(const MountEntrySpec& spec, const session::Session& session,
-                                                     const storage::Repository& repository) {
+                                                     const storage::Repository& repository,
+                                                     const session::EntryFileSystem* before) {
   std::shared_ptr<session::EntryFileSystem> files;
   switch (spec.source) {
     case Source::host_directory:
@@ -175,6 +176,8 @@ std::shared_ptr<session::EntryFileSystem> open_entry(const MountEntrySpec& spec,
     }
   }
   if (!spec.limits.any()) return files;
+  if (const auto* const limited = dynamic_cast<const session::LimitedEntry*>(before))
+    return std::make_shared<session::LimitedEntry>(std::move(files), *limited);
   return std::make_shared<session::LimitedEntry>(std::move(files), spec.limits, !spec.is_volatile());
 }
 

@@ -104,7 +104,10 @@ std::vector<session::Overlay::Stale> SessionStack::replace_entries(std::vector<M
   for (MountEntry& old : held->there) {
     const bool stays = std::any_of(entries.begin(), entries.end(),
                                    [&old](const MountEntry& entry) { return entry.files == old.files; });
-    if (!stays) held->left.push_back({old.files, old.spec.content, old.spec.cache});
+    // A cache that begins anew has another copy: the old one is in nobody's way.
+    const bool is_dropped = std::any_of(entries.begin(), entries.end(),
+                                        [&old](const MountEntry& entry) { return entry.spec.cache == old.spec.cache; });
+    if (!stays) held->left.push_back({old.files, old.spec.content, is_dropped ? std::string() : old.spec.cache});
   }
   held->there = std::move(entries);
   return names;

@@ -11,7 +11,7 @@ class LimitedEntry::Taking {
   Taking(LimitedEntry& entry, std::uint64_t bytes, std::uint64_t names)
       : entry_(entry), bytes_(bytes), names_(names) {
     const EntryLimits& limits = entry.limits_;
-    const auto used = entry.used_.lock();
+    const auto used = entry.used_->lock();
     if (limits.write_bytes != 0 && bytes > limits.write_bytes - used->bytes)
       throw Error(Errc::quota_exceeded, "the entry may have " + std::to_string(limits.write_bytes) +
                                             " bytes written to it (write_bytes_limit)");
@@ -23,7 +23,7 @@ class LimitedEntry::Taking {
   }
   ~Taking() {
     if (is_kept_) return;
-    const auto used = entry_.used_.lock();
+    const auto used = entry_.used_->lock();
     if (entry_.limits_.write_bytes != 0) used->bytes -= bytes_;
     if (entry_.limits_.entries != 0) used->names -= names_;
   }
@@ -34,7 +34,7 @@ class LimitedEntry::Taking {
   // Its content is the session's own from here on.
   void keep(NodeId node) {
     keep();
-    if (!entry_.copies_ || entry_.limits_.write_bytes == 0 || !entry_.used_.lock()->own.insert(node).second) return;
+    if (!entry_.copies_ || entry_.limits_.write_bytes == 0 || !entry_.own_.lock()->insert(node).second) return;
     entry_.files_->retain(node);  // it keeps its id
   }
 
@@ -45,10 +45,13 @@ class LimitedEntry::Taking {
 };
 
 LimitedEntry::LimitedEntry(std::shared_ptr<EntryFileSystem> files, EntryLimits limits, bool copies)
-    : files_(std::move(files)), limits_(limits), copies_(copies) {}
+    : files_(std::move(files)), limits_(limits), copies_(copies), used_(std::make_shared<Synchronized<Used>>()) {}
+
+LimitedEntry::LimitedEntry(std::shared_ptr<EntryFileSystem> files, const LimitedEntry& before)
+    : files_(std::move(files)), limits_(before.limits_), copies_(before.copies_), used_(before.used_) {}
 
 std::uint64_t LimitedEntry::copied_bytes(NodeId node) {
-  if (!copies_ || limits_.write_bytes == 0 || used_.lock()->own.contains(node)) return 0;
+  if (!copies_ || limits_.write_bytes == 0 || own_.lock()->contains(node)) return 0;
   return files_->attributes(node).size_bytes;
 }
 

@@ -29,6 +29,8 @@ class LimitedEntry final : public EntryFileSystem {
  public:
   // `copies`: a change to what is there counts what is there, once.
   LimitedEntry(std::shared_ptr<EntryFileSystem> files, EntryLimits limits, bool copies);
+  // The same entry with other files, while `before` may be in use still: both count against the same limits.
+  LimitedEntry(std::shared_ptr<EntryFileSystem> files, const LimitedEntry& before);
 
   Overlay::Names names(NodeId node) override;
   std::vector<NodeId> held_files() override;
@@ -65,7 +67,6 @@ class LimitedEntry final : public EntryFileSystem {
  private:
   struct Used {
     std::uint64_t bytes = 0, names = 0;
-    std::set<NodeId> own;  // files of which nothing has to be copied any more
   };
   // Throws unless so much more may be taken; gives it back unless it is kept.
   class Taking;
@@ -78,7 +79,8 @@ class LimitedEntry final : public EntryFileSystem {
   const std::shared_ptr<EntryFileSystem> files_;  // constant; self-locking
   const EntryLimits limits_;                      // constant
   const bool copies_;                             // constant
-  Synchronized<Used> used_;                       // a leaf
+  const std::shared_ptr<Synchronized<Used>> used_;  // a leaf
+  Synchronized<std::set<NodeId>> own_;  // files of which nothing has to be copied any more; a leaf
 };
 
 }  // namespace escrow::session

@@ -326,6 +326,25 @@ def AForkOfASessionHidesWhatTheSessionHides(repository):
         repository.escrow('rollback', session, '--discard-forks')
 
 
+def ARestoreNamesTheCachesThatBeginAnew(repository):
+    point = f'{repository.directory}/point'
+    os.mkdir(point)
+    with Client(repository) as client:
+        session = client.call('open_session')['session']
+        client.call('savepoint', session=session, name='before')
+        repository.escrow('mount', '--session', session, '--cache', 'build', point)
+        try:
+            with open(f'{point}/build/wreck', 'w', encoding='utf-8'):
+                pass
+            back = client.call('restore', session=session, name='before')
+            expect("the cache 'build' begins anew as last published" in back['warning'], str(back.document))
+            expect_equal('the cache', os.listdir(f'{point}/build'), [])
+            back = client.call('restore', session=session, name='before')
+            expect('warning' not in back.document, f'it was not changed: {back.document}')
+        finally:
+            repository.escrow('rollback', session)
+
+
 def NothingIsWrittenIntoAGitDirectory(repository):
     with Client(repository) as client:
         session = client.call('open_session')['session']

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <fstream>
 
 #include "tests/mount/run_fixture.h"
@@ -152,7 +153,7 @@ class RestoredCache : public CacheOnTheKernel, public testing::WithParamInterfac
   void begin(std::vector<std::string> more = {}) {
     done({"--cache", "build"}, "mkdir build/deep; echo kept > build/file; echo kept > build/deep/er");
     std::vector<std::string> options = GetParam();
-    options.insert(options.end(), {"--cache", "build"});
+    options.insert(options.end(), cache_.begin(), cache_.end());
     options.insert(options.end(), more.begin(), more.end());
     session_ = mounted(options);
     shell("echo before > '" + file("mnt/build/before") + "'; echo good > '" + file("mnt/a.txt") + "'");
@@ -178,6 +179,7 @@ class RestoredCache : public CacheOnTheKernel, public testing::WithParamInterfac
     return shell("ls -A '" + repository_ + "/escrow/sessions/" + session_ + "/caches' | tr '\n' ' '");
   }
   static constexpr const char* kKept = "./deep/er ./file ";
+  std::vector<std::string> cache_{"--cache", "build"};
   std::string session_;
 };
 
@@ -263,6 +265,29 @@ TEST_P(RestoredCache, IsTheSameWhenTheHostIsKilledBehindTheRestore) {
   EXPECT_EQ("build ", copies());
   EXPECT_EQ(0, escrow({"commit", session_}).status);
   EXPECT_EQ(kKept, published());
+}
+
+TEST_P(RestoredCache, SharesItsLimitsWithTheWreckThatSomebodyIsIn) {
+  cache_ = {"--mount", "path=build,source=cache:build,entries_limit=4"};
+  begin();
+  const int within = ::open(file("mnt/build").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  ASSERT_GE(within, 0);
+  restored("good");
+  const auto make = [](int directory, const std::string& name) {
+    const int made = ::openat(directory, name.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    if (made < 0) return errno;
+    ::close(made);
+    return 0;
+  };
+  EXPECT_EQ(0, make(AT_FDCWD, file("mnt/build/third")));
+  EXPECT_EQ(0, make(within, "fourth"));
+  EXPECT_EQ(EDQUOT, make(AT_FDCWD, file("mnt/build/fifth")));
+  EXPECT_EQ(EDQUOT, make(within, "fifth"));
+  EXPECT_EQ(0, escrow({"mounts", "remove", session_, "build"}).status);
+  // The kernel may take a moment to forget what the session has of the cache now. Nobody is in that.
+  EXPECT_TRUE(eventually([&] { return escrow({"mounts", "add", session_, "--cache", "other=build"}).status == 0; }));
+  EXPECT_EQ("kept\n", read("mnt/other/file"));
+  ::close(within);
 }
 
 TEST_P(RestoredCache, LeavesOtherEntriesAsTheyAreAndSaysSo) {
