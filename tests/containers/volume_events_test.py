@@ -1,12 +1,25 @@
 #!/usr/bin/env python3
 """What docker and podman tell of containers with volumes, and what they have forgotten by the time they are asked."""
 import contextlib
+import fcntl
 import os
 import signal
 import sqlite3
 
 from runtimes import WAITS, eventually, expect, expect_equal, forget_events, go_on, main, nightly, only
 from volumes import VolumeMachine, refusal
+
+
+def newest_stored_event(machine):
+    with contextlib.closing(sqlite3.connect(f'{machine.directory}/state/volumes.db')) as store:
+        return store.execute('SELECT time_ns FROM anchor').fetchone()
+
+
+def has_waiters(locked):
+    """Of a lock of fcntl(2): proc_locks(5)."""
+    inode = os.fstat(locked.fileno()).st_ino
+    with open('/proc/locks', encoding='ascii') as locks:
+        return any('->' in line and f':{inode} ' in line for line in locks)
 
 
 def TheAuditNamesTheImageThatRan(machine):
@@ -71,20 +84,40 @@ def WhatWasHeardBeforeItWasForgottenIsNoGapAlsoAfterARestart(machine):
 @only('DockerVolumes')
 def TheNewestEventThatWasHeardIsStoredHoweverSlowlyTheyCome(machine):
     """Each answer has the events of the newest two seconds: the stored one leaves them while few are in them."""
-    def stored():
-        with contextlib.closing(sqlite3.connect(f'{machine.directory}/state/volumes.db')) as store:
-            return store.execute('SELECT time_ns FROM anchor').fetchone()
     machine.volume()
     # A check is three events.
     checks = '--health-cmd=true', '--health-interval=500ms'
     name = machine.start_container(f'echo x > /data/new; echo up; {WAITS}', *checks)
     eventually('the service knows the container', lambda: f'in use by the container {name[:12]}' in refusal(machine))
-    eventually('an event is stored', stored)
-    first = stored()
-    eventually('a newer one is stored', lambda: stored() != first)
+    eventually('an event is stored', lambda: newest_stored_event(machine))
+    first = newest_stored_event(machine)
+    eventually('a newer one is stored', lambda: newest_stored_event(machine) != first)
     go_on(machine, name)
     machine.wait(name)
     machine.expect_end('committed', 'success')
+    machine.expect_clean()
+
+
+@only('DockerVolumes')
+def EventsAreHeardWhileACommitWaits(machine):
+    machine.volume()
+    machine.volume('other')
+    first = machine.start_container(f'echo x > /data/new; echo up; {WAITS}')
+    second = machine.start_container(f'echo y > /data/later; echo up; {WAITS}', volume='other:/data')
+    eventually('the service knows the container', lambda: f'in use by the container {first[:12]}' in refusal(machine))
+    earlier, later = (one['session'] for one in machine.sessions())
+    with open(f'{machine.repository}/escrow/gc.lock', 'r+b') as collector:
+        fcntl.lockf(collector, fcntl.LOCK_EX)  # a collection of garbage, for which a commit waits
+        go_on(machine, first)
+        eventually('the commit waits', lambda: has_waiters(collector))
+        for _ in range(3):
+            before = newest_stored_event(machine)
+            forget_events(machine, 60)
+            eventually('they are heard', lambda: newest_stored_event(machine) != before)
+    go_on(machine, second)
+    expect_equal('exit status', machine.wait(second), '0')
+    for session in (earlier, later):
+        eventually('it is committed', lambda: machine.ask('GET', f'sessions/{session}')['state'] == 'committed')
     machine.expect_clean()
 
 

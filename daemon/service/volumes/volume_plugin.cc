@@ -65,8 +65,9 @@ VolumePlugin::VolumePlugin(const EscrowdConfig& config, const LiveConfig& live, 
                   [](api::Call&) { return api::json_answer(api::volume_done_json()); }) {
   forget_unused();
   add_routes();
-  watcher_ = std::thread([this] { watch_until_stopped(); });
   try {
+    listener_ = std::thread([this] { hear_until_stopped(); });
+    watcher_ = std::thread([this] { watch_until_stopped(); });
     const auto handle = [this](api::HttpRequest request) {
       request.prefer = kRuntimesPatience;
       return router_.answer(request);
@@ -77,18 +78,19 @@ VolumePlugin::VolumePlugin(const EscrowdConfig& config, const LiveConfig& live, 
     };
     server_ = std::make_unique<api::HttpServer>(options, handle, log);
   } catch (...) {
-    *stopping_.lock() = true;
-    changed_.notify_all();
-    watcher_.join();
+    stop();
     throw;
   }
 }
 
-VolumePlugin::~VolumePlugin() {
+VolumePlugin::~VolumePlugin() { stop(); }
+
+void VolumePlugin::stop() {
   *stopping_.lock() = true;
   changed_.notify_all();
   server_.reset();
-  watcher_.join();
+  for (std::thread* thread : {&listener_, &watcher_})
+    if (thread->joinable()) thread->join();
 }
 
 // A service that was killed had noted mounts that then nobody was told of: their hosts noticed, and left.
@@ -298,6 +300,25 @@ std::string VolumePlugin::unmount(const VolumeRequest& request) {
 }
 
 // ---- The watcher.
+
+// A runtime does not keep its events for as long as the watcher may have to wait for a commit.
+void VolumePlugin::hear_until_stopped() {
+  std::chrono::milliseconds pause{0};
+  while (true) {
+    {
+      auto stopping = stopping_.lock();
+      if (pause > 0ms) changed_.wait_for(stopping.lock(), pause);
+      if (*stopping) return;
+    }
+    pause = kPluginIdle;
+    try {
+      if (!store_.mounts().empty()) pause = kLookAtVolumesEvery;
+      watch_.catch_up();
+    } catch (const Error& error) {
+      log_.write(LogLevel::warning, std::string("asking what containers do: ") + error.what());
+    }
+  }
+}
 
 void VolumePlugin::watch_until_stopped() {
   std::chrono::milliseconds pause{0};

@@ -40,6 +40,7 @@ class VolumePlugin {
   using Mount = storage::VolumeStore::Mount;
   using Verb = std::string (VolumePlugin::*)(const api::VolumeRequest&);
 
+  void stop();
   void add_routes();
   // Each answers with a document of the protocol.
   std::string create(const api::VolumeRequest& request);
@@ -57,6 +58,7 @@ class VolumePlugin {
               bool& is_new);
   void release(const session::SessionId& session);
   void forget_unused();
+  void hear_until_stopped();
   void watch_until_stopped();
   void look_after(const Mount& mount);
 
@@ -69,7 +71,7 @@ class VolumePlugin {
   session::Synchronized<bool> stopping_;  // held while a mount is claimed
   std::condition_variable changed_;       // with stopping_: it is true, or there is a new mount
   AsyncRequests long_verbs_;                  // self-locking
-  std::thread watcher_;
+  std::thread listener_, watcher_;
   api::Router router_;
   std::unique_ptr<api::HttpServer> server_;
 };
