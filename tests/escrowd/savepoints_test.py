@@ -51,6 +51,10 @@ def CachesBeginAnewAndTheAnswerNamesThem(start):
                      "savepoints hold files of the repository only: the cache 'objects' begins anew as last published, "
                      "and what is below 'tmp' stays as it is")
         expect_equal('the cache', os.listdir(f'{point}/build'), [])
+        write(f'{point}/build/wreck', 'x')
+        command = ['--host', f'unix://{service.socket}', 'savepoint', 'restore', session, 'first']
+        ran = subprocess.run([service.escrow_binary, *command], check=True, capture_output=True, text=True, timeout=300)
+        expect_equal('of a command', ran.stderr, f'escrow: {back["warning"]}\n')
         service.post(f'/v1/sessions/{session}/finish', {'exit_code': 0}).expect(200)
         _, point = service.open_mounted(mounts=[{'path': 'build', 'source': 'cache:objects'}])
         expect_equal('published', os.listdir(f'{point}/build'), [])
