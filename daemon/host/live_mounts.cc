@@ -76,6 +76,14 @@ void tell_kernel(fuse::Mount& mount, session::Log& log, const std::vector<sessio
                 error.what());
 }
 
+// Those that stay go with the next restore, or with the session.
+void remove_dropped_caches(const session::Session& session, const storage::Repository& repository,
+                           session::Log& log) try {
+  repository.caches().remove_dropped(session.directory());
+} catch (const Error& error) {
+  log.write(session::LogLevel::warning, std::string("caches that a restore dropped take room still: ") + error.what());
+}
+
 // Returns one sentence on caches that cannot be shown as they begin anew, or nothing.
 std::string show_dropped_caches(const session::Session& session, storage::Repository& repository, SessionStack& stack,
                                 fuse::Mount& mount, session::Log& log) try {
@@ -138,6 +146,13 @@ api::MountsAnswer change_live_mounts(const session::Session& session, storage::R
   return {stack.mounts()};
 }
 
+api::SavepointsAnswer change_kept_savepoints(session::Session& session, storage::Repository& repository,
+                                             session::Log& log, const api::SavepointRequest& request) {
+  api::SavepointsAnswer answer = change_savepoints(session, request);
+  if (request.verb == api::SavepointVerb::restore) remove_dropped_caches(session, repository, log);
+  return answer;
+}
+
 api::SavepointsAnswer change_live_savepoints(session::Session& session, storage::Repository& repository,
                                              SessionStack& stack, fuse::Mount& mount, session::Log& log,
                                              const api::SavepointRequest& request,
@@ -151,6 +166,7 @@ api::SavepointsAnswer change_live_savepoints(session::Session& session, storage:
     api::SavepointsAnswer answer = change_savepoints(session, request);
     const std::string failed = show_caches();
     if (!failed.empty()) answer.warning += (answer.warning.empty() ? "" : "; ") + failed;
+    remove_dropped_caches(session, repository, log);
     return answer;
   } catch (const Error&) {
     const std::string failed = show_caches();

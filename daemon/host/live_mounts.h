@@ -25,8 +25,12 @@ api::MountsAnswer change_live_mounts(const session::Session& session, storage::R
                                      SessionStack& stack, fuse::Mount& mount, session::Log& log,
                                      const api::MountsRequest& request);
 
-// change_savepoints() of a session that is mounted. Caches that a restore drops (storage::Caches::drop_changes()) begin
-// anew in the mount, too, also when the restore fails after that; if they cannot, the warning or the log says so.
+// change_savepoints() of a session that is mounted nowhere, and of one that is. Caches that a restore drops
+// (storage::Caches::drop_changes()) begin anew in the mount, too, also when the restore fails after that; if they
+// cannot, the warning or the log says so. Of the older ones those go that nobody has open any more, behind `is_cut`.
+api::SavepointsAnswer change_kept_savepoints(session::Session& session, storage::Repository& repository,
+                                             session::Log& log, const api::SavepointRequest& request);
+
 api::SavepointsAnswer change_live_savepoints(session::Session& session, storage::Repository& repository,
                                              SessionStack& stack, fuse::Mount& mount, session::Log& log,
                                              const api::SavepointRequest& request,

@@ -250,7 +250,7 @@ api::Answer SessionAccess::act(session::Session& session, session::Attachment at
           },
           [&](const api::SavepointRequest& it) -> api::Answer {
             remark_what_changes(request);
-            return change_savepoints(session, it);
+            return change_kept_savepoints(session, context_.repository(), context_.log(), it);
           },
           [&](const api::MountsRequest& it) -> api::Answer {
             remark_what_changes(request);

@@ -158,7 +158,6 @@ std::shared_ptr<session::EntryFileSystem> Caches::open(const std::string& sessio
   const std::string key = encoded(name), cache = path_of(key), copy = session_directory + kInSession + '/' + key;
   make_directory(caches_);
   make_directory(session_directory + kInSession);
-  remove_dropped(session_directory);  // of a host that was killed
   const UniqueFd turn = lock_file(caches_ + kLock, LockKind::exclusive);
   std::optional<About> about = read_about(copy);
   const std::uint64_t era = disk_era(session_directory);
@@ -171,15 +170,7 @@ std::shared_ptr<session::EntryFileSystem> Caches::open(const std::string& sessio
     put_file(copy + kAbout, copy + "/about.new", about->generation + '\n' + std::to_string(era) + '\n', 0600);
   }
   if (!about->generation.empty()) touch(cache + kUsed);
-  const auto remove = [caches = *this, session_directory](session::EntryFileSystem* files) {
-    delete files;
-    try {
-      caches.remove_dropped(session_directory);
-    } catch (const Error&) {
-      // The next open() tries again, or they go with the session.
-    }
-  };
-  return {new CacheView(copy, about->generation.empty() ? "" : cache + '/' + about->generation), remove};
+  return std::make_shared<CacheView>(copy, about->generation.empty() ? "" : cache + '/' + about->generation);
 }
 
 bool Caches::has(const std::string& session_directory, const std::string& name) {
@@ -192,34 +183,32 @@ bool Caches::has(const std::string& session_directory, const std::string& name) 
 std::vector<std::string> Caches::drop_changes(const std::string& session_directory) const {
   const std::string copies = session_directory + kInSession;
   std::vector<std::string> dropped;
-  {
-    const UniqueFd turn = lock_file(caches_ + kLock, LockKind::exclusive);
-    for (const std::string& key : names_in(copies)) {
-      const std::string copy = copies + '/' + key;
-      if (!is_cache(key) || !CacheTree::was_changed(copy)) continue;
-      std::string aside = copies + "/.0." + key;
-      for (int number = 1; is_there(aside); ++number) aside = copies + "/." + std::to_string(number) + '.' + key;
-      if (::rename(copy.c_str(), aside.c_str()) != 0) throw system_error(errno, "drop the changes of a cache");
-      dropped.push_back(decoded(key));
-    }
+  const UniqueFd turn = lock_file(caches_ + kLock, LockKind::exclusive);
+  for (const std::string& key : names_in(copies)) {
+    const std::string copy = copies + '/' + key;
+    if (!is_cache(key) || !CacheTree::was_changed(copy)) continue;
+    std::string aside = copies + "/.0." + key;
+    for (int number = 1; is_there(aside); ++number) aside = copies + "/." + std::to_string(number) + '.' + key;
+    if (::rename(copy.c_str(), aside.c_str()) != 0) throw system_error(errno, "drop the changes of a cache");
+    dropped.push_back(decoded(key));
   }
-  remove_dropped(session_directory);
   std::sort(dropped.begin(), dropped.end());
   return dropped;
 }
 
-void Caches::remove_dropped(const std::string& session) const {
-  const std::string copies = session + kInSession;
+void Caches::remove_dropped(const std::string& session_directory) const {
+  const std::string copies = session_directory + kInSession;
   std::vector<std::string> dropped = names_in(copies);
   std::erase_if(dropped, is_cache);
   if (dropped.empty()) return;
   {
     const UniqueFd turn = lock_file(caches_ + kLock, LockKind::exclusive);
     make_directory(caches_ + kAside);
-    for (const std::string& entry : dropped) {
-      const std::string copy = copies + '/' + entry;
+    for (std::size_t at = 0; at < dropped.size(); ++at) {
+      const std::string copy = copies + '/' + dropped[at];
       if (!is_directory(copy) || CacheView::is_held(copy)) continue;
-      const std::string aside = caches_ + kAside + session.substr(session.rfind('/')) + entry;
+      const std::string aside =
+          caches_ + kAside + session_directory.substr(session_directory.rfind('/')) + '.' + std::to_string(at);
       remove_tree(aside);
       if (::rename(copy.c_str(), aside.c_str()) != 0) throw system_error(errno, "set a cache aside");
     }

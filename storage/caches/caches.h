@@ -5,7 +5,7 @@
 //   caches/NAME/<session>/      a generation, named after the session that published it: tree/, several, totals
 //   caches/NAME/used            its time is that of the last use
 //   sessions/<id>/caches/NAME/  what a session has of it (cache_tree.h), and `about`: its generation, its disk_era()
-//   sessions/<id>/caches/.N.NAME/  what it had before it went back to a savepoint, while somebody has it open
+//   sessions/<id>/caches/.N.NAME/  what it had before it went back to a savepoint: drop_changes()
 //
 // Opening takes the same time however large a cache is. publish() completes the session's tree, syncs the file system,
 // moves the tree to the caches and renames the link: before that rename the old generation is the cache, after it the
@@ -60,10 +60,12 @@ class Caches {
   void publish(const std::string& session_directory, std::uint64_t most_bytes, const Observer& observer = {}) const;
 
   // Takes from a session, which nobody else holds, what it has changed of its caches, and returns their names, sorted:
-  // open() begins them anew, with what is published then. The older ones are never published; who has them open goes
-  // on with them, and the last one's end removes them. A kill or a power cut leaves each cache as it was, or to begin
-  // anew.
+  // open() begins them anew, with what is published then. The older ones are never published, and who has them open
+  // goes on with them. A kill or a power cut leaves each cache as it was, or to begin anew.
   std::vector<std::string> drop_changes(const std::string& session_directory) const;
+  // Removes those of them that nobody has open any more, which takes as long as they are large. The others go with a
+  // later call, or with the session's directory.
+  void remove_dropped(const std::string& session_directory) const;
   // Whether open() would go on with what the session has of it.
   static bool has(const std::string& session_directory, const std::string& name);
 
@@ -84,7 +86,6 @@ class Caches {
   std::string current(const std::string& encoded) const;
   void publish_one(const std::string& session, const std::string& encoded, std::uint64_t most_bytes,
                    const Observer& observer) const;
-  void remove_dropped(const std::string& session) const;
   // Under the lock:
   Used used() const;
   void set_aside(const Used& used, const std::string& encoded) const;

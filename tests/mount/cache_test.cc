@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <fstream>
 
@@ -210,17 +211,28 @@ TEST_P(RestoredCache, BeginsAnewAndTheCommitPublishesNothingOfTheWreck) {
   EXPECT_EQ(kKept, published());
 }
 
-TEST_P(RestoredCache, TakesRoomForAWreckOnlyWhileTheKernelHoldsSomethingOfIt) {
+TEST_P(RestoredCache, TakesRoomForTheLastWreckAndThoseThatSomebodyIsIn) {
   begin();
   const int wreck = ::open(file("mnt/build/wreck").c_str(), O_RDONLY | O_CLOEXEC);
   restored("good");
   EXPECT_EQ(".0.build build ", copies());
-  make_wreck();
-  restored("good");
-  EXPECT_TRUE(eventually([&] { return copies() == ".0.build build "; })) << copies();
+  for (int again = 0; again < 3; ++again) {
+    make_wreck();
+    restored("good");
+  }
+  // The kernel may take a moment to forget what nobody is in.
+  EXPECT_TRUE(eventually([&] {
+    make_wreck();
+    restored("good");
+    const std::string all = copies();
+    return std::count(all.begin(), all.end(), ' ') <= 3;
+  })) << copies();
+  EXPECT_NE(std::string::npos, copies().find(".0.build")) << "somebody is in it";
   ::close(wreck);
+  make_wreck();
   EXPECT_EQ(0, escrow({"unmount", session_}).status);
-  EXPECT_EQ("build ", copies());
+  restored("good");
+  EXPECT_EQ("", copies());
 }
 
 TEST_P(RestoredCache, IsPublishedWithWhatCameAfterTheRestoreAlone) {
@@ -262,7 +274,6 @@ TEST_P(RestoredCache, IsTheSameWhenTheHostIsKilledBehindTheRestore) {
   ::close(wreck);
   ASSERT_TRUE(eventually([&] { return escrow({"mount", file("mnt"), "--session", session_}).status == 0; }));
   EXPECT_EQ(kKept, in_cache());
-  EXPECT_EQ("build ", copies());
   EXPECT_EQ(0, escrow({"commit", session_}).status);
   EXPECT_EQ(kKept, published());
 }

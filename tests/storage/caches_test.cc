@@ -392,6 +392,7 @@ TEST_F(CachesTest, WhatWasDroppedIsNotPublishedAndBeginsAnew) {
     }
     if (!is_open) two = dotted = untouched = nullptr;
     EXPECT_EQ((std::vector<std::string>{"a.b", "c"}), drop_changes("2"));
+    caches_.remove_dropped(session_path("2"));
     EXPECT_EQ(is_open ? ".0.a.b .0.c untouched " : "untouched ", copies("2"));
     EXPECT_FALSE(Caches::has(session_path("2"), "c"));
     EXPECT_TRUE(Caches::has(session_path("2"), "untouched"));
@@ -429,7 +430,7 @@ TEST_F(CachesTest, WhatIsMadeBehindADropIsPublishedAndNothingOfBefore) {
   for (const char* name : {"wreck", "late1", "late2", "late3"}) EXPECT_FALSE(has(*look, name)) << name;
 }
 
-TEST_F(CachesTest, ADroppedStateGoesWithTheLastWhoHasItOpen) {
+TEST_F(CachesTest, ADroppedStateStaysWhileSomebodyHasItOpen) {
   const Files first = open("1");
   for (const char* name : {"d", "d/e"}) make_directory(*first, name);
   make(*first, "d/e/one", "one");
@@ -443,13 +444,16 @@ TEST_F(CachesTest, ADroppedStateGoesWithTheLastWhoHasItOpen) {
   EXPECT_EQ(".0.c .1.c ", copies("2"));
   make(*open("3"), "two", "two");
   publish("3");
+  caches_.remove_dropped(session_path("2"));
   caches_.collect(kEnough_bytes);
   EXPECT_EQ("one", text_at(*old, "d/e/one")) << "it had not looked there before its generation was replaced";
   put(*old, walk(*old, "d/e/one"), "own");
   EXPECT_EQ("own", text_at(*old, "d/e/one"));
   middle.reset();
+  caches_.remove_dropped(session_path("2"));
   EXPECT_EQ(".0.c ", copies("2"));
   old.reset();
+  caches_.remove_dropped(session_path("2"));
   EXPECT_EQ("", copies("2"));
   EXPECT_EQ("two", text_at(*open("2"), "two"));
   EXPECT_TRUE(caches_.check().empty());
@@ -465,11 +469,11 @@ TEST_F(CachesTest, AKillWhileDroppingLeavesTheOldOrThePublishedState) {
   fs::rename(there + "c", there + ".0.c");
   EXPECT_TRUE(caches_.check().empty());
   caches_.collect(kEnough_bytes);
-  const Files again = open("2");
-  EXPECT_EQ("c other ", copies("2")) << "whoever opens a cache next removes it";
-  EXPECT_EQ("kept", text_at(*again, "one"));
+  EXPECT_EQ("kept", text_at(*open("2"), "one"));
   EXPECT_TRUE(has(*open("2", "other"), "wreck"));
   EXPECT_EQ(std::vector<std::string>{"other"}, drop_changes("2")) << "the restore is asked for again";
+  caches_.remove_dropped(session_path("2"));
+  EXPECT_EQ("c ", copies("2"));
   publish("2");
   for (const char* cache : {"c", "other"}) EXPECT_FALSE(has(*open("look", cache), "wreck"));
 }
