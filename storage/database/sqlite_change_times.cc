@@ -374,10 +374,10 @@ SqliteChangeTimes::Plan SqliteChangeTimes::plan_of(const std::string& branch, co
     plan.commits = way.commits;
     plan.steps = changes_of(way);
   } catch (const Error& error) {
-    if (error.code() != Errc::input_output && error.code() != Errc::result_too_large) throw;
-    // The commit that was seen last is gone (the branch was rewritten, and git has collected it), or more changed than
-    // is listed.
-    if (error.code() == Errc::result_too_large)
+    const bool is_beyond_bounds = error.code() == Errc::result_too_large || error.code() == Errc::name_too_long;
+    // Else the commit that was seen last is gone: the branch was rewritten, and git has collected it.
+    if (!is_beyond_bounds && error.code() != Errc::input_output) throw;
+    if (is_beyond_bounds)
       log_.write(session::LogLevel::warning, "everything in commit " + head.hex() + " of branch '" + branch +
                                                  "' counts as new, and build tools make all of it: " + error.what());
     plan.all_is_new = true;

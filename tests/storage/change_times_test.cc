@@ -213,6 +213,21 @@ TEST_F(ChangeTimesTest, AFewTreesThatStandForCountlessPathsMakeEverythingNewAndA
   EXPECT_LT(times_.as_of("main", seen.newest)->directory("0").modified, seen.newest);
 }
 
+TEST_F(ChangeTimesTest, ATreeThatIsDeeperThanEscrowReadsMakesEverythingNew) {
+  const auto push_deep = [&](const std::string& content) {
+    run("cd '" + repository_.path + "'; from=$(git rev-parse -q --verify main | sed 's/^/from /'); "
+        "printf 'commit refs/heads/main\ncommitter t <t@x> 1000000000 +0000\ndata 0\n%s\n"
+        "M 644 inline %sf\ndata 2\n%s\n\n' \"$from\" $(printf 'd/%.0s' $(seq 2100)) " + content +
+        " | git fast-import --quiet");
+  };
+  push_deep("1");
+  see();
+  push_deep("2");
+  const ChangeTimes::Seen seen = see();
+  EXPECT_NE(log_.line.find("counts as new"), std::string::npos) << log_.line;
+  EXPECT_EQ(times_.as_of("main", seen.newest)->directory("d").modified, seen.newest);
+}
+
 // Others move the index on while this one reads trees: it waits for no lock, and what it has read counts no more.
 TEST_F(ChangeTimesTest, TreesAreReadBeforeTheIndexIsLocked) {
   class MovingReader final : public session::ObjectReader {
