@@ -206,7 +206,10 @@ void refuse_empty(api::RequestFields& fields) {
 
 EscrowdConfig read_config(const std::string& path) {
   EscrowdConfig config;
-  api::RequestFields fields(read_file(path), "the configuration " + path);
+  const std::string text = read_file(path);
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos)
+    throw Error(Errc::bad_request, "the configuration " + path + " is empty; write {} to have all defaults");
+  api::RequestFields fields(text, "the configuration " + path);
   refuse_empty(fields);
   config.socket = fields.text("socket").value_or(config.socket);
   config.socket_group = fields.text("socket_group").value_or("");

@@ -44,7 +44,9 @@ class Configuration {
     std::string name;
     const std::optional<std::string> value = text(branch, key, name);
     int parsed = 0;
-    if (value && git_config_parse_bool(&parsed, value->c_str()) != 0) refuse(name, *value, "it must be true or false");
+    // To git nothing means false: a template without its value would turn off what another line has turned on.
+    const bool is_one = !value || (!value->empty() && git_config_parse_bool(&parsed, value->c_str()) == 0);
+    if (!is_one) refuse(name, *value, "it must be true or false");
     return value && parsed != 0;
   }
 

@@ -217,6 +217,12 @@ def EmptyAndNullLimitsAreRefusedByName(start):
             said = check(members)
             expect(said.returncode == 2 and f'"{name}" is ' in said.stderr and said.stderr.count('\n') == 1,
                    f'{members}: {said.returncode} {said.stderr}')
+        path = f'{service.directory}/nothing.json'
+        with open(path, 'w', encoding='utf-8') as file:
+            file.write('\n')
+        said = subprocess.run([service.escrowd_binary, '--config', path, '--check-config'], check=False, text=True,
+                              capture_output=True, timeout=300)
+        expect(said.returncode == 2 and f'{path} is empty' in said.stderr, f'{said.returncode} {said.stderr}')
         for members in (granted(), granted(branches=['main'], path_prefix='dir'), {'grants': {}},
                         {'grants': {NOBODY_NAME: []}}, {'quotas': {}}, {'operators': [], 'reviewers': []}):
             said = check(members)

@@ -247,6 +247,7 @@ TEST_F(BranchRules, AKeyWithoutAValueIsTrueAsGitHasIt) {
 
 TEST_F(BranchRules, AValueThatCannotBeReadIsRefusedByKeyAndValue) {
   config("escrow.main.requireApproval perhaps");
+  config("escrow.empty.requireApproval ''");
   config("escrow.other.approvalExpires soon");
   config("escrow.auditRetention -3d");
   const auto check = [](const session::Error& error, const std::string& key, const std::string& value) {
@@ -256,6 +257,7 @@ TEST_F(BranchRules, AValueThatCannotBeReadIsRefusedByKeyAndValue) {
     EXPECT_NE(said.find("'" + value + "'"), std::string::npos) << said;
   };
   check(error_of([&] { rule("main"); }), "escrow.main.requireApproval", "perhaps");
+  check(error_of([&] { rule("empty"); }), "escrow.empty.requireApproval", "");
   check(error_of([&] { rule("other"); }), "escrow.other.approvalExpires", "soon");
   check(error_of([&] { read_audit_retention(repository_.path); }), "escrow.auditRetention", "-3d");
 }
