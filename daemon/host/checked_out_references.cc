@@ -9,31 +9,38 @@ namespace escrow::daemon {
 using session::ObjectId;
 using session::SessionId;
 
-CheckedOutReferences::CheckedOutReferences(session::ReferenceStore& inner, const Checkouts& checkouts,
+CheckedOutReferences::CheckedOutReferences(session::ReferenceStore& inner, const Checkouts* checkouts,
                                            std::optional<std::string> work_tree)
     : inner_(inner), checkouts_(checkouts), work_tree_(std::move(work_tree)) {}
 
 std::string CheckedOutReferences::default_branch() const {
   if (!work_tree_) return inner_.default_branch();
-  if (const auto branch = checkouts_.branch_of(*work_tree_)) return *branch;
+  if (const auto branch = checkouts_->branch_of(*work_tree_)) return *branch;
   throw session::Error(session::Errc::wrong_state, "the work tree " + *work_tree_ +
                                                        " is on no branch (its HEAD is detached); check out a branch "
                                                        "there, or give one with --branch");
 }
 
+// Asked each time: work trees come while a session is open.
+bool CheckedOutReferences::takes_along() const { return checkouts_ != nullptr && checkouts_->may_be_any(); }
+
 void CheckedOutReferences::check_target(const std::string& branch) const {
   try {
     inner_.check_target(branch);
   } catch (const session::Error& error) {
-    if (error.code() != session::Errc::wrong_state) throw;
+    if (!takes_along() || error.code() != session::Errc::wrong_state) throw;
   }
 }
 
 bool CheckedOutReferences::move_through(const std::string& branch, const std::optional<ObjectId>& expected,
                                         const std::vector<Move>& moves) {
+  if (!takes_along()) {
+    inner_.check_target(branch);
+    return inner_.move_through(branch, expected, moves);
+  }
   std::unique_ptr<Checkouts::Move> move;
   try {
-    move = checkouts_.prepare(branch, expected, moves.back().to);
+    move = checkouts_->prepare(branch, expected, moves.back().to);
   } catch (const session::Error& error) {
     // A commit of the user's that it waited for: only what is not committed now is in the way.
     if (error.code() == session::Errc::wrong_state && inner_.head(branch) != expected) return false;

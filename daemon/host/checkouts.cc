@@ -218,6 +218,17 @@ std::vector<std::string> Checkouts::changed_paths(const std::string& work_tree) 
   return paths;
 }
 
+bool Checkouts::may_be_any() const {
+  return git_directory_.ends_with("/.git") || storage::is_there(git_directory_ + "/worktrees");
+}
+
+bool Checkouts::is_listed(const std::string& work_tree) const {
+  const std::string linked = git_directory_ + "/worktrees";
+  for (const std::string& name : storage::names_in(linked))
+    if (path_named_in(linked + "/" + name + "/gitdir") == work_tree + "/.git") return true;
+  return false;
+}
+
 std::vector<std::string> Checkouts::on_branch(const std::string& branch) const {
   const ProgramOutput output = run_program({"env", "LC_ALL=C", "git", "--git-dir=" + git_directory_, "worktree", "list",
                                             "--porcelain", "-z"}, {.most_bytes = kMostBytesOfAList});
@@ -228,8 +239,12 @@ std::vector<std::string> Checkouts::on_branch(const std::string& branch) const {
   for (const std::string& line : storage::split_texts(output.out)) {
     if (line.starts_with("worktree ")) at = line.substr(9);
     if (line != "branch refs/heads/" + branch) continue;
-    // One whose directory is gone is git's to prune, also where there is another one by now.
     const Whose whose = whose_is(at);
+    // Its disk may only be away. Where there is another repository by now, it is gone, and git's to prune.
+    if (whose == Whose::nobodys && !storage::is_there(at + "/.git"))
+      throw Error(Errc::wrong_state, "the branch '" + branch + "' is checked out in " + session::quote_path(at) +
+                                         ", which is not there and would no longer match it; mount its disk, or, if "
+                                         "it is gone, run `git worktree remove --force --force` of it");
     if (whose == Whose::another_users)
       throw Error(Errc::wrong_state, "the branch '" + branch + "' is checked out in " + session::quote_path(at) +
                                          ", which belongs to another user; check out another branch there, or, if you "
@@ -383,7 +398,9 @@ std::vector<std::string> Checkouts::mend_now(const storage::UniqueFd& turn, cons
     const IndexLock::Deadline until = move->branch == branch ? deadline : std::chrono::steady_clock::now();
     done += std::erase_if(move->work_trees, [&](const std::string& work_tree) {
       const Whose whose = whose_is(work_tree);
-      if (whose != Whose::ours) return whose == Whose::nobodys;  // another user's next command mends it
+      // Another user's next command mends it, or ours, once its disk is back.
+      if (whose == Whose::nobodys) return storage::is_there(work_tree + "/.git") || !is_listed(work_tree);
+      if (whose != Whose::ours) return false;
       const std::optional<Mended> mended = mend_one(work_tree, move->branch, move->before, turn, until);
       if (mended) said.push_back("the work tree " + session::quote_path(work_tree) + mended->sentence);
       return !mended || mended->follows;

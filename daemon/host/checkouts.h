@@ -3,10 +3,10 @@
 //
 // All of it is done by git itself, as the user of this process. git is told the git directories and the work tree (in
 // its environment, as in that of a hook): it takes no configuration from the work tree. A directory whose .git does not
-// lead back to the repository is no work tree of it; the one that was there is gone. As git itself wants it, directory
-// and .git belong to this user or to the repository's owner, or the directory is in the user's safe.directory
-// (git-config(1)): another owner may put a link at a path while git writes there. Else a commit to its branch is
-// refused.
+// lead back to the repository is no work tree of it; the one that was there is gone. Without .git its disk may be away:
+// a commit to its branch is refused, as git refuses to move it. As git itself wants it, directory and .git belong to
+// this user or to the repository's owner, or the directory is in the user's safe.directory (git-config(1)): another
+// owner may put a link at a path while git writes there. Else a commit to its branch is refused.
 //
 // What a work tree has of its own and is not committed stays; where it is in the way of the commit nothing moves. A
 // file that is there already as the commit has it is not in the way: git knows it from then on (a session may have
@@ -50,7 +50,9 @@ class Checkouts {
   // Each file that the work tree has otherwise than HEAD, or HEAD has and it has not, and each that git neither knows
   // nor ignores; another repository is named as a directory, with a slash at its end. The index is not looked at.
   std::vector<std::string> changed_paths(const std::string& work_tree) const;
-  // Those that are on the branch. Throws Error{wrong_state} naming one that is another user's.
+  // Whether there may be a work tree. git is not asked: no bare repository pays for those that it does not have.
+  bool may_be_any() const;
+  // Those that are on the branch. Throws Error{wrong_state} naming one that is another user's, or is not there.
   std::vector<std::string> on_branch(const std::string& branch) const;
 
   // A move that was begun: a branch, where it was, and the work trees that were on it.
@@ -101,6 +103,8 @@ class Checkouts {
                 const storage::UniqueFd& turn = storage::UniqueFd(), const GitInstead& instead = {}) const;
   // What git lists, each ended by a NUL. Throws Error{unavailable} when it fails.
   std::vector<std::string> list(const std::string& work_tree, const std::vector<std::string>& arguments) const;
+  // Whether the repository has it as a linked work tree, there or not.
+  bool is_listed(const std::string& work_tree) const;
   std::string record_path() const;
   // The moves that are not done, the oldest first: on disk when it returns. None: there is no record.
   std::vector<Begun> read_record() const;

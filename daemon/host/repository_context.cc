@@ -1,7 +1,5 @@
 #include "daemon/host/repository_context.h"
 
-#include <filesystem>
-
 #include "daemon/console/text_output.h"
 #include "daemon/host/checked_out_references.h"
 #include "daemon/host/checkouts.h"
@@ -14,28 +12,19 @@
 #include "session/base/repo_path.h"
 
 namespace escrow::daemon {
-namespace {
-
-// Without asking git: no bare repository pays for work trees that it cannot have.
-bool may_have_work_trees(const std::string& git_directory) {
-  std::error_code failed;
-  return git_directory.ends_with("/.git") || std::filesystem::exists(git_directory + "/worktrees", failed);
-}
-
-}  // namespace
 
 RepositoryContext::RepositoryContext(const GlobalOptions& options)
     : log_(make_log(options.verbose)),
       repository_(storage::Repository::open(repository_path(options), *log_)),
-      checkouts_(!options.checkouts_from.empty() && may_have_work_trees(repository_->git_directory())
-                     ? std::make_unique<Checkouts>(repository_->git_directory(), *log_)
-                     : nullptr),
-      work_tree_(checkouts_ ? checkouts_->work_tree_around(options.checkouts_from) : std::nullopt),
-      followed_(checkouts_ ? std::make_unique<CheckedOutReferences>(repository_->references(), *checkouts_, work_tree_)
-                           : nullptr),
+      checkouts_(options.checkouts_from.empty()
+                     ? nullptr
+                     : std::make_unique<Checkouts>(repository_->git_directory(), *log_)),
+      work_tree_(checkouts_ && checkouts_->may_be_any() ? checkouts_->work_tree_around(options.checkouts_from)
+                                                        : std::nullopt),
+      references_(std::make_unique<CheckedOutReferences>(repository_->references(), checkouts_.get(), work_tree_)),
       parents_(std::make_unique<ForkParents>(*this)),
       services_{.objects = repository_->objects(),
-                .references = followed_ ? *followed_ : repository_->references(),
+                .references = *references_,
                 .catalog = repository_->catalog(),
                 .directories = repository_->directories(),
                 .clock = clock_,

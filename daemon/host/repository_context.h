@@ -48,9 +48,9 @@ class RepositoryContext {
  private:
   std::unique_ptr<session::Log> log_;
   std::unique_ptr<storage::Repository> repository_;
-  std::unique_ptr<Checkouts> checkouts_;              // null: they are refused, or there are none
+  std::unique_ptr<Checkouts> checkouts_;              // null: none is taken along
   std::optional<std::string> work_tree_;              // the user's
-  std::unique_ptr<session::ReferenceStore> followed_;  // null: the repository's own
+  std::unique_ptr<session::ReferenceStore> references_;
   session::SystemClock clock_;
   session::CommitChains chains_;
   std::unique_ptr<ForkParents> parents_;

@@ -36,6 +36,23 @@ def WhatCannotBeRegisteredIsRefusedByItsReason(start):
         expect_equal('registered', len(service.get('/v1/repositories').json['repositories']), 1)
 
 
+def ABranchThatWasCheckedOutMeanwhileDoesNotMove(start):
+    """Nobody takes the work tree along: its next plain commit would take the session's back."""
+    with start() as service:
+        for name, mountpoint in (('detached', ''), ('mounted', f'{service.mounts}/work')):
+            session = service.open(**({'mountpoint': mountpoint} if mountpoint else {}))['session']
+            service.put(f'/v1/sessions/{session}/files/{name}', b'new').expect(201)
+            tree, before = f'{service.directory}/tree', service.git('rev-parse', 'main')
+            service.git('worktree', 'add', '--quiet', tree, 'main')
+            for verb, body in (('commit', {}), ('finish', {'exit_code': 0})):
+                refused = ask(service, session, verb, body).expect(409, 'wrong_state')
+                expect('is checked out in the work tree of' in refused['detail'], refused)
+            expect_equal('the branch', service.git('rev-parse', 'main'), before)
+            service.git('worktree', 'remove', '--force', tree)
+            ask(service, session, 'commit', {}).expect(200)
+            expect_equal('the file', service.git('show', f'main:{name}'), 'new')
+
+
 def ARunsSessionIsItsRuns(start):
     with start() as service:
         run = service.post('/v1/runs', {'repository': 'data', 'command': ['sleep', '600'],

@@ -127,6 +127,45 @@ TEST_F(Checkout, ADirectoryInPlaceOfAWorkTreeRunsNoCommand) {
   commit("4");
 }
 
+// Of a bare repository, which had none when the session began.
+TEST_F(Checkout, AWorkTreeThatComesWhileASessionIsOpenFollows) {
+  in_project("git clone -q --bare . ../bare.git && mkdir ../mount");
+  const std::string bare = directory_.path() + "/bare.git", mount = directory_.path() + "/mount";
+  const ProcessOptions there{.directory = directory_.path(), .environment = {}, .input = {}};
+  ASSERT_EQ(run_escrow({"--repo", bare, "init"}, there).status, 0);
+  const ProcessResult mounted = run_escrow({"--repo", bare, "mount", mount}, there);
+  ASSERT_EQ(mounted.status, 0) << mounted.err;
+  shell("git -C bare.git worktree add -q ../late main && echo 2 > mount/src/a.c", there);
+  const ProcessResult done = run_escrow({"commit"}, {.directory = mount, .environment = {}, .input = {}});
+  EXPECT_EQ(done.status, 0) << done.err;
+  EXPECT_EQ(shell("git -C late status --porcelain && cat late/src/a.c", there), "2");
+}
+
+// As long as its disk is not mounted.
+TEST_F(Checkout, TheBranchOfAWorkTreeThatIsNotThereDoesNotMove) {
+  in_project("git worktree add -q ../linked -b linked && git worktree lock ../linked && mv ../linked ../away");
+  const std::string before = git("rev-parse linked"), linked = directory_.path() + "/linked";
+  const auto commit = [&] { return run("echo 2 > src/a.c", {"--branch", "linked"}); };
+  for (const char* rest : {"", "mkdir ../linked"}) {
+    in_project(rest);
+    const ProcessResult refused = commit();
+    EXPECT_NE(refused.status, 0);
+    EXPECT_TRUE(has(refused.err, linked + ", which is not there")) << refused.err;
+    EXPECT_EQ(git("rev-parse linked"), before);
+  }
+  // One that a killed command left behind is not forgotten.
+  const std::string record = project_ + "/.git/escrow/checkouts.behind";
+  shell("printf 'linked\\000" + before + "\\000" + linked + "\\000' > '" + record + "'");
+  escrow({"sessions"});
+  EXPECT_EQ(::access(record.c_str(), F_OK), 0);
+  in_project("rmdir ../linked && mv ../away ../linked");
+  ASSERT_EQ(commit().status, 0);
+  EXPECT_EQ(shell("git -C '" + linked + "' status --porcelain; cat '" + linked + "/src/a.c'"), "2");
+  EXPECT_NE(::access(record.c_str(), F_OK), 0);
+  in_project("rm -r ../linked && git worktree remove --force --force ../linked");
+  EXPECT_EQ(commit().status, 0) << "as the sentence says";
+}
+
 TEST_F(Checkout, AWorkTreeOfAnyNameFollows) {
   const std::string name = directory_.path() + "/new\nline ' and \" $blanks ";
   ASSERT_EQ(run_process({"git", "-C", project_, "worktree", "add", "-q", name, "-b", "named"}).status, 0);
