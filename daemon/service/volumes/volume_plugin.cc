@@ -301,15 +301,16 @@ std::string VolumePlugin::unmount(const VolumeRequest& request) {
 
 // ---- The watcher.
 
+bool VolumePlugin::goes_on_after(std::chrono::milliseconds pause) {
+  auto stopping = stopping_.lock();
+  if (pause > 0ms) changed_.wait_for(stopping.lock(), pause);
+  return !*stopping;
+}
+
 // A runtime does not keep its events for as long as the watcher may have to wait for a commit.
 void VolumePlugin::hear_until_stopped() {
   std::chrono::milliseconds pause{0};
-  while (true) {
-    {
-      auto stopping = stopping_.lock();
-      if (pause > 0ms) changed_.wait_for(stopping.lock(), pause);
-      if (*stopping) return;
-    }
+  while (goes_on_after(pause)) {
     pause = kPluginIdle;
     try {
       if (!store_.mounts().empty()) pause = kLookAtVolumesEvery;
@@ -322,12 +323,7 @@ void VolumePlugin::hear_until_stopped() {
 
 void VolumePlugin::watch_until_stopped() {
   std::chrono::milliseconds pause{0};
-  while (true) {
-    {
-      auto stopping = stopping_.lock();
-      if (pause > 0ms) changed_.wait_for(stopping.lock(), pause);
-      if (*stopping) return;
-    }
+  while (goes_on_after(pause)) {
     pause = kPluginIdle;
     try {
       watch_.catch_up();

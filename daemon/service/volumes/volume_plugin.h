@@ -58,6 +58,8 @@ class VolumePlugin {
               bool& is_new);
   void release(const session::SessionId& session);
   void forget_unused();
+  // The pause ends early when there is a new mount. False: the plugin stops.
+  bool goes_on_after(std::chrono::milliseconds pause);
   void hear_until_stopped();
   void watch_until_stopped();
   void look_after(const Mount& mount);
