@@ -41,8 +41,8 @@ std::string quoted_value(std::string_view text) {
   return quoted + '"';
 }
 
-// Who commits inside is who the session's commit is by. Nothing inside needs to survive a power loss, and a collection
-// of garbage would hide messages in packs.
+// Commits inside have the committer of the session's commit. No file inside needs to survive a power loss, and a
+// collection of garbage would hide messages in packs.
 std::string configuration(const session::SessionRecord& record) {
   const session::Signature who = session::signature_of(record.options.audit, {});
   return "[core]\n"

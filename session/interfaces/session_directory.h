@@ -39,9 +39,9 @@ class SessionDirectory {
   // Of a session whose outcome is recorded as committed: what it has of its caches is what later sessions see of them.
   // Throws Error naming the cache that stays as it was. Idempotent.
   virtual void publish_caches() = 0;
-  // What the session has changed of its caches is dropped, and is never published: each of them, whose names are
-  // returned, begins anew with what is published when it is opened next. At a kill it is so of some, or of none.
-  // Throws Error.
+  // Drops the session's changes to its caches: they are never published. A cache with changes begins anew with its
+  // published state when it is opened next; the names of these caches are returned. A kill may leave some of them
+  // dropped. Throws Error.
   virtual std::vector<std::string> drop_caches() = 0;
   // `heir`, whose staging area nobody has used yet, has these staging files, too, under the same ids. No byte is
   // copied: neither may write to them any more.

@@ -278,7 +278,7 @@ std::vector<SessionId> FileSessionDirectories::list_aside() const {
 
 bool FileSessionDirectories::is_aside(const SessionId& id) const { return is_there(path_aside(id)); }
 
-// Nobody writes to the lock afterwards.
+// The last write to the lock file says that the session is open.
 std::int64_t FileSessionDirectories::opened_aside_s(const SessionId& id) const {
   const auto lock = status_of(path_aside(id) + "/lock");
   return lock ? lock->st_mtim.tv_sec : 0;

@@ -175,7 +175,7 @@ class RestoredCache : public CacheOnTheKernel, public testing::WithParamInterfac
     done({"--cache", "build"}, "cd build; find . -type f | sort | tr '\n' ' ' > $OUT/published");
     return read("published");
   }
-  // What the session's directory has of caches.
+  // The names in the session's directory of caches.
   std::string copies() {
     return shell("ls -A '" + repository_ + "/escrow/sessions/" + session_ + "/caches' | tr '\n' ' '");
   }
@@ -295,7 +295,7 @@ TEST_P(RestoredCache, SharesItsLimitsWithTheWreckThatSomebodyIsIn) {
   EXPECT_EQ(EDQUOT, make(AT_FDCWD, file("mnt/build/fifth")));
   EXPECT_EQ(EDQUOT, make(within, "fifth"));
   EXPECT_EQ(0, escrow({"mounts", "remove", session_, "build"}).status);
-  // The kernel may take a moment to forget what the session has of the cache now. Nobody is in that.
+  // The kernel may take a moment to forget the session's present copy of the cache, in which no program is.
   EXPECT_TRUE(eventually([&] { return escrow({"mounts", "add", session_, "--cache", "other=build"}).status == 0; }));
   EXPECT_EQ("kept\n", read("mnt/other/file"));
   ::close(within);

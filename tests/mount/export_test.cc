@@ -155,7 +155,7 @@ TEST_F(Export, ExtendedAttributesComeAlong) {
   EXPECT_EQ(::getxattr((other_mount_ + "/a.txt").c_str(), "user.colour", value, sizeof value), 3);
 }
 
-// Who made it is noted on it, which is of the session here.
+// The repository notes the hand that made it, which is this user's in both places.
 TEST_F(Export, ARepositoryThatWasMovedOutOfItsNameComesAlong) {
   const std::string session = mount();
   shell("git init -q sub && mv sub/.git store", {.directory = mountpoint_, .environment = {}, .input = {}});

@@ -48,7 +48,7 @@ class CachesTest : public testing::Test {
   std::vector<std::string> drop_changes(const std::string& session) {
     return caches_.drop_changes(session_path(session));
   }
-  // What a session has below `caches`, and what waits there to be removed.
+  // The names in the session's directory of caches, and of the copies that wait to be removed.
   std::string copies(const std::string& session) const {
     std::vector<std::string> names;
     for (const std::string& path : {session_path(session) + "/caches", state_.path() + "/caches/.removed"}) {

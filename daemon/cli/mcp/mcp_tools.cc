@@ -144,7 +144,7 @@ const std::vector<OfferedTool>& offered_tools() {
       {{.name = "restore",
         .title = "Go back to a savepoint",
         .description =
-            "Makes the session what it was at a savepoint. What it has now becomes a savepoint first, named in undo. "
+            "Makes the session what it was at a savepoint. Its present state becomes a savepoint first, named in undo. "
             "Savepoints do not hold caches: those that the session changed begin anew as last published (warning).",
         .schema = R"({"type": "object", "additionalProperties": false, "required": ["session", "name"], "properties": {
             )" ESCROW_MCP_SESSION R"(,
