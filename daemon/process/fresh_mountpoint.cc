@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "/escrow-", kName = "/mnt";
 constexpr std::size_t kNameCharacters = 6;  // as mkdtemp(3) makes them
-constexpr int kAttempts = 8;
+constexpr int kUsualPaths = 4, kAttempts = 8;
 
 std::string base_directory(uid_t uid) {
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
@@ -25,16 +25,6 @@ std::string base_directory(uid_t uid) {
   const bool usable = runtime && runtime[0] == '/' && uid == ::geteuid() && ::stat(runtime, &status) == 0 &&
                       S_ISDIR(status.st_mode) && status.st_uid == uid && ::access(runtime, W_OK | X_OK) == 0;
   return usable ? runtime : "/tmp";
-}
-
-// FNV-1a: the same in every version of Escrow and of the library.
-std::string name_of_key(std::string_view key) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  constexpr std::string_view kCharacters = "0123456789abcdefghijklmnopqrstuvwxyz";
-  std::string name;
-  for (; name.size() < kNameCharacters; hash /= kCharacters.size()) name += kCharacters[hash % kCharacters.size()];
-  return name;
 }
 
 // Empty: it is no path of a fresh mountpoint.
@@ -69,6 +59,16 @@ void remove_directories(const FileDescriptor& held, const std::string& closed) n
 
 }  // namespace
 
+// FNV-1a: the same in every version of Escrow and of the library.
+std::string name_of_key(std::string_view key) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  constexpr std::string_view kCharacters = "0123456789abcdefghijklmnopqrstuvwxyz";
+  std::string name;
+  for (; name.size() < kNameCharacters; hash /= kCharacters.size()) name += kCharacters[hash % kCharacters.size()];
+  return name;
+}
+
 // Of a directory that was just made: locked, as long as no late removal was quicker, and ready to be mounted on.
 bool FreshMountpoint::take(const std::string& closed, uid_t uid, gid_t gid) {
   lock_ = lock(closed);
@@ -79,11 +79,13 @@ bool FreshMountpoint::take(const std::string& closed, uid_t uid, gid_t gid) {
 }
 
 FreshMountpoint::FreshMountpoint(uid_t uid, gid_t gid, const std::string& key) {
-  const std::string start = base_directory(uid) + std::string(kPrefix), usual = start + name_of_key(key);
-  // What a killed run left is nobody's.
-  remove_fresh_mountpoint(usual + std::string(kName));
-  // Whoever can write there may have made it: only a directory that was not there before is used.
-  if (::mkdir(usual.c_str(), 0700) == 0) {
+  const std::string start = base_directory(uid) + std::string(kPrefix);
+  for (int number = 0; number < kUsualPaths; ++number) {
+    const std::string usual = start + name_of_key(number == 0 ? key : key + '\n' + std::to_string(number));
+    // What a killed run left is nobody's, but for a file that somebody has put there.
+    remove_fresh_mountpoint(usual + std::string(kName));
+    // Whoever can write there may have made it: only a directory that was not there before is used.
+    if (::mkdir(usual.c_str(), 0700) != 0) continue;
     if (take(usual, uid, gid)) return;
     remove_directories(lock_, usual);
   }

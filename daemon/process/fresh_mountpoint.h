@@ -4,12 +4,13 @@
 // Runs of one key have the same path, one after the other, because build tools write it into what they make. The run
 // that makes the directory locks it (flock(2)), and only the holder of the lock of the directory that is at the path
 // removes it: not a supervisor of the run before that comes late, nor a run that has just lost the path to another. If
-// the path is taken, a random one is used.
+// the path is taken, the next of a few others of the key is used, and then a random one.
 #pragma once
 
 #include <sys/types.h>
 
 #include <string>
+#include <string_view>
 
 #include "daemon/process/file_descriptor.h"
 
@@ -34,6 +35,9 @@ class FreshMountpoint {
   std::string path_;
   FileDescriptor lock_;
 };
+
+// Letters and digits for a name of a file: of one key always the same.
+std::string name_of_key(std::string_view key);
 
 // Removes one whose owner is gone, of a run that was killed as well: empty directories, and only such as are named so.
 // It is not mounted. No state; thread-safe.

@@ -8,8 +8,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -118,17 +120,25 @@ TEST_F(FreshMountpoints, ARunThatHasLostItsPathLeavesItToTheOneThatHasIt) {
 }
 
 TEST_F(FreshMountpoints, SoDoesOneThatHasLostARandomPath) {
-  const auto usual = make();
-  std::string random;
-  // The usual path's lock is tried first, and belongs to somebody else; then that of the path made up at random.
-  before_lock = [&] {
-    before_lock = [&] {
-      for (const fs::directory_entry& entry : fs::directory_iterator(directory_.path()))
-        if (entry.path() != closed(usual->path())) random = entry.path();
-      fs::remove(random);
-      fs::create_directories(random + "/mnt");
-    };
+  std::vector<std::unique_ptr<FreshMountpoint>> usual;
+  for (int number = 0; number < 4; ++number) usual.push_back(make());
+  const auto is_usual = [&](const fs::path& path) {
+    return std::any_of(usual.begin(), usual.end(), [&](const auto& one) { return path == closed(one->path()); });
   };
+  std::string random;
+  // The locks of the usual paths are tried first, and belong to others; then that of the path made up at random.
+  int locks = 0;
+  std::function<void()> at_lock = [&] {
+    if (++locks <= 4) {
+      before_lock = at_lock;
+      return;
+    }
+    for (const fs::directory_entry& entry : fs::directory_iterator(directory_.path()))
+      if (!is_usual(entry.path())) random = entry.path();
+    fs::remove(random);
+    fs::create_directories(random + "/mnt");
+  };
+  before_lock = at_lock;
   const auto second = make();
   ASSERT_NE(random, "");
   EXPECT_TRUE(fs::is_directory(random + "/mnt"));
@@ -186,6 +196,16 @@ TEST_F(FreshMountpoints, WhatSomebodyElseMadeIsNotUsed) {
   EXPECT_NE(make()->path(), path) << "a directory that is locked";
   ::close(held);
   EXPECT_TRUE(fs::is_empty(directory_.path() + "/elsewhere"));
+}
+
+TEST_F(FreshMountpoints, BesideAStrayFileAllRunsHaveOnePathStill) {
+  const std::string path = make()->path();
+  fs::create_directories(path);
+  std::ofstream(closed(path) + "/stray") << "stray";
+  const std::string next = make()->path();
+  EXPECT_NE(next, path);
+  EXPECT_EQ(make()->path(), next);
+  EXPECT_TRUE(fs::exists(closed(path) + "/stray"));
 }
 
 TEST_F(FreshMountpoints, OtherDirectoriesAreNotRemoved) {
