@@ -97,9 +97,11 @@ std::optional<session::SessionId> newest_of(const std::vector<session::SessionId
 
 // The files of a session that is mounted nowhere, as its mount would show them.
 struct DetachedFiles {
+  static constexpr storage::Caches::Place kNowhere{};
   DetachedFiles(session::Session& session, RepositoryContext& context)
       : stack(session, context.repository(), context.log(), std::nullopt,
-              open_entries(session, std::nullopt, context.repository()), std::nullopt, std::nullopt, {}),
+              open_entries(session, std::nullopt, context.repository(), kNowhere), kNowhere, std::nullopt,
+              std::nullopt, {}),
         files(stack.files(), nullptr) {}
   SessionStack stack;
   SessionFiles files;

@@ -64,8 +64,8 @@ struct SessionHost::Impl {
         log(to),
         cache_before(repository.cache_counts()),
         event(make_event()),
-        stack(*session, repository, log, roots(), open_entries(*session, options.git, repository), options.git,
-              options.git_viewer,
+        stack(*session, repository, log, roots(), open_entries(*session, options.git, repository, options.place),
+              options.place, options.git, options.git_viewer,
               options.trace ? [this](const auto& lines) { options.trace->write(session->record(), lines); }
                             : std::function<void(const std::vector<session::TracedDenial>&)>()),
         hidden_git_words(describe_hidden_git(session->id().text(), stack.hidden_git())),

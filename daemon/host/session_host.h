@@ -30,6 +30,7 @@ class SessionHost {
     fuse::MountOptions mount;  // `source` is filled in
     std::string io_reason;     // why mount.io is what it is
     std::string visible_root;  // the mount's path as its users see it, where that is not mount.mountpoint
+    storage::Caches::Place place{};  // for the session's caches
     // Set when the session belongs to a run: a request to roll back or unmount calls this (and is answered when the
     // run has ended the session), a request to commit is refused.
     std::function<void()> cancel_run;

@@ -100,9 +100,22 @@ void SessionRun::check() const {
   }
 }
 
+// Of a command that has caches, and sees this machine. An ordinary user whose mount the helper could make makes it in a
+// user namespace, which gives the right to move it.
+void SessionRun::decide_on_view() {
+  const std::vector<MountEntrySpec>& entries = settings_.view.mounts.specs;
+  wants_view_ = !is_elsewhere() && std::any_of(entries.begin(), entries.end(), [](const MountEntrySpec& entry) {
+    return entry.source == MountEntrySpec::Source::cache;
+  });
+  MountAccess access = find_mount_access();
+  may_have_view_ = wants_view_ && may_make_view(access);
+  if (may_have_view_ && access == MountAccess::helper) access = MountAccess::user_namespace;
+  if (access == MountAccess::user_namespace) enter_user_namespace();
+}
+
 // While there is one thread and nothing is open.
 void SessionRun::prepare_process() {
-  if (find_mount_access() == MountAccess::user_namespace) enter_user_namespace();
+  decide_on_view();
   runner_ = std::make_unique<Runner>();
   if (settings_.container) return;
   CommandSpec spec;
@@ -175,7 +188,8 @@ void SessionRun::open_session() {
     session_options.gid = container_->gid();
   }
   mountpoint_ = std::make_unique<RunMountpoint>(is_elsewhere() ? "" : settings_.mountpoint,
-                                                context_->repository().git_directory(), session_options);
+                                                context_->repository().git_directory(), session_options,
+                                                may_have_view_);
   if (!session) {
     session = context_->sessions().open(
         session_options, settings_.create_branch, settings_.id.value_or(session::SessionId::generate()),
@@ -202,6 +216,14 @@ void SessionRun::open_session() {
   host_options.mount.io = io.mode;
   host_options.io_reason = std::move(io.reason);
   host_options.visible_root = visible_mountpoint();
+  const bool has_view = !mountpoint_->seen_at().empty();
+  if (wants_view_ && !has_view) {
+    settings_.say("warning: the session is at a path of the machine, because " +
+                  (may_have_view_ ? FixedPath::base() + " cannot be made" : std::string("no mount namespace can be")) +
+                  "; other sessions at such paths cannot use its caches meanwhile");
+  }
+  host_options.place = {.is_seen = !is_elsewhere() && (!has_view || !mountpoint_->is_fresh()),
+                        .sees_others = !is_elsewhere() && !has_view};
   host_options.trace = std::move(trace);
   host_options.git = git_;
   host_options.git_viewer = {.hand = hand(), .shows_entries = is_elsewhere() || !settings_.within};
@@ -287,7 +309,8 @@ CommandSpec SessionRun::command_spec() {
   CommandSpec spec;
   spec.arguments = settings_.command;
   spec.environment = command_environment();
-  spec.working_directory = mountpoint_->path();
+  spec.seen_at = mountpoint_->seen_at();
+  spec.working_directory = spec.seen_at.empty() ? mountpoint_->path() : spec.seen_at;
   spec.identity = settings_.identity;
   spec.umask = settings_.umask;
   spec.timeout = settings_.timeout;
@@ -309,6 +332,7 @@ CommandSpec SessionRun::command_spec() {
 
 // As the command sees it.
 std::string SessionRun::visible_mountpoint() const {
+  if (mountpoint_ && !mountpoint_->seen_at().empty()) return mountpoint_->seen_at();
   if (!is_elsewhere()) return mountpoint_ ? mountpoint_->path() : settings_.mountpoint;
   return settings_.mountpoint.empty() ? kSandboxMountpoint : settings_.mountpoint;
 }

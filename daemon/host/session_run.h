@@ -82,6 +82,7 @@ class SessionRun {
  private:
   void check() const;
   void prepare_process();
+  void decide_on_view();
   void open_session();
   std::unique_ptr<session::Session> attach_session();
   CommandSpec command_spec();
@@ -108,6 +109,7 @@ class SessionRun {
   void keep_open();
 
   const Settings settings_;
+  bool wants_view_ = false, may_have_view_ = false;  // run_view.h
   std::unique_ptr<Runner> runner_;
   std::unique_ptr<Container> container_;  // null: the command runs on this machine
   std::unique_ptr<RepositoryContext> context_;

@@ -33,10 +33,11 @@ std::unique_ptr<GitInside> git_inside(session::FileSystem& files, session::Sessi
 
 SessionStack::SessionStack(session::Session& session, storage::Repository& repository, session::Log& log,
                            const std::optional<session::ContainedLinks::Roots>& roots,
-                           std::vector<MountEntry> entries, const std::optional<GitTerms>& git,
-                           const std::optional<GitViewer>& viewer,
+                           std::vector<MountEntry> entries, storage::Caches::Place place,
+                           const std::optional<GitTerms>& git, const std::optional<GitViewer>& viewer,
                            std::function<void(const std::vector<session::TracedDenial>&)> trace)
     : session_(session),
+      place_(place),
       entries_(Entries{std::move(entries), {}}),
       denials_(session.id(), repository.catalog(), clock_, log, std::move(trace)),
       policy_(compile_policies(session.record().options.policies)),

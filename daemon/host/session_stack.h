@@ -31,11 +31,12 @@ namespace escrow::daemon {
 class SessionStack {
  public:
   // All must outlive it. `roots`: where its mount is, for a session whose links must not lead out; `entries`: what it
-  // shows beside the repository, with its sources open; `git`: of a session that has a .git; `viewer`: for whom it
-  // is, nullopt: for nobody's programs, and then no .git is hidden, nor made; `trace` may be empty.
+  // shows beside the repository, with its sources open; `place`: of its mount; `git`: of a session that has a .git;
+  // `viewer`: for whom it is, nullopt: for nobody's programs, and then no .git is hidden, nor made; `trace` may be
+  // empty.
   SessionStack(session::Session& session, storage::Repository& repository, session::Log& log,
                const std::optional<session::ContainedLinks::Roots>& roots,
-               std::vector<MountEntry> entries, const std::optional<GitTerms>& git,
+               std::vector<MountEntry> entries, storage::Caches::Place place, const std::optional<GitTerms>& git,
                const std::optional<GitViewer>& viewer,
                std::function<void(const std::vector<session::TracedDenial>&)> trace);
 
@@ -44,6 +45,7 @@ class SessionStack {
   const session::AccessPolicy* policy() const { return policy_.get(); }  // null: none
   std::vector<api::MountEntryView> mounts() const;                        // beside the repository
   std::vector<MountEntry> entries() const;
+  storage::Caches::Place place() const { return place_; }
   // Makes these the whole table: see MountTable::replace().
   std::vector<session::Overlay::Stale> replace_entries(std::vector<MountEntry> entries);
   // Also lets go of entries that have left and of which nothing is open.
@@ -66,7 +68,8 @@ class SessionStack {
   session::FileSystem& without_git_of_others();
   session::FileSystem& contained();
 
-  session::Session& session_;  // constant, as the pointers; self-locking
+  session::Session& session_;  // constant, as the next and the pointers; self-locking
+  const storage::Caches::Place place_;
   struct Left {
     std::weak_ptr<session::EntryFileSystem> files;
     std::string content, cache;

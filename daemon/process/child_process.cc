@@ -13,12 +13,13 @@
 #include "daemon/process/file_descriptor.h"
 #include "daemon/process/hardening.h"
 #include "daemon/process/network_namespace.h"
+#include "daemon/process/run_view.h"
 #include "fuse/place.h"
 
 namespace escrow::daemon {
 namespace {
 
-enum class Stage : int { limits, output, directory, mount, network, identity, hardening, execute };
+enum class Stage : int { limits, output, view, directory, mount, network, identity, hardening, execute };
 
 // What the child tells when it cannot go on; nothing at all when exec closed the pipe.
 struct Report {
@@ -64,10 +65,13 @@ void restore_signals(const SignalState& signals, bool wrapped) {
   std::vector<char*> environment = pointers(spec.environment);
   if (const int error = output.enter()) give_up(Stage::output, error);
   ::umask(spec.umask);
+  if (!spec.seen_at.empty()) {
+    if (const int error = enter_view(spec.mountpoint, spec.seen_at)) give_up(Stage::view, error);
+  }
   // Before the identity changes: a mount in a private directory can still be reached.
   if (::chdir(spec.working_directory.c_str()) != 0) give_up(Stage::directory, errno);
   // Another mount may have come on top since the session's own was made.
-  if (spec.device && spec.working_directory == spec.mountpoint) {
+  if (spec.device && spec.working_directory == (spec.seen_at.empty() ? spec.mountpoint : spec.seen_at)) {
     const std::optional<dev_t> device = fuse::device_of(".");
     if (device != spec.device) give_up(Stage::mount, device ? 0 : errno);
   }
@@ -108,6 +112,10 @@ CommandEnd failure_of(const Report& report, const CommandSpec& spec) {
       break;
     case Stage::output:
       end.message = "the output of the command could not be kept: " + reason;
+      break;
+    case Stage::view:
+      end.message = "the command could not be given the session at " + spec.seen_at +
+                    ", in a mount namespace of its own: " + reason;
       break;
     case Stage::directory:
       end.message = "the mount " + spec.working_directory + " could not be entered: " + reason;

@@ -33,6 +33,7 @@ std::string encode(const CommandSpec& spec) {
   out.number(static_cast<std::int64_t>(spec.output.most_bytes));
   out.text(spec.mountpoint);
   out.optional(spec.device);
+  out.text(spec.seen_at);
   out.number(spec.remove_mountpoint);
   out.texts(spec.cleanup);
   return out.take();
@@ -68,6 +69,7 @@ CommandSpec decode_command_spec(std::string_view bytes) {
   spec.output.most_bytes = static_cast<std::uint64_t>(in.number());
   spec.mountpoint = in.text();
   spec.device = in.optional<dev_t>();
+  spec.seen_at = in.text();
   spec.remove_mountpoint = in.flag();
   spec.cleanup = in.texts();
   return spec;

@@ -50,6 +50,7 @@ struct CommandSpec {
   // command that has its working directory here is started only on that mount.
   std::string mountpoint;
   std::optional<dev_t> device;  // of the mount there
+  std::string seen_at;  // where the command sees it, in a view of its own (run_view.h); empty: at its mountpoint
   bool remove_mountpoint = false;
   // A program that then takes away what is not below the supervisor: a container. Empty: none.
   std::vector<std::string> cleanup;

@@ -19,14 +19,6 @@ constexpr std::string_view kPrefix = "/escrow-", kName = "/mnt";
 constexpr std::size_t kNameCharacters = 6;  // as mkdtemp(3) makes them
 constexpr int kUsualPaths = 4, kAttempts = 8;
 
-std::string base_directory(uid_t uid) {
-  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-  struct stat status;
-  const bool usable = runtime && runtime[0] == '/' && uid == ::geteuid() && ::stat(runtime, &status) == 0 &&
-                      S_ISDIR(status.st_mode) && status.st_uid == uid && ::access(runtime, W_OK | X_OK) == 0;
-  return usable ? runtime : "/tmp";
-}
-
 // Empty: it is no path of a fresh mountpoint.
 std::string closed_directory_of(std::string_view path) {
   if (!path.ends_with(kName)) return "";
@@ -58,6 +50,14 @@ void remove_directories(const FileDescriptor& held, const std::string& closed) n
 }
 
 }  // namespace
+
+std::string base_directory(uid_t uid) {
+  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
+  struct stat status;
+  const bool usable = runtime && runtime[0] == '/' && uid == ::geteuid() && ::stat(runtime, &status) == 0 &&
+                      S_ISDIR(status.st_mode) && status.st_uid == uid && ::access(runtime, W_OK | X_OK) == 0;
+  return usable ? runtime : "/tmp";
+}
 
 // FNV-1a: the same in every version of Escrow and of the library.
 std::string name_of_key(std::string_view key) {

@@ -36,7 +36,9 @@ class FreshMountpoint {
   FileDescriptor lock_;
 };
 
-// Letters and digits for a name of a file: of one key always the same.
+// $XDG_RUNTIME_DIR, where only this process's user may enter it and `uid` is that user; else /tmp.
+std::string base_directory(uid_t uid);
+// Six letters and digits, for the name of a file: of one key always the same.
 std::string name_of_key(std::string_view key);
 
 // Removes one whose owner is gone, of a run that was killed as well: empty directories, and only such as are named so.

@@ -33,6 +33,7 @@ using session::Error;
 
 constexpr char kLock[] = "/.lock", kCurrent[] = "/current", kUsed[] = "/used", kTotals[] = "/totals", kTree[] = "/tree",
                kAbout[] = "/about", kInSession[] = "/caches", kAside[] = "/.removed";
+constexpr char kIsSeen[] = "\nseen", kSeesOthers[] = "\nsees others";
 constexpr std::size_t kLongestName_bytes = 80;
 
 bool is_plain(char one) {
@@ -78,6 +79,7 @@ std::string say_bytes(std::uint64_t bytes) { return std::to_string(bytes) + " by
 struct About {
   std::string generation;  // its name; empty: none
   std::uint64_t era = 0;
+  Caches::Place place{};
 };
 
 std::optional<About> read_about(const std::string& copy) {
@@ -85,9 +87,18 @@ std::optional<About> read_about(const std::string& copy) {
   if (!text) return std::nullopt;
   const std::size_t end = text->find('\n');
   if (end == std::string::npos) return std::nullopt;
-  About about{text->substr(0, end), 0};
+  About about{.generation = text->substr(0, end)};
   std::from_chars(text->data() + end + 1, text->data() + text->size(), about.era);
+  about.place = {.is_seen = text->find(kIsSeen, end) != std::string::npos,
+                 .sees_others = text->find(kSeesOthers, end) != std::string::npos};
   return about;
+}
+
+void write_about(const std::string& copy, const About& about) {
+  put_file(copy + kAbout, copy + "/about.new",
+           about.generation + '\n' + std::to_string(about.era) + (about.place.is_seen ? kIsSeen : "") +
+               (about.place.sees_others ? kSeesOthers : "") + '\n',
+           0600);
 }
 
 CacheTotals read_totals(const std::string& generation) {
@@ -153,21 +164,46 @@ std::string Caches::current(const std::string& encoded_name) const {
   return is_directory(path_of(encoded_name) + '/' + name + kTree) ? name : "";
 }
 
+// A session that no process holds has no mount. One that goes back to a savepoint has dropped its copy for a moment.
+void Caches::refuse_beside_others(const std::string& session_directory, const std::string& name, Place place) const {
+  const auto meets = [&](const std::string& copies) {
+    for (const std::string& key : names_in(copies)) {
+      if ((is_cache(key) ? key : key_of_dropped(key)) != encoded(name)) continue;
+      const std::optional<About> about = read_about(copies + '/' + key);
+      if (about && ((place.sees_others && about->place.is_seen) || (place.is_seen && about->place.sees_others)))
+        return true;
+    }
+    return false;
+  };
+  for (const std::string& session : names_in(sessions_)) {
+    const std::string directory = sessions_ + '/' + session;
+    if (session_directory.ends_with('/' + session) || !meets(directory + kInSession)) continue;
+    if (!is_locked(directory + "/lock")) continue;
+    throw Error(Errc::busy, "the cache '" + session::quote_path(name) + "' is in use by session " + session +
+                                ", and the paths in it may lead a build in one session to the files of the other; wait "
+                                "until that session is unmounted, or take another cache with PATH=NAME");
+  }
+}
+
 std::shared_ptr<session::EntryFileSystem> Caches::open(const std::string& session_directory, const std::string& name,
-                                                       const Owner& owner) const {
+                                                       const Owner& owner, Place place) const {
   const std::string key = encoded(name), cache = path_of(key), copy = session_directory + kInSession + '/' + key;
   make_directory(caches_);
   make_directory(session_directory + kInSession);
   const UniqueFd turn = lock_file(caches_ + kLock, LockKind::exclusive);
+  if (place != Place{}) refuse_beside_others(session_directory, name, place);
   std::optional<About> about = read_about(copy);
   const std::uint64_t era = disk_era(session_directory);
   if (!about || about->era != era) {
     remove_tree(copy);
     make_directory(copy);
-    about = About{current(key), era};
+    about = About{current(key), era, place};
     CacheTree::prepare(copy, about->generation.empty() ? "" : cache + '/' + about->generation);
     if (about->generation.empty()) give_to(copy + kTree, owner);
-    put_file(copy + kAbout, copy + "/about.new", about->generation + '\n' + std::to_string(era) + '\n', 0600);
+    write_about(copy, *about);
+  } else if (about->place != place) {
+    about->place = place;
+    write_about(copy, *about);
   }
   if (!about->generation.empty()) touch(cache + kUsed);
   return std::make_shared<CacheView>(copy, about->generation.empty() ? "" : cache + '/' + about->generation);

@@ -4,7 +4,8 @@
 //   caches/NAME/current         a symbolic link to the generation that is shown; NAME is percent-encoded
 //   caches/NAME/<session>/      a generation, named after the session that published it: tree/, several, totals
 //   caches/NAME/used            its time is that of the last use
-//   sessions/<id>/caches/NAME/  what a session has of it (cache_tree.h), and `about`: its generation, its disk_era()
+//   sessions/<id>/caches/NAME/  what a session has of it (cache_tree.h), and `about`: its generation, its disk_era(),
+//                               and the Place that it was opened for, where that is in sight
 //   sessions/<id>/caches/.N.NAME/  what it had before it went back to a savepoint: drop_changes()
 //
 // Opening takes the same time however large a cache is. publish() completes the session's tree, syncs the file system,
@@ -43,6 +44,14 @@ class Caches {
     mode_t umask = 022;
   };
   using Observer = std::function<void(CacheStep)>;  // of tests, which stop there
+  // Where the session's mount is. Build files name the path where they were made, and with a cache they come to another
+  // session: one that sees others has no cache that one that is seen has open, or a build in the one would read the
+  // files of the other.
+  struct Place {
+    bool is_seen = false;      // it is at a path of the machine, which leads every program there
+    bool sees_others = false;  // its own programs find other sessions at such paths
+    bool operator==(const Place&) const = default;
+  };
 
   // <gitdir>/escrow, with sessions/ in it.
   explicit Caches(std::string state_directory);
@@ -52,8 +61,9 @@ class Caches {
 
   // The cache for a session, which it had before or has now: what it changed is kept, also over a kill of its process,
   // but for a crash of the machine, after which it begins anew. `owner`: of the directory of a cache that is new.
+  // The caller holds the session's lock. Throws Error{busy} that names the other session where `place` forbids it.
   std::shared_ptr<session::EntryFileSystem> open(const std::string& session_directory, const std::string& name,
-                                                 const Owner& owner) const;
+                                                 const Owner& owner, Place place) const;
   // Makes what a session that was committed has of its caches their published state, and it is gone from the session.
   // One that it did not change stays what it is. All are tried; the first Error is thrown, and names its cache.
   // Idempotent. A cache of more than `most_bytes` is refused; with more in all, least recently used ones go.
@@ -87,6 +97,7 @@ class Caches {
   void publish_one(const std::string& session, const std::string& encoded, std::uint64_t most_bytes,
                    const Observer& observer) const;
   // Under the lock:
+  void refuse_beside_others(const std::string& session_directory, const std::string& name, Place place) const;
   Used used() const;
   void set_aside(const Used& used, const std::string& encoded) const;
   void evict(const Used& used, std::uint64_t most_bytes, const std::string& but_for) const;

@@ -15,6 +15,8 @@ enum class LockKind { shared, exclusive };
 
 // Any file, made if it is not there. Waits. The lock is held until the descriptor is closed.
 UniqueFd lock_file(const std::string& path, LockKind kind);
+// Whether somebody holds it, alone or not; false: it is not there.
+bool is_locked(const std::string& path);
 // Alone; nothing when others do not let go of it in this time. Nobody waits behind it meanwhile.
 UniqueFd try_lock_file(const std::string& path, std::chrono::milliseconds patience = {});
 

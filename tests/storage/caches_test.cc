@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "session/base/error.h"
+#include "storage/disk/lock_file.h"
 #include "tests/support/loop_disk.h"
 #include "tests/support/temporary_directory.h"
 
@@ -36,9 +37,9 @@ constexpr std::uint64_t kEnough_bytes = std::uint64_t{1} << 40;
 
 class CachesTest : public testing::Test {
  protected:
-  Files open(const std::string& session, const std::string& cache = "c") {
+  Files open(const std::string& session, const std::string& cache = "c", Caches::Place place = {}) {
     fs::create_directories(session_path(session));
-    return caches_.open(session_path(session), cache, {::geteuid(), ::getegid(), 022});
+    return caches_.open(session_path(session), cache, {::geteuid(), ::getegid(), 022}, place);
   }
   std::string session_path(const std::string& session) const { return state_.path() + "/sessions/" + session; }
   void publish(const std::string& session, std::uint64_t most_bytes = kEnough_bytes) {
@@ -311,7 +312,7 @@ TEST_F(CachesTest, AfterItsDiskWasMountedAgainASessionsCopyBeginsAnew) {
   const Caches caches(disk->path());
   const auto open_there = [&](const std::string& session) {
     fs::create_directories(disk->path() + "/sessions/" + session);
-    return caches.open(disk->path() + "/sessions/" + session, "c", {::geteuid(), ::getegid(), 022});
+    return caches.open(disk->path() + "/sessions/" + session, "c", {::geteuid(), ::getegid(), 022}, {});
   };
   make(*open_there("1"), "one", "one");
   caches.publish(disk->path() + "/sessions/1", kEnough_bytes);
@@ -524,7 +525,7 @@ TEST_F(CachesTest, OnAFullDiskTheOldStateStaysAndNothingIsHalf) {
   const Caches caches(small);
   const auto open_there = [&](const std::string& session) {
     fs::create_directories(small + "/sessions/" + session);
-    return caches.open(small + "/sessions/" + session, "c", {::geteuid(), ::getegid(), 022});
+    return caches.open(small + "/sessions/" + session, "c", {::geteuid(), ::getegid(), 022}, {});
   };
   const Files first = open_there("1");
   for (int i = 0; i < 60; ++i) {
@@ -551,6 +552,42 @@ TEST_F(CachesTest, OnAFullDiskTheOldStateStaysAndNothingIsHalf) {
   const Files three = open_there("3");
   for (int i = 0; i < 60; ++i) EXPECT_EQ("old", text_at(*three, "d" + std::to_string(i) + "/e/f"));
   EXPECT_TRUE(caches.check().empty());
+}
+
+// As a session's host holds it.
+TEST_F(CachesTest, SessionsThatCouldMeetCannotShareACache) {
+  constexpr Caches::Place kByHand{.is_seen = true, .sees_others = true}, kNamed{.is_seen = true}, kHidden{};
+  const auto host_of = [&](const std::string& session) {
+    fs::create_directories(session_path(session));
+    return lock_file(session_path(session) + "/lock", LockKind::exclusive);
+  };
+  UniqueFd first = host_of("first");
+  const UniqueFd second = host_of("second");
+  const auto meet = [&](Caches::Place one, Caches::Place other) {
+    open("second", "c", kHidden);
+    open("first", "c", one);
+    try {
+      open("second", "c", other);
+      return false;
+    } catch (const Error&) {
+      return true;
+    }
+  };
+  EXPECT_TRUE(meet(kByHand, kByHand));
+  EXPECT_TRUE(meet(kByHand, kNamed));
+  EXPECT_TRUE(meet(kNamed, kByHand));
+  EXPECT_FALSE(meet(kNamed, kNamed));
+  EXPECT_FALSE(meet(kByHand, kHidden));
+  EXPECT_FALSE(meet(kHidden, kByHand));
+  open("second", "c", kHidden);
+  make(*open("first", "c", kByHand), "file", "changed");
+  EXPECT_NO_THROW(open("first", "c", kByHand)) << "its own, again";
+  EXPECT_EQ(drop_changes("first"), std::vector<std::string>{"c"});
+  EXPECT_THROW(open("second", "c", kByHand), Error) << "the first opens it again in a moment";
+  open("first", "c", kByHand);
+  EXPECT_NO_THROW(open("second", "other", kByHand));
+  first.reset();
+  EXPECT_NO_THROW(open("second", "c", kByHand)) << "the first has no host any more";
 }
 
 }  // namespace

@@ -63,11 +63,12 @@ class MountedEntry final : public MountedTree {
     for (const std::string& session : {first, second}) std::filesystem::create_directories(session);
     const storage::Caches caches(host_.path());
     const storage::Caches::Owner owner{::geteuid(), ::getegid(), 022};
-    caches.open(first, "c", owner);
+    constexpr storage::Caches::Place kPlace{};
+    caches.open(first, "c", owner, kPlace);
     filled(first + "/caches/c/tree", base);
     std::ofstream(first + "/caches/c/changed") << "";
     caches.publish(first, std::uint64_t{1} << 40);
-    return caches.open(second, "c", owner);
+    return caches.open(second, "c", owner, kPlace);
   }
   fuse::MountOptions options_of(const TreeOptions& options) {
     fuse::MountOptions result;

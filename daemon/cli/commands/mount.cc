@@ -101,6 +101,7 @@ int host_session(const GlobalOptions& options, const Arguments& arguments, const
     hosted.mount.root_mask = closed_to_others(hosted.mount.mountpoint, context.repository().git_directory());
   }
   hosted.mount.extra_options = arguments.mount.kernel_options;
+  hosted.place = {.is_seen = true, .sees_others = true};
   std::unique_ptr<session::Session> session = open_or_attach(context, options.repository, arguments.mount);
   if (arguments.with_changes) {
     if (const std::string words = open_with_changes(context, session); !words.empty()) tell("escrow: " + words);
