@@ -296,6 +296,7 @@ void Mount::Impl::raise_readahead() const {
 }
 
 void Mount::Impl::stop_threads() {
+  service.is_ending = true;
   std::vector<std::thread> last;
   {
     auto now = threads.lock();

@@ -62,6 +62,7 @@ struct Service {
   OpenFiles open_files;              // self-locking
   OperationCounts counts;            // self-locking
   std::atomic<bool> over_io_uring = false;  // a request has come that way
+  std::atomic<bool> is_ending = false;      // its threads are waited for: reads that take long are given up
   Helpers helpers;                   // self-locking
   WaitingRings waiting_rings;        // self-locking
   // Files whose size a helper is told wrong once, so that the kernel drops their pages.

@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <span>
 #include <string_view>
@@ -15,13 +14,13 @@
 #include "session/base/link_target.h"
 #include "session/base/repo_path.h"
 #include "session/trees/different_trees.h"
+#include "storage/disk/byte_sources.h"
 #include "storage/disk/durable_file.h"
+#include "storage/disk/sparse_writer.h"
 
 namespace escrow::daemon {
 
 namespace {
-
-constexpr std::size_t kAtOnce_bytes = std::size_t{1} << 20;
 
 [[noreturn]] void fail() { throw storage::system_error(errno, "keep what is injected"); }
 
@@ -51,14 +50,16 @@ std::string kept_content_of(const session::ByteSource& source) {
   return std::string(view_of(bytes));
 }
 
-void copy_blob(const session::ByteSource& source, int to) {
-  std::vector<std::byte> buffer(static_cast<std::size_t>(std::min<std::uint64_t>(source.size(), kAtOnce_bytes)));
-  for (std::uint64_t at = 0; at < source.size();) {
-    const std::size_t count = source.read(at, buffer);
-    if (count == 0) break;
-    write_kept(to, view_of(std::span(buffer).first(count)));
-    at += count;
-  }
+void copy_blob(const session::ByteSource& source, int to, const std::string& path, storage::CopyBudget& budget) {
+  storage::SparseWriter writer(to, path, [&](std::uint64_t bytes) {
+    budget.check_room(to, bytes, path);
+    budget.count(bytes);
+  });
+  storage::for_each_piece(source, [&](std::span<const std::byte> bytes) {
+    budget.check_going_on(path);
+    writer.append(bytes);
+  });
+  writer.finish();
 }
 
 }  // namespace
@@ -89,23 +90,24 @@ void KeptFiles::put_files(const std::map<std::string, MountEntrySpec::File>& fil
 }
 
 void KeptFiles::put_tree(const session::ObjectReader& objects, const session::TreeRoot& tree,
-                         std::int64_t time_s) const {
+                         std::int64_t time_s, storage::CopyBudget& budget) const {
   if (!tree) return;
   session::require_listable(objects, session::WholeTrees::by_git, {std::nullopt, tree},
                             "cannot keep what is injected, which has too many files");
-  put_entries(objects, *tree, "", time_s);
+  put_entries(objects, *tree, "", time_s, budget);
 }
 
 void KeptFiles::put_entries(const session::ObjectReader& objects, const session::ObjectId& tree,
-                            const std::string& at, std::int64_t time_s) const {
+                            const std::string& at, std::int64_t time_s, storage::CopyBudget& budget) const {
   const timespec times[2] = {{time_s, 0}, {time_s, 0}};
   for (const session::TreeEntry& entry : objects.read_tree(tree)) {
     const std::string path = at + entry.name;
+    budget.check_going_on(path);
     if (entry.name.empty() || entry.name == "." || entry.name == ".." || entry.name.find('/') != std::string::npos)
       throw session::Error(session::Errc::input_output, "a tree of the revision has a name that no file can have");
     if (entry.mode == session::GitMode::tree || entry.mode == session::GitMode::gitlink) {
       make_directory(path);
-      if (entry.mode == session::GitMode::tree) put_entries(objects, entry.id, path + "/", time_s);
+      if (entry.mode == session::GitMode::tree) put_entries(objects, entry.id, path + "/", time_s, budget);
     } else if (entry.mode == session::GitMode::symlink) {
       const std::string target = kept_content_of(*objects.open_blob(entry.id));
       if (!session::is_link_target(target))
@@ -117,7 +119,7 @@ void KeptFiles::put_entries(const session::ObjectReader& objects, const session:
           ::fchownat(directory_, path.c_str(), options_.uid, options_.gid, AT_SYMLINK_NOFOLLOW) != 0)
         fail();
     } else {
-      copy_blob(*objects.open_blob(entry.id), make_file(directory_, path).get());
+      copy_blob(*objects.open_blob(entry.id), make_file(directory_, path).get(), path, budget);
       own(path, entry.mode == session::GitMode::executable ? 0777 : 0666);
     }
     if (::utimensat(directory_, path.c_str(), times, AT_SYMLINK_NOFOLLOW) != 0) fail();

@@ -21,7 +21,9 @@
 #include "daemon/host/mount_entries.h"
 #include "daemon/process/user_rights.h"
 #include "session/base/error.h"
+#include "session/base/still_wanted.h"
 #include "session/trees/tree_walk.h"
+#include "storage/disk/copy_budget.h"
 #include "storage/disk/copy_tree.h"
 #include "storage/disk/durable_file.h"
 #include "storage/disk/remove_tree.h"
@@ -101,8 +103,13 @@ void copy_revision(MountEntrySpec& spec, const KeptFiles& kept, storage::Reposit
                                        spec.revision);
   // Which commit it was is kept, so that whoever looks is told what is shown.
   spec.revision = commit->hex();
+  const storage::CopyOptions options = copying_with(rights_of_text(spec.rights));
+  storage::CopyBudget budget(options.most_bytes, options.is_to_stop);
+  // A large blob is brought to the disk before its first byte is there to be copied.
+  const std::function<bool()> is_wanted = [] { return !is_asked_to_end(); };
+  const session::WantedWhile wanted(is_wanted);
   kept.put_tree(repository.objects(), spec.prefix.is_root() ? root : session::tree_of(found),
-                repository.objects().read_commit(*commit).committer.time_s);
+                repository.objects().read_commit(*commit).committer.time_s, budget);
 }
 
 void copy_source(MountEntrySpec& spec, int to, const std::optional<CommandSpec::Identity>& rights,

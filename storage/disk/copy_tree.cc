@@ -7,7 +7,6 @@
 #include <sys/ioctl.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -24,22 +23,22 @@
 
 #include "session/base/repo_path.h"
 #include "storage/disk/beneath.h"
+#include "storage/disk/copy_budget.h"
 #include "storage/disk/durable_file.h"
 
 namespace escrow::storage {
 
 namespace {
 
-constexpr std::uint64_t kCopyAtOnce_bytes = std::uint64_t{16} << 20;
-constexpr std::uint64_t kMostKeptFree_bytes = std::uint64_t{1} << 30;
-constexpr std::uint64_t kKeptFreeShare = 20;  // a twentieth of the disk
+constexpr std::uint64_t kCopyAtOnce_bytes = CopyBudget::kSmallCopy_bytes;
 constexpr std::uint64_t kBlock_bytes = 512;  // of st_blocks
 constexpr off_t kToItsEnd = std::numeric_limits<off_t>::max();
 
 class TreeCopy {
  public:
   // `options` must outlive it.
-  TreeCopy(int to_root, const CopyOptions& options) : to_root_(to_root), options_(options) {}
+  TreeCopy(int to_root, const CopyOptions& options)
+      : to_root_(to_root), options_(options), budget_(options.most_bytes, options.is_to_stop) {}
 
   void directory(int from, int to, const std::string& path) {
     const UniqueFd listing = opened([&] { return open_beneath(from, ".", O_RDONLY | O_DIRECTORY); });
@@ -64,10 +63,10 @@ class TreeCopy {
     if (!source) fail(path);
     const UniqueFd copy(::openat(to, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!copy) fail(path);
-    check_going_on(path);
+    budget_.check_going_on(path);
     if (with_bytes) {
       const bool is_cloned = ::ioctl(copy.get(), FICLONE, source.get()) == 0;
-      is_cloned ? count(static_cast<std::uint64_t>(status.st_blocks) * kBlock_bytes)
+      is_cloned ? budget_.count(static_cast<std::uint64_t>(status.st_blocks) * kBlock_bytes)
                 : bytes(source.get(), copy.get(), path);
     }
     attributes(source.get(), copy.get(), status, path);
@@ -177,42 +176,16 @@ class TreeCopy {
   off_t stretch(int from, int to, off_t at, off_t end, const std::string& path) {
     while (at < end) {
       const std::uint64_t piece = std::min(kCopyAtOnce_bytes, static_cast<std::uint64_t>(end - at));
-      check_going_on(path);
-      check_room(to, piece, path);
+      budget_.check_going_on(path);
+      budget_.check_room(to, piece, path);
       const ssize_t sent = ::sendfile(to, from, nullptr, piece);
       if (sent < 0 && errno == EINTR) continue;
       if (sent < 0) fail(path);
       if (sent == 0) break;
       at += sent;
-      count(static_cast<std::uint64_t>(sent));
+      budget_.count(static_cast<std::uint64_t>(sent));
     }
     return at;
-  }
-
-  void count(std::uint64_t bytes) {
-    copied_bytes_ += bytes;
-    if (copied_bytes_ > options_.most_bytes)
-      throw session::Error(session::Errc::quota_exceeded,
-                           "the files have more than " + std::to_string(options_.most_bytes) + " bytes together");
-  }
-
-  void check_going_on(const std::string& path) const {
-    if (options_.is_to_stop && options_.is_to_stop())
-      throw session::Error(session::Errc::unavailable,
-                           "copying '" + session::quote_path(path) + "' was stopped: a signal asked for it");
-  }
-
-  void check_room(int to, std::uint64_t bytes, const std::string& path) const {
-    if (copied_bytes_ + bytes <= kCopyAtOnce_bytes) return;
-    struct statvfs disk {};
-    if (::fstatvfs(to, &disk) != 0) fail(path);
-    if (disk.f_blocks == 0) return;  // it does not say
-    const std::uint64_t block = disk.f_frsize, left = disk.f_bavail * block;
-    const std::uint64_t kept = std::min(disk.f_blocks * block / kKeptFreeShare, kMostKeptFree_bytes);
-    if (left >= kept && left - kept >= bytes) return;
-    throw session::Error(session::Errc::no_space, "cannot copy '" + session::quote_path(path) + "': the disk has " +
-                                                      std::to_string(left) + " bytes left, of which " +
-                                                      std::to_string(kept) + " stay free for others; make room there");
   }
 
   static void attributes(int from, int to, const struct stat& status, const std::string& path) {
@@ -247,7 +220,7 @@ class TreeCopy {
 
   const int to_root_;
   const CopyOptions& options_;
-  std::uint64_t copied_bytes_ = 0;
+  CopyBudget budget_;
   std::map<std::pair<dev_t, ino_t>, std::string> links_;  // the first name of each file that has several
 };
 

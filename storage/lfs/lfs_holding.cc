@@ -13,6 +13,7 @@
 #include "storage/disk/durable_file.h"
 #include "storage/disk/file_lookup.h"
 #include "storage/disk/make_directories.h"
+#include "storage/disk/sparse_writer.h"
 #include "storage/git/shared_permissions.h"
 #include "storage/lfs/sha256.h"
 
@@ -38,10 +39,6 @@ class Temporary {
  private:
   std::string path_;
 };
-
-bool is_all_zero(std::span<const std::byte> bytes) {
-  return std::all_of(bytes.begin(), bytes.end(), [](std::byte one) { return one == std::byte{0}; });
-}
 
 // Calls `also` with each piece. Pieces of zeroes become holes.
 void write_all(int fd, const session::ByteSource& source, const std::string& path,

@@ -1,5 +1,7 @@
 #include "storage/objects/git_object_store.h"
 
+#include <vector>
+
 #include "session/base/error.h"
 #include "storage/disk/byte_sources.h"
 #include "storage/git/git_error.h"
@@ -13,6 +15,7 @@ using session::Error;
 using session::ObjectId;
 
 constexpr int kMostHandlesAsked = 3;
+constexpr std::size_t kStreamedAtOnceBytes = std::size_t{256} << 10;
 
 [[noreturn]] void throw_unreadable(int code, const ObjectId& id) {
   if (code == GIT_ENOTFOUND) {
@@ -129,7 +132,7 @@ std::shared_ptr<const ByteSource> GitObjectStore::open_blob(const ObjectId& id) 
   } else {
     const std::uint64_t size = blob_size(id);
     if (size > kLargeBlobBytes) {
-      return cache_.open(id, size, [&](const BlobCache::Sink& sink) { stream(id, sink); });
+      return cache_.open(id, size, [this, id] { return pull(id); });
     }
     object = read_object(id);
   }
@@ -139,10 +142,31 @@ std::shared_ptr<const ByteSource> GitObjectStore::open_blob(const ObjectId& id) 
   return blob;
 }
 
-void GitObjectStore::stream(const ObjectId& id, const BlobCache::Sink& sink) const {
-  if (const auto place = directory_.find(id); place && stream_blob(*place, id, sink)) return;
-  const std::string content = read_object(id).content;
-  sink(std::as_bytes(std::span(content.data(), content.size())));
+BlobCache::Pull GitObjectStore::pull(const ObjectId& id) const {
+  BlobCache::Pull pull;
+  if (const auto place = directory_.find(id)) pull = pull_blob(*place, id);
+  if (!pull) {
+    const auto whole = std::make_shared<const MemoryBytes>(read_object(id).content);
+    pull = [whole, at = std::uint64_t{0}](std::span<std::byte> out) mutable {
+      const std::size_t count = whole->read(at, out);
+      at += count;
+      return count;
+    };
+  }
+  if (!check_) return pull;
+  return [this, pull = std::move(pull)](std::span<std::byte> out) {
+    check_();
+    return pull(out);
+  };
+}
+
+void GitObjectStore::stream(const ObjectId& id, const std::function<void(std::span<const std::byte>)>& sink) const {
+  const BlobCache::Pull next = pull(id);
+  std::vector<std::byte> buffer(kStreamedAtOnceBytes);
+  for (std::size_t count = buffer.size(); count == buffer.size();) {
+    count = next(buffer);
+    if (count > 0) sink(std::span<const std::byte>(buffer).first(count));
+  }
 }
 
 }  // namespace escrow::storage

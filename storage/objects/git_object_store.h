@@ -8,6 +8,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -36,8 +37,8 @@ class GitObjectStore final : public session::ObjectReader {
   std::shared_ptr<const session::ByteSource> open_blob(const session::ObjectId& id) const override;
   bool contains(const session::ObjectId& id) const override;
 
-  // From now on `check` is called before a tree is read, by any thread, and may throw, which ends a walk of trees. To
-  // be called before others use the store.
+  // From now on `check` is called before a tree is read, and before each piece of a large blob, by any thread, and may
+  // throw, which ends a walk of trees. To be called before others use the store.
   void check_before_trees(std::function<void()> check) { check_ = std::move(check); }
 
   // Type and size from the object's header.
@@ -45,7 +46,7 @@ class GitObjectStore final : public session::ObjectReader {
   // The whole object in memory: not for large blobs.
   RawObject read_object(const session::ObjectId& id) const;
   // A blob of any size, piece by piece, its hash not verified; in memory only when it is stored as a delta.
-  void stream(const session::ObjectId& id, const BlobCache::Sink& sink) const;
+  void stream(const session::ObjectId& id, const std::function<void(std::span<const std::byte>)>& sink) const;
   const ObjectDirectory& directory() const noexcept { return directory_; }
   // Closes the packs that others have removed.
   void close_what_is_gone() const { directory_.close_what_is_gone(); }
@@ -57,6 +58,7 @@ class GitObjectStore final : public session::ObjectReader {
  private:
   // Also lets the directory close what is gone, when the pool has.
   GitRepositoryPool::Borrowed borrow() const;
+  BlobCache::Pull pull(const session::ObjectId& id) const;
   // And the other way round.
   void close_with_directory() const;
   // What `question(odb)` returns: a code of libgit2's, GIT_ENOTFOUND where there is no such object.

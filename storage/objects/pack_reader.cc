@@ -277,41 +277,41 @@ ObjectDirectory::Packs ObjectDirectory::packs() const {
 
 namespace {
 
-void drain(InflateReader& reader, std::uint64_t expected, const ObjectId& id,
-           const std::function<void(std::span<const std::byte>)>& visit) {
-  std::vector<std::byte> buffer(std::size_t{256} << 10);
-  std::uint64_t total = 0;
-  while (const std::size_t count = reader.read(buffer)) {
+using Pull = std::function<std::size_t(std::span<std::byte>)>;
+
+// `keeps` holds what the reader reads from.
+template <typename Keeps>
+Pull pull_exactly(std::uint64_t expected, const ObjectId& id, std::shared_ptr<InflateReader> reader, Keeps keeps) {
+  return [=, total = std::uint64_t{0}, keeps = std::move(keeps)](std::span<std::byte> out) mutable {
+    const std::size_t count = reader->read(out);
     total += count;
-    visit(std::span<const std::byte>(buffer).first(count));
-  }
-  if (total != expected) {
-    throw Error(Errc::input_output, "the blob " + id.hex() + " is damaged: it has " + std::to_string(total) +
-                                        " bytes instead of " + std::to_string(expected));
-  }
+    if (total > expected || (count < out.size() && total != expected)) {
+      throw Error(Errc::input_output, "the blob " + id.hex() + " is damaged: it has " + std::to_string(total) +
+                                          " bytes instead of " + std::to_string(expected));
+    }
+    return count;
+  };
 }
 
 }  // namespace
 
-bool stream_blob(const ObjectDirectory::Place& place, const ObjectId& id,
-                 const std::function<void(std::span<const std::byte>)>& visit) {
+Pull pull_blob(const ObjectDirectory::Place& place, const ObjectId& id) {
   const std::string what = "the blob " + id.hex();
   if (place.pack) {
     const EntryHeader header = place.pack->header_at(place.pack->offset_at(place.index));
-    if (header.type != ObjectType::blob) return false;
-    InflateReader reader(place.pack->fd(), header.data_offset, what);
-    drain(reader, header.size_bytes, id, visit);
-    return true;
+    if (header.type != ObjectType::blob) return {};
+    return pull_exactly(header.size_bytes, id,
+                        std::make_shared<InflateReader>(place.pack->fd(), header.data_offset, what), place.pack);
   }
-  const UniqueFd file = open_or_throw(AT_FDCWD, place.loose_path.c_str(), O_RDONLY, 0, "open " + place.loose_path);
-  InflateReader reader(file.get(), 0, what);
+  const auto file = std::make_shared<const UniqueFd>(
+      open_or_throw(AT_FDCWD, place.loose_path.c_str(), O_RDONLY, 0, "open " + place.loose_path));
+  auto reader = std::make_shared<InflateReader>(file->get(), 0, what);
   std::string header;
-  for (std::byte byte{}; header.size() < 32 && reader.read(std::span(&byte, 1)) == 1 && byte != std::byte{0};) {
+  for (std::byte byte{}; header.size() < 32 && reader->read(std::span(&byte, 1)) == 1 && byte != std::byte{0};) {
     header.push_back(static_cast<char>(byte));
   }
   if (!header.starts_with("blob ")) throw Error(Errc::input_output, what + " is damaged: its file holds no blob");
-  drain(reader, std::strtoull(header.c_str() + 5, nullptr, 10), id, visit);
-  return true;
+  return pull_exactly(std::strtoull(header.c_str() + 5, nullptr, 10), id, std::move(reader), file);
 }
 
 }  // namespace escrow::storage

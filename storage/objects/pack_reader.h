@@ -140,8 +140,9 @@ class ObjectDirectory {
   mutable std::atomic<std::int64_t> looked_at_ns_ = -1;  // by the clock of recent()
 };
 
-// Streams a blob's content from `place` to `visit`; returns false when it is stored as a delta, having called nothing.
-bool stream_blob(const ObjectDirectory::Place& place, const session::ObjectId& id,
-                 const std::function<void(std::span<const std::byte>)>& visit);
+// Reads a blob's content from `place`, front to back, as BlobCache::Pull does; empty when it is stored as a delta. What
+// it throws: Error{input_output} when the blob is damaged.
+std::function<std::size_t(std::span<std::byte>)> pull_blob(const ObjectDirectory::Place& place,
+                                                           const session::ObjectId& id);
 
 }  // namespace escrow::storage

@@ -123,14 +123,21 @@ std::optional<std::pair<ObjectType, std::uint64_t>> GitQuarantine::own_header(co
   return std::pair(stored->type, stored->size_bytes);
 }
 
-void GitQuarantine::stream_own(const ObjectId& id, const Stored& stored, const BlobCache::Sink& sink) const {
+BlobCache::Pull GitQuarantine::pull_own(const ObjectId& id, const Stored& stored) {
   const int fd = stored.own_pack ? stored.own_pack->fd() : stored.file->get();
   const std::size_t header = encode_entry_header(stored.type, stored.size_bytes).size();
-  InflateReader reader(fd, stored.offset + header, "the object " + id.hex(),
-                       static_cast<std::size_t>(std::min<std::uint64_t>(stored.length, InflateReader::kBufferBytes)));
+  const auto reader = std::make_shared<InflateReader>(
+      fd, stored.offset + header, "the object " + id.hex(),
+      static_cast<std::size_t>(std::min<std::uint64_t>(stored.length, InflateReader::kBufferBytes)));
+  return [stored, reader](std::span<std::byte> out) { return reader->read(out); };
+}
+
+void GitQuarantine::stream_own(const ObjectId& id, const Stored& stored,
+                               const std::function<void(std::span<const std::byte>)>& sink) const {
+  const BlobCache::Pull pull = pull_own(id, stored);
   std::vector<std::byte> piece(
       static_cast<std::size_t>(std::min<std::uint64_t>(stored.size_bytes + 1, std::uint64_t{1} << 20)));
-  while (const std::size_t count = reader.read(piece)) sink(std::span<const std::byte>(piece).first(count));
+  while (const std::size_t count = pull(piece)) sink(std::span<const std::byte>(piece).first(count));
 }
 
 std::optional<RawObject> GitQuarantine::read_own(const ObjectId& id) const {
@@ -201,7 +208,7 @@ std::shared_ptr<const ByteSource> GitQuarantine::open_blob(const ObjectId& id) c
   expect_own_type(stored->type, ObjectType::blob, id);
   if (stored->size_bytes <= kLargeBlobBytes) return std::make_shared<MemoryBytes>(read_own(id)->content);
   return large_blobs_.open(id, stored->size_bytes,
-                           [&](const BlobCache::Sink& sink) { stream_own(id, *stored, sink); });
+                           [id, stored = *stored] { return pull_own(id, stored); });
 }
 
 bool GitQuarantine::contains(const ObjectId& id) const {

@@ -106,7 +106,9 @@ class GitQuarantine final : public session::Quarantine {
   RawObject read_borrowed(const session::ObjectId& id) const;
   RawObject read_raw(const session::ObjectId& id) const;
   std::optional<Stored> find(const session::ObjectId& id) const;
-  void stream_own(const session::ObjectId& id, const Stored& stored, const BlobCache::Sink& sink) const;
+  static BlobCache::Pull pull_own(const session::ObjectId& id, const Stored& stored);
+  void stream_own(const session::ObjectId& id, const Stored& stored,
+                  const std::function<void(std::span<const std::byte>)>& sink) const;
   std::string next_path(const char* kind);
 
   std::vector<session::ObjectId> collect(const session::ObjectId& root);

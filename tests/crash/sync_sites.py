@@ -67,7 +67,7 @@ SITES = {
     'session/transaction/session.cc: impl_->overlay.flush(true) (2)': (['resolve'], [LIST]),
     'session/decorators/single_file.cc: files_->sync_file(file_)': (
         Exempt('a copy that goes with the session'), Exempt('as its error')),
-    'storage/objects/blob_cache.cc: ::fdatasync(fd.get())': ([REPOSITORY], [REPOSITORY]),
+    'storage/objects/blob_cache.cc: ::fdatasync(fd_.get())': ([REPOSITORY], [REPOSITORY]),
     'storage/disk/durable_file.cc: ::fsync(fd.get())': (['init'], [LIST]),
     'storage/disk/durable_file.cc: sync_directory(parent_of(path))': (['init'], [LIST]),
     'storage/disk/durable_file.cc: ::fdatasync(fd)': ([STAGING], [LIST]),

@@ -52,18 +52,20 @@ TEST_F(KeptMountTable, WhatWasInjectedStaysWhatItWasAndIsOfTheSession) {
 }
 
 TEST_F(KeptMountTable, ASignalEndsTheCopyOfWhatIsInjected) {
-  // The signal is there from before the command on.
-  const ProcessResult result = run_process(
-      {"/usr/bin/python3", "-c",
-       "import os, signal, sys\n"
-       "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])\n"
-       "os.kill(os.getpid(), signal.SIGTERM)\n"
-       "os.execv(sys.argv[1], sys.argv[1:])",
-       ESCROW_BINARY, "--repo", repository_, "run", "--inject", "tools=" + file("host"), "--", "true"});
-  EXPECT_EQ(125, result.status) << result.err;
-  EXPECT_NE(std::string::npos, result.err.find("was stopped: a signal asked for it")) << result.err;
-  EXPECT_EQ("0", shell("find '" + repository_ + "/escrow/sessions' -mindepth 1 -maxdepth 1 -type d | wc -l"))
-      << "no session was opened";
+  for (const std::string& source : {"inject:" + file("host"), std::string("rev:main:dir")}) {
+    // The signal is there from before the command on.
+    const ProcessResult result = run_process(
+        {"/usr/bin/python3", "-c",
+         "import os, signal, sys\n"
+         "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])\n"
+         "os.kill(os.getpid(), signal.SIGTERM)\n"
+         "os.execv(sys.argv[1], sys.argv[1:])",
+         ESCROW_BINARY, "--repo", repository_, "run", "--mount", "path=tools,source=" + source, "--", "true"});
+    EXPECT_EQ(125, result.status) << result.err;
+    EXPECT_NE(std::string::npos, result.err.find("was stopped: a signal asked for it")) << result.err;
+    EXPECT_EQ("0", shell("find '" + repository_ + "/escrow/sessions' -mindepth 1 -maxdepth 1 -type d | wc -l"))
+        << "no session was opened";
+  }
 }
 
 TEST_F(KeptMountTable, ATableIsReadFromAFile) {

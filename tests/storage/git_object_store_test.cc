@@ -131,9 +131,7 @@ TEST(GitObjectStore, TheCacheForgetsTheLeastRecentlyOpenedAndReadersKeepTheirByt
   support::TemporaryDirectory directory;
   BlobCache cache(directory.path() + "/cache", 250);
   const auto open = [&](const std::string& content) {
-    return cache.open(hash_object(ObjectType::blob, content), content.size(), [&](const BlobCache::Sink& sink) {
-      sink(std::as_bytes(std::span(content.data(), content.size())));
-    });
+    return cache.open(hash_object(ObjectType::blob, content), content.size(), pulling(content));
   };
   const std::string a(100, 'a'), b(100, 'b'), c(100, 'c');
   const auto first = open(a);
@@ -154,11 +152,10 @@ TEST(GitObjectStore, ThreadsThatWantTheSameBlobStreamItOnce) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) {
     threads.emplace_back([&] {
-      const auto source = cache.open(hash_object(ObjectType::blob, content), content.size(),
-                                     [&](const BlobCache::Sink& sink) {
-                                       ++streamed;
-                                       sink(std::as_bytes(std::span(content.data(), content.size())));
-                                     });
+      const auto source = cache.open(hash_object(ObjectType::blob, content), content.size(), [&] {
+        ++streamed;
+        return pulling(content)();
+      });
       EXPECT_EQ(content_of(*source), content);
     });
   }

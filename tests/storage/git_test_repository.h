@@ -101,6 +101,18 @@ inline std::string content_of(const session::ByteSource& source) {
   return content;
 }
 
+// A producer of `content`, which must outlive it, for a BlobCache.
+inline BlobCache::Begin pulling(const std::string& content) {
+  return [&content]() -> BlobCache::Pull {
+    return [&content, at = std::size_t{0}](std::span<std::byte> out) mutable {
+      const std::size_t count = std::min(out.size(), content.size() - at);
+      std::memcpy(out.data(), content.data() + at, count);
+      at += count;
+      return count;
+    };
+  };
+}
+
 class GitTestRepository {
  public:
   // A bare repository that Escrow has initialised.

@@ -149,8 +149,7 @@ TEST(BlobCacheSync, ABlobIsOnDiskBeforeItHasItsName) {
   const std::string path = fs::canonical(directory.path()).string() + "/cache", content = "content";
   BlobCache cache(path);
   const auto open = [&] {
-    cache.open(hash_object(ObjectType::blob, content), content.size(),
-               [&](const BlobCache::Sink& sink) { sink(std::as_bytes(std::span(content))); });
+    cache.open(hash_object(ObjectType::blob, content), content.size(), pulling(content));
   };
   std::vector<std::string> seen;
   bool fails = true;
@@ -163,7 +162,7 @@ TEST(BlobCacheSync, ABlobIsOnDiskBeforeItHasItsName) {
   EXPECT_TRUE(fs::is_empty(path));
   seen.clear();
   open();
-  EXPECT_EQ(seen, (std::vector<std::string>{"write", "fsync", "rename"}));
+  EXPECT_EQ(seen, (std::vector<std::string>{"ftruncate", "fsync", "rename"}));
 }
 
 }  // namespace

@@ -1,0 +1,45 @@
+// Limits on what is written to the machine's disk for a reader: room that stays for others, a size, and a stop.
+//
+// Every copy that is not a program's own write asks here: copies of directories (copy_tree.h), files of a revision, and
+// the cache of large blobs. Sources: statvfs(3).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+#include <utility>
+
+namespace escrow::storage {
+
+// Whether the disk of `fd` takes `bytes` more and keeps 5 % of its size free, at most 1 GiB. True when the disk does
+// not tell its size. Thread-safe. Throws Error{input_output}.
+bool has_room(int fd, std::uint64_t bytes);
+// Error{no_space} with "cannot <doing>: ..." in place of false.
+void require_room(int fd, std::uint64_t bytes, const std::string& doing);
+
+// Of one copy. Not thread-safe. Paths are for messages.
+class CopyBudget {
+ public:
+  // The first ones are copied even onto a disk that is almost full.
+  static constexpr std::uint64_t kSmallCopy_bytes = std::uint64_t{16} << 20;
+
+  // `is_to_stop` may be empty.
+  explicit CopyBudget(std::uint64_t most_bytes = std::numeric_limits<std::uint64_t>::max(),
+                      std::function<bool()> is_to_stop = {})
+      : most_bytes_(most_bytes), is_to_stop_(std::move(is_to_stop)) {}
+
+  // Throws Error{unavailable} when the copy is to stop.
+  void check_going_on(const std::string& path) const;
+  // Before `bytes` are written to the disk of `fd`. Throws Error{no_space}.
+  void check_room(int fd, std::uint64_t bytes, const std::string& path) const;
+  // After they were written. Throws Error{quota_exceeded}.
+  void count(std::uint64_t bytes);
+
+ private:
+  const std::uint64_t most_bytes_;
+  const std::function<bool()> is_to_stop_;
+  std::uint64_t copied_bytes_ = 0;
+};
+
+}  // namespace escrow::storage
