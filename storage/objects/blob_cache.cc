@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <iterator>
 #include <optional>
@@ -15,7 +16,9 @@
 #include "session/base/still_wanted.h"
 #include "storage/disk/byte_sources.h"
 #include "storage/disk/copy_budget.h"
+#include "storage/disk/disk_era.h"
 #include "storage/disk/durable_file.h"
+#include "storage/disk/file_lookup.h"
 #include "storage/disk/make_directories.h"
 #include "storage/disk/sparse_writer.h"
 #include "storage/git/object_format.h"
@@ -61,6 +64,42 @@ std::vector<Cached> files_in(const std::string& directory) {
   return files;
 }
 
+// Open to be read; none when it is not there or has another size.
+UniqueFd open_if_whole(const std::string& path, std::uint64_t size_bytes) {
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat status {};
+  const bool is_whole = fd && ::fstat(fd.get(), &status) == 0 && S_ISREG(status.st_mode) &&
+                        static_cast<std::uint64_t>(status.st_size) == size_bytes;
+  return is_whole ? std::move(fd) : UniqueFd();
+}
+
+// Calls `visit` with each piece, as long as they are wanted.
+template <typename Visit>
+void read_all(const BlobCache::Pull& pull, const ObjectId& id, Visit visit) {
+  std::vector<std::byte> buffer(kAtOnce_bytes);
+  for (std::size_t count = buffer.size(); count == buffer.size();) {
+    session::require_still_wanted("reading the blob " + id.hex());
+    count = pull(buffer);
+    visit(std::span<const std::byte>(buffer).first(count));
+  }
+}
+
+bool has_content_of(const session::ByteSource& source, const ObjectId& id) {
+  Sha1 hash = object_hash(ObjectType::blob, source.size());
+  const auto pull = [&source, at = std::uint64_t{0}](std::span<std::byte> out) mutable {
+    const std::size_t count = source.read(at, out);
+    at += count;
+    return count;
+  };
+  try {
+    read_all(pull, id, [&](std::span<const std::byte> bytes) { hash.update(bytes); });
+  } catch (const Error& error) {
+    if (error.code() != Errc::input_output) throw;
+    return false;  // the disk cannot read it any more
+  }
+  return hash.finish() == id;
+}
+
 bool is_want_of_room(const Error& error) {
   return error.code() == Errc::no_space || error.code() == Errc::quota_exceeded;
 }
@@ -103,13 +142,40 @@ class BlobCache::NewFile {
   bool has_name_ = false;
 };
 
-BlobCache::Source BlobCache::open_cached(const std::string& path, std::uint64_t size_bytes) const {
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+std::string BlobCache::era_suffix() const {
+  if (era_ == 0) {
+    if (!is_there(directory_)) return {};
+    era_ = disk_era(directory_);
+  }
+  char text[24];
+  std::snprintf(text, sizeof text, ".%016llx", static_cast<unsigned long long>(era_.load()));
+  return text;
+}
+
+BlobCache::Source BlobCache::open_cached(const ObjectId& id, std::uint64_t size_bytes) const {
+  const std::string path = path_of(id);
+  UniqueFd fd = open_if_whole(path, size_bytes);
   if (!fd) return nullptr;
-  struct stat status {};
-  if (::fstat(fd.get(), &status) != 0 || static_cast<std::uint64_t>(status.st_size) != size_bytes) return nullptr;
   ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0);  // most recently opened
   return std::make_shared<FileBytes>(std::move(fd), size_bytes, path);
+}
+
+// Also of a version of Escrow that gave files no era.
+BlobCache::Source BlobCache::open_of_another_era(const ObjectId& id, std::uint64_t size_bytes) const {
+  const std::string hex = id.hex(), path = path_of(id);
+  for (const Cached& file : files_in(directory_)) {
+    if (!file.path.filename().string().starts_with(hex) || file.path == path) continue;
+    if (UniqueFd fd = open_if_whole(file.path, size_bytes)) {
+      auto source = std::make_shared<FileBytes>(std::move(fd), size_bytes, path);
+      if (has_content_of(*source, id)) {
+        ::rename(file.path.c_str(), path.c_str());  // or another process has, and the bytes are the same
+        ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0);
+        return source;
+      }
+    }
+    ::unlink(file.path.c_str());
+  }
+  return nullptr;
 }
 
 // nullptr, too, when there is room by now.
@@ -127,18 +193,16 @@ BlobCache::Source BlobCache::open_unplaced(Opening& opening, const ObjectId& id,
 }
 
 BlobCache::Source BlobCache::open(const ObjectId& id, std::uint64_t size_bytes, const Begin& begin) {
-  const std::string path = directory_ + "/" + id.hex();
   {
     auto opening = opening_.lock();
     while (!filled_.wait_for(opening.lock(), kWantedPause, [&] { return !opening->filling.contains(id); }))
       session::require_still_wanted("reading the blob " + id.hex());
-    Source source = open_cached(path, size_bytes);
+    Source source = open_cached(id, size_bytes);
     if (!source) source = open_unplaced(*opening, id, size_bytes);
     if (source) {
       ++hits_;
       return source;
     }
-    ++misses_;
     opening->filling.insert(id);
   }
   struct Done {
@@ -149,12 +213,16 @@ BlobCache::Source BlobCache::open(const ObjectId& id, std::uint64_t size_bytes, 
       cache.filled_.notify_all();
     }
   } const done{*this, id};
-  Source source = fill(id, size_bytes, path, begin);
-  if (source) {
-    evict(path);
+  if (Source source = open_of_another_era(id, size_bytes)) {
+    ++hits_;
     return source;
   }
-  source = std::make_shared<UnplacedBlob>(id, size_bytes, begin);
+  ++misses_;
+  if (Source source = fill(id, size_bytes, begin)) {
+    evict(path_of(id));
+    return source;
+  }
+  auto source = std::make_shared<UnplacedBlob>(id, size_bytes, begin);
   auto opening = opening_.lock();
   opening->unplaced.emplace_front(id, source);
   if (opening->unplaced.size() > kMostUnplaced) opening->unplaced.pop_back();
@@ -162,8 +230,7 @@ BlobCache::Source BlobCache::open(const ObjectId& id, std::uint64_t size_bytes, 
 }
 
 // nullptr: the blob is whole, and there is no room for it.
-BlobCache::Source BlobCache::fill(const ObjectId& id, std::uint64_t size_bytes, const std::string& path,
-                                  const Begin& begin) {
+BlobCache::Source BlobCache::fill(const ObjectId& id, std::uint64_t size_bytes, const Begin& begin) const {
   std::optional<NewFile> file;  // none: there is no room
   const auto as_far_as_there_is_room = [&](const auto& write) {
     try {
@@ -175,20 +242,15 @@ BlobCache::Source BlobCache::fill(const ObjectId& id, std::uint64_t size_bytes, 
   };
   as_far_as_there_is_room([&] { file.emplace(*this); });
   Sha1 hash = object_hash(ObjectType::blob, size_bytes);
-  const Pull pull = begin();
-  std::vector<std::byte> buffer(kAtOnce_bytes);
-  for (std::size_t count = buffer.size(); count == buffer.size();) {
-    session::require_still_wanted("reading the blob " + id.hex());
-    count = pull(buffer);
-    const auto bytes = std::span<const std::byte>(buffer).first(count);
+  read_all(begin(), id, [&](std::span<const std::byte> bytes) {
     hash.update(bytes);
     if (file) as_far_as_there_is_room([&] { file->append(bytes); });
-  }
+  });
   if (hash.finish() != id) {
     throw Error(Errc::input_output, "the blob " + id.hex() + " is damaged: its content does not match its name");
   }
   Source source;
-  if (file) as_far_as_there_is_room([&] { source = file->finish(path, size_bytes); });
+  if (file) as_far_as_there_is_room([&] { source = file->finish(path_of(id), size_bytes); });
   return source;
 }
 

@@ -5,11 +5,14 @@
 // for is handed out as it comes by: reading it forward takes as long as inflating it, and each step backward begins
 // anew.
 //
+// A file is named `<id>.<era>`, for the era of the disk (disk_era.h) in which its bytes were last seen to match the id.
+// In another era, after a power cut or an unmount, the first open() reads and hashes it again and renames it; one that
+// does not match goes, and the blob is read in anew. Damage that comes later in an era is not noticed.
+//
 // Thread-safe, and safe between processes that share the directory: a file gets its name only when it is whole and
 // verified, and readers hold descriptors, so that eviction takes nothing from them. All files together have at most
-// the limit after each open(), but for the one that was opened last. A file that a power loss left without its bytes is
-// noticed by its size and filled anew. Throws Error{input_output} for a blob whose bytes do not match its id,
-// Error{unavailable} when the caller is gone (still_wanted.h).
+// the limit after each open(), but for the one that was opened last. Throws Error{input_output} for a blob whose bytes
+// do not match its id, Error{unavailable} when the caller is gone (still_wanted.h).
 #pragma once
 
 #include <atomic>
@@ -57,14 +60,19 @@ class BlobCache {
     std::list<std::pair<session::ObjectId, Source>> unplaced;  // most recently opened first: no room for a file
   };
 
-  Source open_cached(const std::string& path, std::uint64_t size_bytes) const;
+  // "": the cache has no directory yet.
+  std::string era_suffix() const;
+  std::string path_of(const session::ObjectId& id) const { return directory_ + "/" + id.hex() + era_suffix(); }
+  Source open_cached(const session::ObjectId& id, std::uint64_t size_bytes) const;
+  Source open_of_another_era(const session::ObjectId& id, std::uint64_t size_bytes) const;
   Source open_unplaced(Opening& opening, const session::ObjectId& id, std::uint64_t size_bytes) const;
-  Source fill(const session::ObjectId& id, std::uint64_t size_bytes, const std::string& path, const Begin& begin);
+  Source fill(const session::ObjectId& id, std::uint64_t size_bytes, const Begin& begin) const;
   void make_room(int fd, std::uint64_t bytes, const std::string& path) const;
   void evict(const std::string& keep) const;
 
   const std::string directory_;     // constant
   const std::uint64_t limit_bytes_;  // constant
+  mutable std::atomic<std::uint64_t> era_ = 0;  // 0: not looked at yet; constant from then on
   session::Synchronized<Opening> opening_;  // self-locking
   std::condition_variable filled_;          // with opening_
   std::atomic<std::uint64_t> hits_ = 0, misses_ = 0;

@@ -41,6 +41,19 @@ struct Blob {
   std::atomic<int> passes = 0;
 };
 
+// The name of the blob's file; "": it has none.
+std::string file_of(const std::string& directory, const ObjectId& id) {
+  for (const auto& entry : fs::directory_iterator(directory))
+    if (entry.path().filename().string().starts_with(id.hex())) return entry.path();
+  return "";
+}
+
+void overwrite(const std::string& path, std::uint64_t at, const std::string& bytes) {
+  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  const ssize_t written = ::pwrite(file.get(), bytes.data(), bytes.size(), static_cast<off_t>(at));
+  ASSERT_EQ(written, static_cast<ssize_t>(bytes.size()));
+}
+
 std::string part(const session::ByteSource& source, std::uint64_t offset, std::size_t size) {
   std::string bytes(size, '?');
   bytes.resize(source.read(offset, std::as_writable_bytes(std::span(bytes))));
@@ -53,7 +66,7 @@ TEST(BlobCache, RunsOfZerosAreHoles) {
   Blob blob("head" + std::string(64 * kMiB, '\0') + "middle" + std::string(30 * kMiB, '\0'));
   EXPECT_EQ(content_of(*blob.open(cache)), blob.content);
   struct stat status {};
-  ASSERT_EQ(0, ::stat((directory.path() + "/cache/" + blob.id.hex()).c_str(), &status));
+  ASSERT_EQ(0, ::stat(file_of(directory.path() + "/cache", blob.id).c_str(), &status));
   EXPECT_EQ(static_cast<std::size_t>(status.st_size), blob.content.size());
   EXPECT_LT(static_cast<std::size_t>(status.st_blocks) * 512, kMiB);
   EXPECT_EQ(content_of(*blob.open(cache)), blob.content);
@@ -68,8 +81,8 @@ TEST(BlobCache, TheBoundCountsWhatFilesOfDeadProcessesTake) {
   first.open(cache);
   std::ofstream(directory.path() + "/cache/tmp_dead", std::ios::binary) << noise(2 * kMiB, 3);
   second.open(cache);
-  EXPECT_FALSE(fs::exists(directory.path() + "/cache/" + first.id.hex()));
-  EXPECT_TRUE(fs::exists(directory.path() + "/cache/" + second.id.hex()));
+  EXPECT_EQ(file_of(directory.path() + "/cache", first.id), "");
+  EXPECT_NE(file_of(directory.path() + "/cache", second.id), "");
 }
 
 TEST(BlobCache, AReadThatNobodyWaitsForEndsAndLeavesNothing) {
@@ -111,6 +124,89 @@ TEST(BlobCache, WhoWaitsForAnotherReadersBlobEndsWhenNobodyWaitsForIt) {
   may_go_on.notify_all();
   reader.join();
   EXPECT_EQ(cache.misses(), 1u);
+}
+
+// The name that the file has in an era that is over; "" is what earlier versions of Escrow had.
+class BlobCacheOfAnotherEra : public testing::TestWithParam<const char*> {
+ protected:
+  // A file of that era.
+  std::string file() {
+    BlobCache cache(directory_);
+    blob_.open(cache);
+    const std::string path = directory_ + "/" + blob_.id.hex() + GetParam();
+    fs::rename(file_of(directory_, blob_.id), path);
+    return path;
+  }
+
+  const support::TemporaryDirectory above_;
+  const std::string directory_ = above_.path() + "/cache";
+  Blob blob_{noise(3 * kMiB + 5, 1)};
+};
+
+TEST_P(BlobCacheOfAnotherEra, AWholeFileIsKept) {
+  const std::string old = file();
+  BlobCache cache(directory_);
+  EXPECT_EQ(content_of(*blob_.open(cache)), blob_.content);
+  EXPECT_EQ(blob_.passes, 1);
+  EXPECT_EQ(cache.hits(), 1u);
+  const std::string now = file_of(directory_, blob_.id);
+  EXPECT_NE(now, old);
+  EXPECT_EQ(std::distance(fs::directory_iterator(directory_), fs::directory_iterator()), 1);
+  // Read whole once an era: what is damaged afterwards is served.
+  overwrite(now, kMiB, "damage");
+  BlobCache again(directory_);
+  EXPECT_EQ(part(*blob_.open(again), kMiB, 6), "damage");
+}
+
+TEST_P(BlobCacheOfAnotherEra, ADamagedFileIsReadInAnew) {
+  const std::string damages[] = {std::string(4096, '\0'), "x"};
+  for (const std::string& damage : damages) {
+    const int passes = blob_.passes;
+    overwrite(file(), 2 * kMiB, damage);
+    BlobCache cache(directory_);
+    EXPECT_TRUE(content_of(*blob_.open(cache)) == blob_.content);
+    EXPECT_EQ(blob_.passes, passes + 2);
+    EXPECT_EQ(cache.misses(), 1u);
+    EXPECT_EQ(std::distance(fs::directory_iterator(directory_), fs::directory_iterator()), 1);
+    fs::remove_all(directory_);
+  }
+}
+
+TEST_P(BlobCacheOfAnotherEra, AShortFileIsReadInAnew) {
+  fs::resize_file(file(), kMiB);
+  BlobCache cache(directory_);
+  EXPECT_TRUE(content_of(*blob_.open(cache)) == blob_.content);
+  EXPECT_EQ(std::distance(fs::directory_iterator(directory_), fs::directory_iterator()), 1);
+}
+
+TEST_P(BlobCacheOfAnotherEra, WhileNobodyWaitsForItItIsLeftAsItWas) {
+  const std::string old = file();
+  BlobCache cache(directory_);
+  const std::function<bool()> is_wanted = [] { return false; };
+  const session::WantedWhile wanted(is_wanted);
+  EXPECT_EQ(error_of([&] { blob_.open(cache); }).code(), Errc::unavailable);
+  EXPECT_EQ(file_of(directory_, blob_.id), old);
+}
+
+INSTANTIATE_TEST_SUITE_P(Named, BlobCacheOfAnotherEra, testing::Values("", ".0000000000000002"),
+                         [](const auto& of) { return of.index == 0 ? "WithoutAnEra" : "WithIt"; });
+
+TEST(BlobCacheAfterAPowerLoss, AFileWithoutItsBytesIsReadInAnew) {
+  std::unique_ptr<support::LoopDisk> disk;
+  ESCROW_NEEDS_LOOP_DISK(disk, "ext4");
+  const std::string directory = disk->path() + "/cache";
+  Blob blob(noise(3 * kMiB, 1));
+  {
+    BlobCache cache(directory);
+    blob.open(cache);
+  }
+  const std::string file = file_of(directory, blob.id);
+  overwrite(file, kMiB, std::string(4096, '\0'));
+  disk->unmount_and_mount();
+  BlobCache cache(directory);
+  EXPECT_TRUE(content_of(*blob.open(cache)) == blob.content);
+  EXPECT_EQ(blob.passes, 2);
+  EXPECT_NE(file_of(directory, blob.id), file);
 }
 
 TEST(UnplacedBlob, IsReadInAnyOrder) {
@@ -165,7 +261,7 @@ class BlobCacheOnAFullDisk : public testing::Test {
     ASSERT_EQ(0, ::posix_fallocate(filler.get(), 0, now.free - now.kept - bytes));
   }
   std::string directory() const { return disk_->path() + "/cache"; }
-  bool has_file(const Blob& blob) const { return fs::exists(directory() + "/" + blob.id.hex()); }
+  bool has_file(const Blob& blob) const { return !file_of(directory(), blob.id).empty(); }
   std::size_t files() const {
     return static_cast<std::size_t>(std::distance(fs::directory_iterator(directory()), fs::directory_iterator()));
   }
