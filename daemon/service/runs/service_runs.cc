@@ -17,6 +17,7 @@
 #include "daemon/host/config.h"
 #include "daemon/host/run_conclusion.h"
 #include "daemon/process/output_capture.h"
+#include "daemon/service/runs/run_directories.h"
 #include "storage/disk/file_lookup.h"
 
 namespace escrow::daemon {
@@ -95,9 +96,11 @@ bool ServiceRuns::has_ended(const Found& found) {
   return has_conclusion(directory) || !is_conclusion_promised(directory);
 }
 
+// A run has its directory before its session: where that is missing beside a session, it was lost, and says nothing.
 bool ServiceRuns::is_unborn(const Found& found) {
-  const std::string output = directory_of(found.run.id) + "/" + kOutputNames[0];
-  return has_ended(found) && !storage::is_there(output);
+  const std::string directory = directory_of(found.run.id);
+  return has_ended(found) && !storage::is_there(directory + "/" + kOutputNames[0]) &&
+         (storage::is_there(directory) || !found.record);
 }
 
 ServiceRuns::Found ServiceRuns::see(const Caller& caller, const std::string& id) {
@@ -360,12 +363,8 @@ void ServiceRuns::forget_unborn() {
   for (const Run& run : store_.unended()) {
     if (is_unborn(find(run))) forget(run);
   }
-  std::error_code failed;
-  for (std::filesystem::directory_iterator at(directory_, failed), end; !failed && at != end; at.increment(failed)) {
-    const std::optional<SessionId> id = SessionId::parse(at->path().filename().string());
-    std::error_code ignored;
-    if (!id || !store_.find(*id)) std::filesystem::remove_all(at->path(), ignored);
-  }
+  sort_run_directories(config_->state_directory, [&](const SessionId& id) { return store_.find(id).has_value(); },
+                       config_->keep_runs);
 }
 
 }  // namespace escrow::daemon
