@@ -78,6 +78,8 @@ void CheckedOutReferences::keep_result(const SessionId& session, const ObjectId&
   inner_.keep_result(session, commit);
 }
 std::optional<ObjectId> CheckedOutReferences::result(const SessionId& session) const { return inner_.result(session); }
+void CheckedOutReferences::hide_result(const SessionId& session) { inner_.hide_result(session); }
+
 void CheckedOutReferences::drop_result(const SessionId& session) { inner_.drop_result(session); }
 void CheckedOutReferences::sweep_locks() { inner_.sweep_locks(); }
 

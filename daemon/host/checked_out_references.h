@@ -40,6 +40,7 @@ class CheckedOutReferences final : public session::ReferenceStore {
   }
   void unpin_base(const session::SessionId& session) override;
   void unpin_older(const session::SessionId& session, const session::ObjectId& base) override;
+  void hide_result(const session::SessionId& session) override;
   void keep_result(const session::SessionId& session, const session::ObjectId& commit) override;
   std::optional<session::ObjectId> result(const session::SessionId& session) const override;
   void drop_result(const session::SessionId& session) override;

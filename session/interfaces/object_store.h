@@ -183,6 +183,8 @@ class ReferenceStore {
   virtual void unpin_older(const SessionId& session, const ObjectId& base) = 0;
   // refs/sessions/<id>: the result of a failed or waiting session. Durable on return.
   virtual void keep_result(const SessionId& session, const ObjectId& commit) = 0;
+  // Before keep_result(): git-upload-pack(1) shows nobody the result until it is dropped. Durable on return.
+  virtual void hide_result(const SessionId& session) = 0;
   virtual std::optional<ObjectId> result(const SessionId& session) const = 0;
   // Not durable: a power loss may bring it back, until something that it held is removed.
   virtual void drop_result(const SessionId& session) = 0;

@@ -17,8 +17,6 @@
 namespace escrow::session {
 namespace {
 
-constexpr std::size_t kNamedUnfiltered = 5;
-
 // A history longer than this is not walked to the end; the reflog answers instead.
 constexpr std::size_t kMaxWalkedCommits = 100'000;
 
@@ -70,6 +68,30 @@ ObjectId put_commits(const Services& services, Quarantine& quarantine, const Ses
   return *parent;
 }
 
+// What a commit would be refused for is kept all the same, or it would be lost: its reference is hidden from fetches.
+void hide_unfiltered(const Services& services, const SessionRecord& record, const Quarantine& quarantine,
+                     const SessionResult& result) {
+  const std::string name = "refs/sessions/" + record.id.text();
+  std::string what, hidden = "git fetch and clone are not shown " + name;
+  try {
+    const BranchRule rule = services.references.rule_of(record.options.branch);
+    if (rule.stores_raw) return;
+    what = named(unfiltered_changes(quarantine, result.base_tree, result.tree, rule.attributes_file));
+    if (what.empty()) return;
+  } catch (const Error& error) {
+    what = std::string("any file, for all that can be told: ") + error.what();
+  }
+  try {
+    services.references.hide_result(record.id);
+  } catch (const Error& error) {
+    hidden = "git fetch takes " + name + ", which could not be hidden: " + error.what();
+  }
+  services.log.write(LogLevel::warning,
+                     "the result of session " + record.id.text() + " has bytes that git would convert at check-in as "
+                     "they are, for example in clear text: " + what + "; " + hidden +
+                     "; git push --mirror from this repository takes it along");
+}
+
 // refs/sessions/<id>: the session's own tree on its base, as it was before anyone merged anything. Returns what it
 // changed.
 ChangeCounts keep_result(const Services& services, const SessionRecord& record, Quarantine& quarantine,
@@ -77,6 +99,7 @@ ChangeCounts keep_result(const Services& services, const SessionRecord& record, 
   const ChangeCounts counts = count_changes(quarantine, result.base_tree, result.tree);
   const ObjectId commit =
       quarantine.put_commit(commit_of(services, quarantine, record, result.tree, result.base, counts));
+  hide_unfiltered(services, record, quarantine, result);
   const auto published = quarantine.publish(commit);
   services.references.keep_result(record.id, commit);
   return counts;
@@ -249,15 +272,11 @@ class Committer {
     if (rule.stores_raw) return;
     const std::vector<UnfilteredChange> found = unfiltered_changes(quarantine_, before, after, rule.attributes_file);
     if (found.empty()) return;
-    std::string named;
-    for (std::size_t at = 0; at < std::min(found.size(), kNamedUnfiltered); ++at)
-      named += (at == 0 ? "" : ", ") + quote_path(found[at].path) + " (" + quote_path(found[at].attribute) + ")";
-    if (found.size() > kNamedUnfiltered) named += " and " + std::to_string(found.size() - kNamedUnfiltered) + " more";
     throw Error(Errc::wrong_state,
                 "cannot commit session " + record_.id.text() + ": git attributes ask for a conversion at check-in "
                 "that Escrow does not make, and the bytes would be committed as they are, for example in clear text: " +
-                    named + "; `escrow discard` gives changes up, a session with --exclude leaves such paths out, and "
-                "`git config escrow.filters raw` commits them as they are");
+                    named(found) + "; `escrow discard` gives changes up, a session with --exclude leaves such paths "
+                "out, and `git config escrow.filters raw` commits them as they are");
   }
 
   // On a head that is not the session's base attributes may be others; commits of git inside may have had other files.

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "session/base/repo_path.h"
 #include "session/trees/attribute_files.h"
 #include "session/trees/check_in_conversions.h"
 #include "session/trees/tree_changes.h"
@@ -87,6 +88,15 @@ std::vector<UnfilteredChange> unfiltered_changes(const ObjectReader& objects, co
     found.push_back({change.path, std::move(attribute)});
   }
   return found;
+}
+
+std::string named(const std::vector<UnfilteredChange>& changes) {
+  constexpr std::size_t kNamed = 5;
+  std::string text;
+  for (std::size_t at = 0; at < std::min(changes.size(), kNamed); ++at)
+    text += (at == 0 ? "" : ", ") + quote_path(changes[at].path) + " (" + quote_path(changes[at].attribute) + ")";
+  if (changes.size() > kNamed) text += " and " + std::to_string(changes.size() - kNamed) + " more";
+  return text;
 }
 
 }  // namespace escrow::session

@@ -24,5 +24,7 @@ struct UnfilteredChange {
 // those of `after`, and `info_attributes`, the content of info/attributes. An empty file has nothing to convert.
 std::vector<UnfilteredChange> unfiltered_changes(const ObjectReader& objects, const TreeRoot& before,
                                                  const TreeRoot& after, const std::string& info_attributes);
+// "a.key (filter=git-crypt), b.key (filter=git-crypt) and 7 more".
+std::string named(const std::vector<UnfilteredChange>& changes);
 
 }  // namespace escrow::session

@@ -59,6 +59,7 @@ class BucketReferences final : public session::ReferenceStore {
   std::optional<session::ObjectId> result(const session::SessionId& session) const override {
     return local_.result(session);
   }
+  void hide_result(const session::SessionId& session) override { local_.hide_result(session); }
   void drop_result(const session::SessionId& session) override { local_.drop_result(session); }
   void sweep_locks() override { local_.sweep_locks(); }
 

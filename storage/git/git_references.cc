@@ -16,6 +16,7 @@
 #include "storage/git/branch_rules.h"
 #include "storage/git/branch_turn.h"
 #include "storage/git/git_error.h"
+#include "storage/git/hidden_references.h"
 #include "storage/git/packed_references.h"
 #include "storage/git/reference_files.h"
 #include "storage/git/reference_lock.h"
@@ -377,7 +378,18 @@ void GitReferences::keep_result(const SessionId& session, const ObjectId& commit
 
 std::optional<ObjectId> GitReferences::result(const SessionId& session) const { return target(result_name(session)); }
 
-void GitReferences::drop_result(const SessionId& session) { remove(result_name(session)); }
+void GitReferences::hide_result(const SessionId& session) {
+  hide_reference(pool_.git_directory(), result_name(session));
+}
+
+void GitReferences::drop_result(const SessionId& session) {
+  remove(result_name(session));
+  try {
+    forget_hidden_reference(pool_.git_directory(), result_name(session));
+  } catch (const Error&) {
+    // The line that stays hides nothing.
+  }
+}
 
 std::vector<SessionId> GitReferences::results() const {
   std::vector<SessionId> sessions;

@@ -43,6 +43,8 @@ class GitReferences final : public session::ReferenceStore {
   void pin_as(const session::SessionId& session, const session::SessionId& heir) override;
   void unpin_older(const session::SessionId& session, const session::ObjectId& base) override;
   void keep_result(const session::SessionId& session, const session::ObjectId& commit) override;
+  // By uploadpack.hideRefs in the repository's configuration (hidden_references.h).
+  void hide_result(const session::SessionId& session) override;
   std::optional<session::ObjectId> result(const session::SessionId& session) const override;
   void drop_result(const session::SessionId& session) override;
   void sweep_locks() override;

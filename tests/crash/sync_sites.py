@@ -117,6 +117,7 @@ SITES = {
     'storage/git/git_references.cc: sync_names_above(parent_of(name)) (3)': (['seal'], [LIST]),
     'storage/git/git_references.cc: ::fsync(fd.get())': (['update'], [LIST]),
     'storage/git/git_references.cc: sync_names_above(directory)': (['update'], [LIST]),
+    'storage/git/hidden_references.cc: sync_directory(git_directory)': ([REPOSITORY], [REPOSITORY]),
     'storage/git/head_file.cc: sync_directory(git_directory)': (
         Exempt('what is lost of a mended HEAD is mended again'), Exempt('as its error')),
     'storage/objects/pack_writer.cc: sync_pack()': (['import-first'], [LIST]),

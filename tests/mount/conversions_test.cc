@@ -201,6 +201,38 @@ TEST_F(EscrowFilters, AttributesAreThoseOfWhatIsCommitted) {
                   "') 2> /dev/null && echo stored || true"), "");
 }
 
+// A failed command's work is not lost; whoever fetches or mirrors the repository is not shown it.
+TEST_F(EscrowFilters, AResultThatIsKeptIsHiddenFromFetchesAndTheRunSaysSo) {
+  const auto shown = [&] { return shell("git ls-remote '" + repository_ + "' 'refs/sessions/*' | cut -f 2"); };
+  const ProcessResult failed =
+      run({"--keep-on-failure"}, "printf secret-5 > a.key; echo 9 > plain; exit 3");
+  EXPECT_EQ(failed.status, 3) << failed.err;
+  const std::string id = id_in(failed), name = "refs/sessions/" + id;
+  const std::string said = "the result of session " + id + " has bytes that git would convert at check-in as they "
+                           "are, for example in clear text: a.key (filter=git-crypt); git fetch and clone are not "
+                           "shown " + name;
+  EXPECT_NE(failed.err.find(said), std::string::npos) << failed.err;
+  EXPECT_EQ(git("show " + name + ":a.key"), "secret-5");
+  EXPECT_EQ(shown(), "");
+  shell("git clone -q --mirror 'file://" + repository_ + "' '" + file("mirror") + "'");
+  EXPECT_EQ(shell("git -C '" + file("mirror") + "' cat-file -e $(printf secret-5 | git hash-object --stdin) "
+                  "2> /dev/null && echo leaked || true"), "");
+  // Rolled back by hand, and another one that has nothing to hide.
+  shell("mkdir '" + file("mnt") + "'");
+  const ProcessResult mounted = escrow({"mount", file("mnt")});
+  ASSERT_EQ(mounted.status, 0) << mounted.err;
+  shell("printf secret-6 > '" + file("mnt/a.key") + "'");
+  EXPECT_EQ(escrow({"rollback", "--keep-result", mounted.out.substr(0, 16)}).status, 0);
+  EXPECT_EQ(shown(), "");
+  const ProcessResult plain = run({"--keep-on-failure"}, "echo 9 > plain; exit 3");
+  EXPECT_EQ(plain.err.find("clear text"), std::string::npos) << plain.err;
+  EXPECT_EQ(shown(), "refs/sessions/" + id_in(plain));
+  git("config escrow.filters raw");
+  const ProcessResult raw = run({"--keep-on-failure"}, "printf secret-7 > a.key; exit 3");
+  EXPECT_EQ(raw.err.find("clear text"), std::string::npos) << raw.err;
+  EXPECT_NE(shown().find("refs/sessions/" + id_in(raw)), std::string::npos);
+}
+
 TEST_F(EscrowFilters, AResultThatWaitsIsJudgedByTheHeadThatOthersMoved) {
   const ProcessResult sealed = run({"--require-approval"}, "printf secret-4 > late");
   ASSERT_EQ(sealed.status, 123) << sealed.err;

@@ -422,6 +422,42 @@ TEST(GitReferences, ADamagedBranchIsNamed) {
   EXPECT_NE(std::string(error.what()).find("refs/heads/main"), std::string::npos) << error.what();
 }
 
+TEST(GitReferences, AHiddenResultIsShownToNoFetchUntilItIsDropped) {
+  Commits commits;
+  const ObjectId first = commits.make("first");
+  const SessionId hidden = SessionId::generate(), other = SessionId::generate(), third = SessionId::generate();
+  const auto shown = [&] { return run("git ls-remote " + commits.repository.path + " 'refs/sessions/*' | cut -f 2"); };
+  const auto hides = [&] {
+    return run("git -C " + commits.repository.path + " config --get-all uploadpack.hideRefs || true");
+  };
+  const std::string config = commits.repository.path + "/config", before = run("cat " + config);
+  for (const SessionId& session : {hidden, hidden, third}) commits.references().hide_result(session);
+  for (const SessionId& session : {hidden, other, third}) commits.references().keep_result(session, first);
+  EXPECT_EQ(shown(), "refs/sessions/" + other.text());
+  EXPECT_EQ(commits.references().result(hidden), first);
+  // What git writes into the configuration meanwhile stays.
+  commits.repository.git("config note.text kept");
+  commits.references().drop_result(hidden);
+  EXPECT_EQ(hides(), "refs/sessions/" + third.text());
+  commits.references().drop_result(third);
+  commits.references().drop_result(other);
+  EXPECT_EQ(hides(), "");
+  EXPECT_EQ(commits.repository.git("config note.text"), "kept");
+  commits.repository.git("config --remove-section note");
+  EXPECT_EQ(run("cat " + config), before);
+}
+
+// Whoever holds the configuration's lock keeps no result from going.
+TEST(GitReferences, AResultIsDroppedWhileTheConfigurationIsLocked) {
+  Commits commits;
+  const SessionId session = SessionId::generate();
+  commits.references().hide_result(session);
+  commits.references().keep_result(session, commits.make("first"));
+  std::ofstream(commits.repository.path + "/config.lock").close();
+  commits.references().drop_result(session);
+  EXPECT_EQ(commits.references().result(session), std::nullopt);
+}
+
 // Each of these goes on while git packs all the references there are.
 TEST(GitReferences, NothingIsLostBesideAGitThatPacksAllTheTime) {
   Commits commits;

@@ -144,6 +144,14 @@ TEST(RepositorySync, SmallPacksGoOnceTheOneInTheirPlaceIsOnDisk) {
   EXPECT_EQ(count_packs(repository.path), 2u) << "the other is that of the attempt that failed, which gc takes";
 }
 
+TEST(RepositorySync, AResultIsHiddenOnDiskBeforeItIsKept) {
+  const GitTestRepository repository;
+  const session::SessionId session = session::SessionId::generate();
+  EXPECT_TRUE(is_told(repository.path, [&] { repository.references->hide_result(session); }));
+  // Also where it says so already: that may not be on disk yet.
+  EXPECT_TRUE(is_told(repository.path, [&] { repository.references->hide_result(session); }));
+}
+
 TEST(BlobCacheSync, ABlobIsOnDiskBeforeItHasItsName) {
   const support::TemporaryDirectory directory;
   const std::string path = fs::canonical(directory.path()).string() + "/cache", content = "content";

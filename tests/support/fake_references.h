@@ -113,6 +113,8 @@ class FakeReferences final : public session::ReferenceStore {
     const auto found = state->results.find(session);
     return found == state->results.end() ? std::nullopt : std::optional(found->second);
   }
+  void hide_result(const Session& session) override { state_.lock()->hidden.insert(session); }
+  bool is_hidden(const Session& session) const { return state_.lock_shared()->hidden.contains(session); }
   void drop_result(const Session& session) override { state_.lock()->results.erase(session); }
   void sweep_locks() override { ++sweeps; }
 
@@ -162,6 +164,7 @@ class FakeReferences final : public session::ReferenceStore {
     std::set<std::pair<std::string, Id>> reflog;
     std::multimap<Session, Id> pins;
     std::map<Session, Id> results;
+    std::set<Session> hidden;
   };
   const FakeObjectStore& objects_;             // self-locking
   session::SharedSynchronized<State> state_;  // self-locking
