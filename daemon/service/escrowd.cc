@@ -153,6 +153,7 @@ Escrowd::Escrowd(const EscrowdConfig& config, Reread reread)
 Escrowd::~Escrowd() {
   api::tell_service_manager("STOPPING=1");
   stopping_.begin(std::chrono::milliseconds(started_with_.stop_grace_ms));
+  keep_house();
   save_time();
 }
 

@@ -20,7 +20,7 @@ using session::SessionId;
 namespace {
 
 // Lists of names and values are joined with a NUL after each.
-constexpr std::array<const char*, 8> kServiceMigrations = {R"(
+constexpr std::array<const char*, 9> kServiceMigrations = {R"(
   CREATE TABLE repository (
     name TEXT PRIMARY KEY NOT NULL, path BLOB NOT NULL UNIQUE, registered_by TEXT NOT NULL
   ) WITHOUT ROWID;
@@ -80,12 +80,16 @@ constexpr std::array<const char*, 8> kServiceMigrations = {R"(
 )",
                                                            R"(
   ALTER TABLE session ADD COLUMN hand TEXT NOT NULL DEFAULT '';
+)",
+                                                           R"(
+  ALTER TABLE session ADD COLUMN ended_s INTEGER NOT NULL DEFAULT 0;
 )"};
 
 constexpr std::int32_t kServiceId = 0x65736364;  // "escd"
-constexpr std::size_t kForgottenAtOnce = 256;    // sessions in one transaction
+constexpr std::size_t kChangedAtOnce = 256;      // sessions in one transaction
 constexpr std::string_view kFacts =
-    "SELECT id, repository, owner, external_id, request_key, message, mountpoint, labels, hand FROM session ";
+    "SELECT id, repository, owner, external_id, request_key, message, mountpoint, labels, hand, ended_s, settled "
+    "FROM session ";
 
 Database open_service_database(const std::string& path) {
   static const Schema schema{"service database", kServiceId, kServiceMigrations};
@@ -148,7 +152,9 @@ ServiceStore::SessionFacts facts_of(const Database& database, const Statement::R
                                    .message = row.bytes(5),
                                    .mountpoint = row.bytes(6),
                                    .hand = row.bytes(8),
-                                   .labels = {}};
+                                   .labels = {},
+                                   .ended_s = row.integer(9),
+                                   .is_settled = row.integer(10) != 0};
   for (auto& [name, value] : split(row.bytes(7))) facts.labels.emplace(std::move(name), std::move(value));
   return facts;
 }
@@ -181,6 +187,7 @@ struct ServiceStore::Connection {
                                                            "ORDER BY id LIMIT ?"};
   Statement read_settled{database, std::string(kFacts) + "WHERE id > ? AND settled = 1 ORDER BY id LIMIT ?"};
   Statement settle{database, "UPDATE session SET settled = 1 WHERE id = ?"};
+  Statement note_end{database, "UPDATE session SET ended_s = ?2 WHERE id = ?1"};
   Statement set_mountpoint{database,
                            "UPDATE session SET mountpoint = ?2, hand = ?3 "
                            "WHERE id = ?1 AND (mountpoint IS NOT ?2 OR hand <> ?3)"};
@@ -335,6 +342,15 @@ void ServiceStore::settle(const std::vector<SessionId>& ids) {
   });
 }
 
+void ServiceStore::note_ends(const std::vector<std::pair<SessionId, std::int64_t>>& ends_s) {
+  for (std::size_t first = 0; first < ends_s.size(); first += kChangedAtOnce) {
+    writes_.run(connection_, [&](Connection& connection) {
+      for (std::size_t at = first; at < std::min(ends_s.size(), first + kChangedAtOnce); ++at)
+        connection.note_end.execute(ends_s[at].first.text(), ends_s[at].second);
+    });
+  }
+}
+
 void ServiceStore::set_mountpoint(const SessionId& id, const std::string& mountpoint, const std::string& hand) {
   writes_.run(connection_, [&](Connection& connection) {
     connection.set_mountpoint.execute(id.text(), Bytes{mountpoint}, hand);
@@ -350,9 +366,9 @@ void ServiceStore::clear_mountpoints(const std::vector<SessionId>& ids) {
 void ServiceStore::forget_session(const SessionId& id) { forget_sessions({id}); }
 
 void ServiceStore::forget_sessions(const std::vector<SessionId>& ids) {
-  for (std::size_t first = 0; first < ids.size(); first += kForgottenAtOnce) {
+  for (std::size_t first = 0; first < ids.size(); first += kChangedAtOnce) {
     writes_.run(connection_, [&](Connection& connection) {
-      for (std::size_t at = first; at < std::min(ids.size(), first + kForgottenAtOnce); ++at) {
+      for (std::size_t at = first; at < std::min(ids.size(), first + kChangedAtOnce); ++at) {
         connection.forget_session.execute(ids[at].text());
         connection.forget_terms.execute(ids[at].text());
       }

@@ -13,6 +13,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "session/base/ids.h"
@@ -49,6 +50,8 @@ class ServiceStore {
     std::string mountpoint;   // where it is to be mounted as long as it is open; empty: nowhere
     std::string hand{};       // for whom (daemon/host/hidden_git.h); empty: unknown
     std::map<std::string, std::string> labels;
+    std::int64_t ended_s = 0;  // by when it had ended, in seconds since 1970; 0: not known
+    bool is_settled = false;   // settle() was told of it
   };
   // How long it may stay open, and how it is mounted.
   struct Terms {
@@ -71,6 +74,8 @@ class ServiceStore {
   std::vector<SessionFacts> settled(const std::string& after, std::size_t most) const;
   // There are these sessions, or they have been.
   void settle(const std::vector<session::SessionId>& ids);
+  // By when they had ended.
+  void note_ends(const std::vector<std::pair<session::SessionId, std::int64_t>>& ends_s);
   void set_mountpoint(const session::SessionId& id, const std::string& mountpoint, const std::string& hand);
   // Of sessions that are not to be mounted again.
   void clear_mountpoints(const std::vector<session::SessionId>& ids);

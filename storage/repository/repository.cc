@@ -288,6 +288,8 @@ AuditEntry Repository::audit(SessionRecord record) const {
 
 void Repository::forget(const session::SessionId& id) { impl_->catalog.forget(id); }
 
+bool Repository::has_directory(const session::SessionId& id) const { return impl_->has_directory(id); }
+
 std::chrono::seconds Repository::audit_retention() const { return read_audit_retention(git_directory()); }
 
 std::vector<std::pair<std::string, ObjectId>> Repository::branches() const {

@@ -107,6 +107,8 @@ class Repository {
   std::vector<NumberedDenial> denials_after(std::int64_t number, std::size_t limit) const;
   CatalogNumbers numbers() const;
   CacheCounts cache_counts() const;  // since it was opened
+  // Whether the session has a directory, or one that was set aside: without a row, its row is in another catalog.
+  bool has_directory(const session::SessionId& id) const;
   // As if a session that has ended, and of which nothing is kept, had never been.
   void forget(const session::SessionId& id);
   // How long records of sessions that have ended are kept (branch_rules.h).

@@ -121,6 +121,27 @@ def EventsAreHeardWhileACommitWaits(machine):
     machine.expect_clean()
 
 
+@nightly('PodmanVolumes')
+def AVerdictWaitsForTheCatalogThatKnowsItsSession(machine):
+    catalog, older, newer = (f'{machine.directory}/{name}' for name in ('data.git/escrow/catalog.db', 'older', 'newer'))
+    def copy(source, target):
+        with contextlib.closing(sqlite3.connect(source)) as one, contextlib.closing(sqlite3.connect(target)) as other:
+            one.backup(other)
+    machine.volume()
+    copy(catalog, older)
+    name = machine.start_container(f'echo x > /data/new; echo up; {WAITS}')
+    eventually('the service knows the container', lambda: f'in use by the container {name[:12]}' in refusal(machine))
+    copy(catalog, newer)
+    copy(older, catalog)
+    go_on(machine, name)
+    expect_equal('exit status', machine.wait(name), '0')
+    eventually('it is said', lambda: "the repository's catalog does not know it" in machine.log())
+    copy(newer, catalog)
+    machine.expect_end('committed', 'success')
+    expect_equal('content', machine.git('show', 'main:new'), 'x')
+    machine.expect_clean()
+
+
 @only('PodmanVolumes')
 def WithoutEventsPodmanGetsNoVolume(machine):
     machine.volume()

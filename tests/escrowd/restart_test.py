@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """escrowd is stopped, killed and started again: no session is lost, and no run of anybody else's is disturbed."""
+import contextlib
 import errno
 import json
 import os
+import shutil
 import signal
 import socket
 import sqlite3
@@ -10,7 +12,7 @@ import subprocess
 import threading
 import time
 
-from service import UnixConnection, eventually, expect, expect_equal, main, read, write
+from service import UnixConnection, eventually, expect, expect_equal, host_of, main, read, write
 
 
 def SigtermLeavesMountsAloneAndARestartFindsThem(start):
@@ -49,6 +51,72 @@ def AKilledServiceLosesNoSession(start):
         service.post(f'/v1/sessions/{session}/finish', {'exit_code': 0}).expect(200)
         expect_equal('the content', service.git('show', 'main:kept'), 'kept')
         service.escrow('verify')
+
+
+class Catalog:
+    """The catalog of a service's repository, while that service is stopped."""
+
+    def __init__(self, service):
+        self.path, self.copies = f'{service.repository}/escrow/catalog.db', service.directory
+
+    def save(self, name):
+        with sqlite3.connect(self.path) as catalog, sqlite3.connect(f'{self.copies}/{name}') as copy:
+            catalog.backup(copy)
+        catalog.close()
+        copy.close()
+
+    def put_back(self, name):
+        for end in ('', '-wal', '-shm'):
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(self.path + end)
+        shutil.copyfile(f'{self.copies}/{name}', self.path)
+
+
+def WhatAServiceKnowsOfItsSessionsOutlivesAnOlderCatalog(start):
+    with start() as service:
+        catalog = Catalog(service)
+        service.stop()
+        catalog.save('older')
+        service.start()
+        asked = {'repository': 'data', 'external_id': 'job', 'labels': {'team': 'a'}, 'timeout_ms': 3_600_000}
+        key = {'Idempotency-Key': 'k'}
+        session = service.post('/v1/sessions', asked, headers=key).expect(201)['session']
+        ended = service.open(external_id='ended', labels={'team': 'b'})['session']
+        service.finish(ended, {'exit_code': 1}).expect(200)
+        mounted, point = service.open_mounted()
+        def views():
+            def view(one):
+                shown = service.get(f'/v1/sessions/{one}').expect(200)
+                return {'deadline': shown['deadline'] is not None,
+                        **{name: shown[name] for name in ('external_id', 'labels', 'state', 'mountpoint')}}
+            return {one: view(one) for one in (session, ended, mounted)}
+        before = views()
+        host = host_of(mounted)
+        service.stop()
+        os.kill(host, signal.SIGKILL)
+        catalog.save('newer')
+        with sqlite3.connect(f'{service.directory}/state/escrowd.db') as database:
+            # As if it had been killed before it kept the answers.
+            database.execute('UPDATE request SET status = NULL')
+        database.close()
+        eventually('the host has gone', lambda: host_of(mounted) is None)
+        catalog.put_back('older')
+        # Twice: at the end, too, it forgets what it takes to be gone.
+        for _ in range(2):
+            service.start()
+            service.get(f'/v1/sessions/{session}').expect(404, 'no_session')
+            service.post('/v1/sessions', asked, headers=key).expect(409, 'exists')
+            service.post('/v1/sessions', {**asked, 'external_id': 'ended'}).expect(409, 'exists')
+            service.stop()
+        catalog.put_back('newer')
+        service.start()
+        expect_equal('what it knows', views(), before)
+        expect(service.is_mounted(point), 'it is not mounted again')
+        for query, one in (('external_id=job', session), ('label=team:a', session), ('external_id=ended', ended),
+                           ('label=team:b', ended)):
+            found = service.get('/v1/sessions?' + query).expect(200)['sessions']
+            expect_equal(query, [view['session'] for view in found], [one])
+        expect_equal('by its key', service.post('/v1/sessions', asked, headers=key).expect(201)['session'], session)
 
 
 def AKillInTheMiddleOfACommitLeavesAllOrNothing(start):

@@ -99,6 +99,8 @@ def WhatHasHadItsTimeIsForgotten(start):
         first = service.post('/v1/sessions', {'repository': 'data'}, headers=KEY).expect(201)['session']
         expect_equal('by its key', service.post('/v1/sessions', {'repository': 'data'}, headers=KEY).json['session'],
                      first)
+        named = {'repository': 'data', 'external_id': 'named'}
+        service.finish(service.post('/v1/sessions', named).expect(201)['session'], {'exit_code': 0}).expect(200)
         service.put(f'/v1/sessions/{first}/files/kept', b'kept').expect(201)
         service.finish(first, {'exit_code': 0}).expect(200)
         still_open = service.open()['session']
@@ -126,7 +128,7 @@ def WhatHasHadItsTimeIsForgotten(start):
         expect_equal('the open one', service.state(still_open), 'open')
         expect_equal('the file', service.git('show', 'main:kept'), 'kept')
         # By number.
-        reload(service, retention={'events': 3})
+        reload(service, retention={'events': 3, 'sessions_s': 1})
         for _ in range(4):
             service.open()
         def told():
@@ -135,6 +137,11 @@ def WhatHasHadItsTimeIsForgotten(start):
                 gap = late.of('gap')
                 return gap and int(late.events[-1]['id']) - gap[0]['until'] <= 3
         eventually('three events are kept', told)
+        def is_external_id_free():
+            service.stop()  # then it forgets what it knows of sessions whose records are forgotten
+            service.start()
+            return service.post('/v1/sessions', named).status == 201
+        eventually('the external id', is_external_id_free)
 
 
 if __name__ == '__main__':

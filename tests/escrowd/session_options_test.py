@@ -147,6 +147,7 @@ def TermsOfAnOlderServiceAreKept(start):
               DROP INDEX session_by_external_id;
               ALTER TABLE session DROP COLUMN settled;
               ALTER TABLE session DROP COLUMN hand;
+              ALTER TABLE session DROP COLUMN ended_s;
               PRAGMA user_version = 1;''')
         database.close()
         service.start()

@@ -153,6 +153,8 @@ TEST_F(StoreCosts, NoCallOfTheServiceStoreLooksAtAllItsRows) {
     });
     costs_little("unsettled", [&] { EXPECT_EQ(store.unsettled("", 5).size(), 5u); });
     costs_little("settle", [&] { store.settle({id_of(0), id_of(1), id_of(2)}); });
+    costs_little("note_ends", [&] { store.note_ends({{id_of(0), kNow_s}}); });
+    EXPECT_EQ(store.session(id_of(0))->ended_s, kNow_s);
     costs_little("unsettled after some", [&] { EXPECT_EQ(store.unsettled("", 1).front().id, id_of(3)); });
     costs_little("keep_gc_mark", [&] { store.keep_gc_mark("data", {.time_ms = 1, .is_done = true}); });
     costs_little("gc_marks", [&] { EXPECT_EQ(store.gc_marks().size(), 1u); });

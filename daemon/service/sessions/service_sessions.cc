@@ -236,8 +236,13 @@ ServiceSessions::Place ServiceSessions::take_place(const Caller& caller) {
 
 // On a full disk an opening may fail, and what the service knows of the session cannot be taken back.
 bool ServiceSessions::failed_to_open(const storage::ServiceStore::SessionFacts& facts) const {
-  const auto record = repositories_.find(facts.repository).context->repository().catalog().find(facts.id);
-  return !record || record->reason == Reason::not_started;
+  storage::Repository& repository = repositories_.find(facts.repository).context->repository();
+  if (const auto record = repository.catalog().find(facts.id)) return record->reason == Reason::not_started;
+  // A service that is killed while it opens a session may leave its directory without a record.
+  if (!facts.is_settled || !repository.has_directory(facts.id)) return true;
+  throw session::Error(session::Errc::exists,
+                       "this request opened session " + facts.id.text() + " already, which the repository's catalog " +
+                           "does not know; put back the catalog that does");
 }
 
 SessionResource ServiceSessions::open(const Caller& caller, OpenRequest opening) {
@@ -452,12 +457,19 @@ SessionResource ServiceSessions::rollback(const Caller& caller, const std::strin
 
 // ---- Keeping house.
 
-std::optional<bool> ServiceSessions::has_record(const storage::ServiceStore::SessionFacts& facts) {
+std::optional<ServiceSessions::Trace> ServiceSessions::trace_of(const storage::ServiceStore::SessionFacts& facts) {
   // Not by find(), which tries to open what cannot be used, once for each session.
-  for (const ServiceRepositories::Entry& repository : repositories_.list()) {
-    if (repository.name != facts.repository || !repository.context) continue;
+  for (const ServiceRepositories::Entry& entry : repositories_.list()) {
+    if (entry.name != facts.repository || !entry.context) continue;
+    storage::Repository& repository = entry.context->repository();
     try {
-      return repository.context->repository().catalog().find(facts.id).has_value();
+      Trace trace{.record = repository.catalog().find(facts.id)};
+      if (trace.record) return trace;
+      trace.has_directory = repository.has_directory(facts.id);
+      const std::optional<std::uint64_t> kept_for_s = config_->retention.sessions_s;
+      trace.kept_for_s =
+          kept_for_s ? static_cast<std::int64_t>(*kept_for_s) : repository.audit_retention().count();
+      return trace;
     } catch (const session::Error&) {
       return std::nullopt;
     }
@@ -471,8 +483,9 @@ void ServiceSessions::forget_unborn() {
     const auto page = store_.unsettled(after, kSettledAtOnce);
     std::vector<SessionId> born, unborn;
     for (const storage::ServiceStore::SessionFacts& facts : page) {
-      const std::optional<bool> is_there = has_record(facts);
-      if (is_there) (*is_there ? born : unborn).push_back(facts.id);
+      const std::optional<Trace> trace = trace_of(facts);
+      if (trace && trace->record) born.push_back(facts.id);
+      if (trace && !trace->record && !trace->has_directory) unborn.push_back(facts.id);
     }
     found = page.size();
     if (found > 0) after = page.back().id.text();
@@ -487,18 +500,36 @@ void ServiceSessions::keep_house() {
     const auto page = store_.unsettled(after, kSettledAtOnce);
     std::vector<SessionId> born;
     for (const storage::ServiceStore::SessionFacts& facts : page) {
-      if (has_record(facts).value_or(false)) born.push_back(facts.id);
+      const std::optional<Trace> trace = trace_of(facts);
+      if (trace && trace->record) born.push_back(facts.id);
     }
     store_.settle(born);
     found = page.size();
     if (found > 0) after = page.back().id.text();
   }
+  forget_records_that_are_gone();
+}
+
+void ServiceSessions::forget_records_that_are_gone() {
   auto swept = swept_.lock();
   const auto page = store_.settled(*swept, kSweptAtOnce);
+  const std::int64_t now_s = clock_.now().seconds;
   std::vector<SessionId> forgotten;
+  std::vector<std::pair<SessionId, std::int64_t>> ends_s;
   for (const storage::ServiceStore::SessionFacts& facts : page) {
-    if (!has_record(facts).value_or(true)) forgotten.push_back(facts.id);
+    const std::optional<Trace> trace = trace_of(facts);
+    if (!trace || trace->has_directory) continue;
+    const std::optional<SessionRecord>& record = trace->record;
+    if (record && !session::is_final(record->state)) continue;
+    std::int64_t ended_s = facts.ended_s;
+    if (ended_s == 0) ended_s = record ? record->changed.seconds : now_s;
+    if (!record && now_s - ended_s >= trace->kept_for_s) {
+      forgotten.push_back(facts.id);
+    } else if (facts.ended_s == 0) {
+      ends_s.emplace_back(facts.id, ended_s);
+    }
   }
+  store_.note_ends(ends_s);
   store_.forget_sessions(forgotten);
   *swept = page.size() == kSweptAtOnce ? page.back().id.text() : "";
 }

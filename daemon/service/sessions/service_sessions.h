@@ -171,7 +171,9 @@ class ServiceSessions {
   // What a service that was killed had noted of sessions that then were never opened. Before the first request. Looks
   // at those that are new since keep_house().
   void forget_unborn();
-  // Every minute: notes which new sessions there are, and forgets some of those whose records gc has forgotten.
+  // Every minute, and at the end: notes which new sessions there are and which have ended, and forgets some of those
+  // whose records gc has forgotten. A missing record does not prove that: an older copy of the catalog may be in place.
+  // So what has a directory stays, and the rest until its end is as long ago as gc keeps records.
   void keep_house();
 
   // Holds one of the sessions that the principal may have open, until there is a record that counts.
@@ -200,6 +202,7 @@ class ServiceSessions {
   SessionRequest granted(const Caller& caller, const OpenRequest& opening) const;
   // Host directories lie below source_roots, and hold with the rights of the caller from here on (mount_rights).
   void check_mounts(const Caller& caller, const std::string& repository, SessionRequest& request) const;
+  // Throws Error{exists} when the repository's catalog is one that does not know the session.
   bool failed_to_open(const storage::ServiceStore::SessionFacts& facts) const;
   // For somebody who asked for another outcome than the session has; of one that is being committed, busy.
   [[noreturn]] static void refuse_finished(const session::SessionRecord& record, const std::string& verb);
@@ -242,8 +245,14 @@ class ServiceSessions {
   void check_commit(const Caller& caller, const Found& found) const;
   bool is_wanted(const Filter& filter, const session::SessionRecord& record) const;
   std::vector<Found> with_external_id(const Caller& caller, const Filter& filter);
-  // Of its record; nullopt: the repository cannot be read at the moment.
-  std::optional<bool> has_record(const storage::ServiceStore::SessionFacts& facts);
+  struct Trace {
+    std::optional<session::SessionRecord> record;
+    bool has_directory = false;   // without a record: it is in another catalog
+    std::int64_t kept_for_s = 0;  // how long gc keeps its record once it has ended
+  };
+  // That its repository has of a session; nullopt: it cannot be read at the moment.
+  std::optional<Trace> trace_of(const storage::ServiceStore::SessionFacts& facts);
+  void forget_records_that_are_gone();
   api::SessionResource open_new(const Caller& caller, const ServiceRepositories::Entry& repository,
                                 const OpenRequest& opening);
   api::SessionResource commit_now(const Found& found, const Caller& caller, const api::CommitRequest& wanted);

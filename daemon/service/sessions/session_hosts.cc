@@ -262,6 +262,7 @@ void SessionHosts::take_up(ServiceRepositories& repositories, const storage::Ser
   const ServiceRepositories::Entry repository = repositories.find(facts.repository);
   if (adopt(repository, facts.id, facts.mountpoint)) return;
   const auto record = repository.context->repository().catalog().find(facts.id);
+  if (!record && repository.context->repository().has_directory(facts.id)) return;  // its catalog may come back
   if (!record || record->state != session::State::open) {
     store_.set_mountpoint(facts.id, "", "");
     remove_made(facts.mountpoint);

@@ -140,6 +140,9 @@ void VolumeSessions::finish(const Mount& mount) {
     context.recover();
     record = context.repository().catalog().find(mount.session);
   }
+  if (!record && context.repository().has_directory(mount.session)) {
+    throw Error(Errc::unavailable, "the repository's catalog does not know it; put back the catalog that does");
+  }
   if (!record || is_over(*record)) return;
   const auto facts = facts_.session(mount.session);
   SessionAccess(context, mount.session.text(), "escrowd")
