@@ -2,6 +2,7 @@
 """What docker and podman tell of containers with volumes, and what they have forgotten by the time they are asked."""
 import contextlib
 import fcntl
+import json
 import os
 import signal
 import sqlite3
@@ -139,6 +140,29 @@ def AVerdictWaitsForTheCatalogThatKnowsItsSession(machine):
     copy(newer, catalog)
     machine.expect_end('committed', 'success')
     expect_equal('content', machine.git('show', 'main:new'), 'x')
+    machine.expect_clean()
+
+
+@nightly('PodmanVolumes')
+def AContainerThatWasForgottenBeforeItWasKnownMayHaveHadTheVolume(machine):
+    machine.give_up_soon()
+    machine.volume()
+    def plugin(verb):
+        return json.loads(machine.run('curl', '--silent', '--unix-socket', machine.config['volume_plugin']['socket'],
+                                      '-d', '{"Name": "work", "ID": "nobody"}', f'http://escrow/VolumeDriver.{verb}'))
+    for stop, go in ((lambda: machine.service.send_signal(signal.SIGSTOP),
+                      lambda: machine.service.send_signal(signal.SIGCONT)),
+                     (lambda: machine.stop_service(signal.SIGKILL), machine.start_service)):
+        path = plugin('Mount')['Mountpoint']
+        stop()
+        with open(f'{path}/new', 'w', encoding='ascii') as file:
+            file.write('x')
+        forget_events(machine)
+        go()
+        expect_equal('the answer', plugin('Unmount'), {'Err': ''})
+        ended = machine.expect_end('rolled_back', 'host_lost')
+        expect_equal('the kept result', machine.git('show', f'refs/sessions/{ended["session"]}:new'), 'x')
+    machine.expect_unchanged()
     machine.expect_clean()
 
 

@@ -64,6 +64,7 @@ bool give_to_container(const std::string& container, const std::string& runtime,
   if (mount.container.empty()) {
     mount.container = container;
     mount.runtime = runtime;
+    mount.has_gap = false;  // all that comes after this event is known
   } else {
     mount.shared_with = container;
   }
@@ -94,8 +95,13 @@ void end_as_found(std::optional<int> exit_code, bool ran_out_of_memory, Mount& m
 }
 
 bool note_gap(const std::vector<Event>& events, const std::string& runtime, Mount& mount) {
-  const bool is_asked_for = mount.ending == Reason::none && !mount.has_gap && mount.runtime == runtime;
-  if (!is_asked_for || mount.container.empty()) return false;
+  if (mount.ending != Reason::none || mount.has_gap) return false;
+  if (mount.container.empty()) {
+    mount.has_gap = std::none_of(events.begin(), events.end(),
+                                 [&](const Event& event) { return event.time_ns < mount.created_ns; });
+    return mount.has_gap;
+  }
+  if (mount.runtime != runtime) return false;
   mount.has_gap = std::none_of(events.begin(), events.end(), [&](const Event& event) {
     return is_start(event) && event.subject == mount.container && event.time_ns >= mount.created_ns;
   });

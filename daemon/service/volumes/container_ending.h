@@ -28,7 +28,8 @@ bool give_to_container(const std::string& container, const std::string& runtime,
                        storage::VolumeStore::Mount& mount);
 
 // The runtime knows only `events`, oldest first, and has forgotten what was before: notes it, unless these have the
-// start of the mount's container. Whether `mount` changed.
+// start of the mount's container. Of a mount whose container is not known any runtime may have forgotten the start: it
+// has not if it knows an event from before the mount. Whether `mount` changed.
 bool note_gap(const std::vector<api::ContainerApi::Event>& events, const std::string& runtime,
               storage::VolumeStore::Mount& mount);
 

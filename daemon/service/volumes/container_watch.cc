@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "daemon/process/container_verdict.h"
 #include "daemon/service/volumes/container_ending.h"
@@ -21,6 +22,8 @@ namespace {
 
 // A runtime may tell of an event a moment after a later one.
 constexpr std::int64_t kOverlap_ns = 2'000'000'000;
+// Podman has a log, which may be long.
+constexpr std::int64_t kFirstLook_ns = 3600 * std::int64_t{1'000'000'000};
 
 bool has_name(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -193,7 +196,7 @@ void ContainerWatch::note_gaps(const std::vector<Event>& events, Runtime& runtim
   for (Mount& mount : mounts) {
     if (!note_gap(events, runtime.host, mount)) continue;
     store_.put(mount);
-    warn(mount);
+    if (!mount.container.empty()) warn(mount);
   }
 }
 
@@ -206,13 +209,6 @@ void ContainerWatch::move_anchor(const std::vector<Event>& events, Runtime& runt
   if (runtime.anchor == runtime.stored_anchor) return;
   store_.set_anchor(runtime.host, runtime.anchor);
   runtime.stored_anchor = runtime.anchor;
-}
-
-// Without an open mount nothing has to be known.
-void ContainerWatch::forget_anchor(Runtime& runtime) {
-  runtime.anchor.reset();
-  if (runtime.stored_anchor) store_.set_anchor(runtime.host, std::nullopt);
-  runtime.stored_anchor.reset();
 }
 
 void ContainerWatch::catch_up(Runtime& runtime, Mounts& mounts) {
@@ -244,13 +240,25 @@ void ContainerWatch::catch_up() {
   auto runtimes = runtimes_.lock();
   Mounts mounts = store_.mounts();
   if (mounts.empty()) {
-    for (Runtime& runtime : *runtimes) {
-      runtime.memory.clear();
-      forget_anchor(runtime);
-    }
+    for (Runtime& runtime : *runtimes) runtime.memory.clear();
     return;
   }
   for (Runtime& runtime : *runtimes) catch_up(runtime, mounts);
+}
+
+void ContainerWatch::begin() {
+  auto runtimes = runtimes_.lock();
+  if (!store_.mounts().empty()) return;  // catch_up() has done it
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const std::int64_t now_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+  for (Runtime& runtime : *runtimes) {
+    try {
+      const std::vector<Event> events = runtime.api->events_since(now_ns - kFirstLook_ns);
+      if (!events.empty()) move_anchor(events, runtime);
+    } catch (const Error& error) {
+      log_.write(LogLevel::debug, "the newest event of " + runtime.host + " is not known: " + error.what());
+    }
+  }
 }
 
 // Not under the lock, as above.

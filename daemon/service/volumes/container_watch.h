@@ -31,6 +31,8 @@ class ContainerWatch {
 
   // What has happened until now is noted.
   void catch_up();
+  // Before the first mount: remembers each runtime's newest event, from which on a gap shows.
+  void begin();
   // Containers that are not known yet, or have just been started, are looked at, which may have to wait for who works
   // on them. True: there is more to catch up with.
   bool meet_strangers();
@@ -78,7 +80,6 @@ class ContainerWatch {
   void catch_up(Runtime& runtime, Mounts& mounts);
   void note_gaps(const std::vector<api::ContainerApi::Event>& events, Runtime& runtime, Mounts& mounts);
   void move_anchor(const std::vector<api::ContainerApi::Event>& events, Runtime& runtime);
-  void forget_anchor(Runtime& runtime);
   void handle(const api::ContainerApi::Event& event, Runtime& runtime, Mounts& mounts);
   static bool ran_out_of_memory(const std::string& container, Runtime& runtime);
   bool is_stop(const api::ContainerApi::Event& kill, Runtime& runtime);

@@ -206,6 +206,7 @@ std::optional<VolumePlugin::Mount> VolumePlugin::find(const session::SessionId& 
 VolumePlugin::Mount VolumePlugin::claim(const Volume& volume, const std::string& repository,
                                         const std::string& mount_id, bool& is_new) {
   const auto deadline = steady_clock::now() + kClaimPatience;
+  watch_.begin();
   while (true) {
     watch_.catch_up();
     auto stopping = stopping_.lock();

@@ -112,15 +112,24 @@ TEST(ContainerEnding, ExitZeroAfterForgottenEventsIsNoSuccess) {
   EXPECT_TRUE(mount_after_gap({older, success}).has_gap) << "the start before it had the mount";
 }
 
-TEST(ContainerEnding, AGapIsOfTheMountsOfItsRuntimeThatHaveAContainer) {
+TEST(ContainerEnding, AGapIsOfTheContainersOfItsRuntime) {
   Mount mount = mount_of("c1");
   mount.runtime = kDocker;
   EXPECT_FALSE(note_gap({}, "unix:///podman.sock", mount));
-  mount.container.clear();
-  EXPECT_FALSE(note_gap({}, kDocker, mount)) << "who has it is told by an event that is still to come";
-  mount.container = "c1";
   EXPECT_TRUE(note_gap({}, kDocker, mount));
   EXPECT_FALSE(note_gap({}, kDocker, mount)) << "it is noted already";
+}
+
+TEST(ContainerEnding, AMountOfWhichTheEventsMayBeForgottenIsNotTakenForUnused) {
+  Mount mount = mount_of("");
+  Event older = event_of("start");
+  older.time_ns = 99;
+  EXPECT_FALSE(note_gap({older, event_of("die")}, kDocker, mount)) << "nothing since the mount is forgotten";
+  EXPECT_TRUE(note_gap({event_of("die")}, kDocker, mount));
+  mount.has_gap = false;
+  EXPECT_TRUE(note_gap({}, "unix:///podman.sock", mount)) << "it may be any runtime's";
+  EXPECT_TRUE(give_to_container("c1", kDocker, 200, mount));
+  EXPECT_FALSE(mount.has_gap) << "all since then is known";
 }
 
 TEST(ContainerEnding, WhatIsOlderOrOfOthersMeansNothing) {
