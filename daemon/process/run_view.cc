@@ -5,6 +5,7 @@
 #include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,14 +34,18 @@ FileDescriptor make_base(const std::string& base) {
   return directory;
 }
 
-// A run in a run finds the directory that the view of the other has there.
-bool is_in_the_way(const FileDescriptor& base) {
+// A run in a run finds the directory of the other's view, which is read-only.
+bool is_view(const FileDescriptor& base) {
+  struct statvfs about {};
+  return ::fstatvfs(base.get(), &about) == 0 && (about.f_flag & ST_RDONLY) != 0;
+}
+
+bool put_file_in_the_way(const FileDescriptor& base) {
   const char* const name = kSession + 1;
   const FileDescriptor file(::openat(base.get(), name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (file) return ::write(file.get(), kWhyAFile.data(), kWhyAFile.size()) >= 0;
   struct stat about {};
-  return (errno == EEXIST || errno == EROFS) && ::fstatat(base.get(), name, &about, AT_SYMLINK_NOFOLLOW) == 0 &&
-         (S_ISREG(about.st_mode) || S_ISDIR(about.st_mode));
+  return ::fstatat(base.get(), name, &about, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(about.st_mode);
 }
 
 bool make_namespace() {
@@ -86,7 +91,7 @@ FixedPath::FixedPath(std::string_view key) {
   lock_ = make_base(base());
   if (!lock_) return;
   ::flock(lock_.get(), LOCK_SH | LOCK_NB);  // if a clean-up holds it at this moment, the directory is too new to go
-  if (is_in_the_way(lock_)) path_ = base() + kSession + '/' + name_of_key(key);
+  if (is_view(lock_) || put_file_in_the_way(lock_)) path_ = base() + kSession + '/' + name_of_key(key);
 }
 
 bool may_make_view(MountAccess access) {
