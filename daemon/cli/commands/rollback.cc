@@ -32,7 +32,7 @@ int rollback(const GlobalOptions& options, const RollbackArguments& arguments) {
   if (!answer.warning.empty()) tell("escrow: " + answer.warning);
   print_line(
       "Session " + id + " was rolled back" +
-      (arguments.keep ? "; what it held can be fetched as refs/sessions/" + id + "." : "; nothing of it remains."));
+      (arguments.keep ? "; what it held is kept as refs/sessions/" + id + "." : "; nothing of it remains."));
   return kExitSuccess;
 }
 
