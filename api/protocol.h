@@ -55,6 +55,9 @@ struct FinishRequest {
   std::string message;      // of the commit
   bool keep_result = false;  // of a rollback
   std::string image, trigger_id;  // for the audit record; both empty: as the session was opened
+  // A success counts only if the mount was asked for something since it was mounted; else the session is rolled back as
+  // not_started and its result kept: the work that succeeded was not in it.
+  bool only_if_seen = false;
 };
 struct ChangesRequest {};
 // ---- Of files: paths from the repository's root. They are refused the same as a program in the mount.

@@ -57,6 +57,7 @@ SessionRequestLine call_of_finish(const std::string& base, const FinishRequest& 
   body.text("reason", session::name_of(request.reason)).text("message", request.message);
   body.flag("keep_result", request.keep_result).text("image", request.image).text("trigger_id", request.trigger_id);
   if (request.exit_code) body.number("exit_code", static_cast<std::uint64_t>(*request.exit_code));
+  if (request.only_if_seen) body.flag("only_if_seen", true);
   return post(base + "/finish", body);
 }
 

@@ -48,7 +48,8 @@ FinishRequest read_finish(const HttpRequest& request) {
                        .message = plain_text(fields, "message"),
                        .keep_result = fields.flag("keep_result").value_or(false),
                        .image = plain_text(fields, "image"),
-                       .trigger_id = plain_text(fields, "trigger_id")};
+                       .trigger_id = plain_text(fields, "trigger_id"),
+                       .only_if_seen = fields.flag("only_if_seen").value_or(false)};
   if (const auto code = fields.number("exit_code", 0, 255)) finish.exit_code = static_cast<int>(*code);
   fields.refuse_others();
   return finish;

@@ -162,6 +162,7 @@ struct Mount::Impl {
   std::atomic<bool> let_go = false;
   std::atomic<bool> unmounted = false;       // by try_unmount()
   std::atomic<bool> has_complained = false;  // of a thread that could not be had
+  std::uint64_t own_requests = 0;            // constant once started
 };
 
 void Mount::Impl::start() {
@@ -317,6 +318,8 @@ Mount::Mount(session::FileSystem& file_system, const MountOptions& options, sess
              std::function<void()> on_unmounted)
     : impl_(std::make_unique<Impl>(file_system, options, log, std::move(on_unmounted))) {
   impl_->start();
+  impl_->own_requests = impl_->service.counts.all();
+  invalidate({{session::kRootNode, ""}});
 }
 
 Mount::~Mount() {
@@ -395,6 +398,8 @@ void Mount::invalidate_file(NodeId file) {
   fuse_lowlevel_notify_inval_inode(impl_->session.get(), file.value, -1, 0);  // its attributes
   impl_->visits->drop_pages(file, [&] { impl_->service.odd_sizes.lock()->insert(file); });
 }
+
+bool Mount::was_used() const { return impl_->service.counts.all() != impl_->own_requests; }
 
 std::uint64_t Mount::writes() const { return impl_->service.counts.of(Operation::write); }
 

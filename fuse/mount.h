@@ -105,6 +105,9 @@ class Mount {
   // It forgets the attributes and pages of a regular file; dirty pages are written first.
   void invalidate_file(session::NodeId file);
 
+  // Whether it was asked for anything since it was mounted. The first look at its root counts: the kernel has to ask.
+  bool was_used() const;
+
   // WRITE requests so far.
   std::uint64_t writes() const;
   // Requests served so far, by kind, those with a count only.

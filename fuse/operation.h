@@ -96,6 +96,11 @@ class OperationCounts {
   std::uint64_t of(Operation operation) const noexcept {
     return counts_[static_cast<std::size_t>(operation)].load(std::memory_order_relaxed);
   }
+  std::uint64_t all() const noexcept {
+    std::uint64_t sum = 0;
+    for (const std::atomic<std::uint64_t>& count : counts_) sum += count.load(std::memory_order_relaxed);
+    return sum;
+  }
 
  private:
   struct Times {

@@ -256,6 +256,7 @@ RemoteSession PodVolumes::end(const RemoteSession& session, const PodVerdict& ve
   JsonObject body;
   switch (verdict.kind) {
     case PodVerdict::Kind::exited:
+      body.flag("only_if_seen", true);
       return finish(body.number("exit_code", static_cast<unsigned>(verdict.exit_code) & 255U));
     case PodVerdict::Kind::cancelled:
       return finish(body.flag("cancelled", true));
@@ -347,6 +348,12 @@ void PodVolumes::tell_end(const RemoteSession& session, const Pod& pod, const st
                   true);
     }
     case State::rolled_back:
+      if (record.reason == session::Reason::not_started) {
+        return tell(session, pod, "EscrowRolledBack",
+                    name + " is rolled back: no container has seen it, so their work is not in it; the node's "
+                           "container runtime has other mounts than escrow-csi (mountPropagation)" + because,
+                    true);
+      }
       return tell(session, pod, "EscrowRolledBack",
                   name + " is rolled back (" + name_of(record.reason) + ")" + because, true);
     case State::open:

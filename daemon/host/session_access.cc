@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "api/control_client.h"
+#include "api/problem.h"
 #include "daemon/host/file_verbs.h"
 #include "daemon/host/live_mounts.h"
 #include "daemon/host/mount_entries.h"
@@ -271,7 +272,7 @@ api::Answer SessionAccess::act(session::Session& session, session::Attachment at
               throw Error(Errc::unavailable, "the process that hosted session " + id_.text() +
                                                  " has died; recovery rolls it back");
             }
-            return finish_session(session, it, who, {});
+            return finish_session(session, it.only_if_seen ? unseen(it) : it, who, {});
           },
           [&](const api::ChangesRequest&) -> api::Answer { return changes_of(session); },
           [&](const auto& it) -> api::Answer { return ask_files(DetachedFiles(session, context_).files, session, it); },
@@ -353,7 +354,17 @@ api::RollbackAnswer SessionAccess::rollback(bool keep_result) {
 }
 
 std::string SessionAccess::finish(const api::FinishRequest& request) {
-  const api::Answer answer = ask(request);
+  const auto ask_host = [&] {
+    try {
+      return ask(request);
+    } catch (const api::Problem& problem) {
+      if (!request.only_if_seen || problem.problem() != api::ProblemCode::unknown_field) throw;
+      api::FinishRequest older = request;  // its host is of an earlier version
+      older.only_if_seen = false;
+      return ask(older);
+    }
+  };
+  const api::Answer answer = ask_host();
   if (const auto* commit = std::get_if<api::CommitAnswer>(&answer)) return commit->warning;
   return std::get<api::RollbackAnswer>(answer).warning;
 }

@@ -352,8 +352,8 @@ struct SessionHost::Impl {
     if (held->ended) return late_finish_answer(session->record(), request);
     const std::shared_ptr<void> excluded = file_writes.exclude();
     if (request.reason == session::Reason::success || request.keep_result) record_if_room_is_short();
-    std::string warning = seal_and_unmount(held);
-    api::Answer answer = finish_session(*session, request, who, std::move(warning));
+    const api::FinishRequest ending = request.only_if_seen && !mount->was_used() ? unseen(request) : request;
+    api::Answer answer = finish_session(*session, ending, who, seal_and_unmount(held));
     end(held);
     return answer;
   }

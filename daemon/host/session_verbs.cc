@@ -191,6 +191,14 @@ api::Answer finish_session(session::Session& session, const api::FinishRequest& 
   return api::RollbackAnswer{.state = record.state, .reason = record.reason, .warning = std::move(warning)};
 }
 
+api::FinishRequest unseen(api::FinishRequest request) {
+  if (request.reason != session::Reason::success) return request;
+  request.reason = session::Reason::not_started;
+  request.exit_code.reset();
+  request.keep_result = true;
+  return request;
+}
+
 // Whatever ended it before has decided.
 api::Answer late_finish_answer(const session::SessionRecord& record, const api::FinishRequest& request) {
   if (request.reason == session::Reason::success) return late_commit_answer(record);

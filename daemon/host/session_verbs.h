@@ -36,6 +36,8 @@ api::RollbackAnswer late_rollback_answer(const session::SessionRecord& record);
 // Ends an open session as the request says; the gate is sealed, or nobody uses its file system.
 api::Answer finish_session(session::Session& session, const api::FinishRequest& request, const std::string& who,
                            std::string warning);
+// The end of a session whose mount was asked for nothing, though a success counts `only_if_seen`.
+api::FinishRequest unseen(api::FinishRequest request);
 api::Answer late_finish_answer(const session::SessionRecord& record, const api::FinishRequest& request);
 [[noreturn]] void refuse_ended(const session::SessionRecord& record, const std::string& verb);
 

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -47,6 +48,37 @@ def run_and_remove(machine, script):
     go_on(machine, 'job')
     _, err = run.communicate(timeout=200)
     return run.returncode, err
+
+
+@nightly('PodmanVolumes')
+def AContainerThatNeverUsesItsVolumeHasChangedNothing(machine):
+    machine.volume()
+    status, _, err = machine.container('true')
+    expect_equal(f'status ({err})', status, 0)
+    machine.expect_end('committed', 'no_changes')
+    machine.expect_unchanged()
+    machine.expect_clean()
+
+
+@nightly('PodmanVolumes')
+def AContainerThatDoesNotSeeTheSessionIsRolledBack(machine):
+    machine.volume()
+    machine.stop_service()
+    machine.before = ['unshare', '--mount', '--propagation', 'private']
+    machine.start_service()
+    for script in ('true', 'echo written > /data/new'):
+        status, _, err = machine.container(script)
+        expect_equal(f'status ({err})', status, 0)
+        session = machine.expect_end('rolled_back', 'not_started')['session']
+        eventually('it is said', lambda name=session: f'session {name} of the volume work is rolled back, though'
+                   in machine.log())
+        lost = f'{machine.directory}/state/volumes/{session}'
+    # Nothing removes the work that was done beside the session.
+    with open(f'{lost}/new', encoding='ascii') as file:
+        expect_equal('what it wrote', file.read(), 'written\n')
+    shutil.rmtree(lost)
+    machine.expect_unchanged()
+    machine.expect_clean()
 
 
 @nightly('PodmanVolumes')

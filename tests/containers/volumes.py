@@ -15,6 +15,7 @@ class VolumeMachine(Machine):
     """`self.driver` is the plugin's name in the runtime."""
 
     service, config = None, None
+    before = ()  # what escrowd is started with
 
     def prepare(self, runtime_class):
         self.escrowd_program = os.path.abspath(self.arguments.escrowd)
@@ -47,7 +48,7 @@ class VolumeMachine(Machine):
             json.dump(self.config, file)
         with open(f'{self.directory}/escrowd.log', 'ab') as log:
             self.service = subprocess.Popen(  # pylint: disable=consider-using-with
-                [self.escrowd_program, '--config', f'{self.directory}/escrowd.json'], stderr=log,
+                [*self.before, self.escrowd_program, '--config', f'{self.directory}/escrowd.json'], stderr=log,
                 stdin=subprocess.DEVNULL)
         eventually('escrowd answers', self.answers)
 

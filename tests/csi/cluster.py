@@ -221,6 +221,7 @@ class Node:
 
     def publish(self, volume):
         self.kubelet.call('Node', 'NodePublishVolume', **volume)
+        os.stat(volume['target_path'])  # by the container runtime, before it starts the containers
         return volume['target_path']
 
     def unpublish(self, volume):

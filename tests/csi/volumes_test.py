@@ -39,6 +39,27 @@ def APodWhoseContainersAllExitWithZeroIsCommitted(node):
     expect(git('rev-parse', 'main')[:12] in event['message'], f'no commit in {event["message"]}')
 
 
+def APodThatNeverUsesItsVolumeHasChangedNothing(node):
+    pod = Pod(node.api)
+    volume = node.volume(pod)
+    node.publish(volume)
+    pod.end(0)
+    node.unpublish(volume)
+    node.expect_end(volume, 'committed', 'no_changes')
+
+
+def APodThatDoesNotSeeTheSessionIsRolledBack(node):
+    pod = Pod(node.api)
+    volume = node.volume(pod)
+    node.kubelet.call('Node', 'NodePublishVolume', **volume)
+    pod.end(0)
+    node.unpublish(volume)
+    node.expect_end(volume, 'rolled_back', 'not_started')
+    event = node.api.events[-1]
+    expect_equal('event', (event['reason'], event['type']), ('EscrowRolledBack', 'Warning'))
+    expect('no container has seen it' in event['message'], event['message'])
+
+
 def play(node, name, end, *expected, **attributes):
     """A pod that writes and then ends as `end` does it to the pod; its volume's session has ended as expected."""
     pod = Pod(node.api, name=name)

@@ -459,5 +459,28 @@ def ForksEndWithASessionThatIsFinishedAsFailed(start):
             expect_equal('a fork', json.loads(service.escrow('status', one, '--json'))['state'], 'rolled_back')
 
 
+def ASuccessCanBeMadeToCountOnlyIfTheMountWasUsed(start):
+    with start() as service:
+        ending = {'exit_code': 0, 'only_if_seen': True}
+        def end(session):
+            view = service.finish(session, ending).expect(200)
+            again = service.finish(session, ending).expect(200)
+            expect_equal('again', (again['state'], again['reason']), (view['state'], view['reason']))
+            return view['state'], view['reason']
+        session, point = service.open_mounted()
+        os.stat(point)
+        expect_equal('one that was looked at', end(session), ('committed', 'no_changes'))
+        session = service.open()['session']
+        service.put(f'/v1/sessions/{session}/files/kept', b'kept').expect(201)
+        service.post(f'/v1/sessions/{session}/mount', {'mountpoint': point}).expect(200)
+        expect_equal('one that was not', end(session), ('rolled_back', 'not_started'))
+        expect_equal('the kept result', service.git('show', f'refs/sessions/{session}:kept'), 'kept')
+        session = service.open()['session']
+        expect_equal('one that was never mounted', end(session), ('rolled_back', 'not_started'))
+        session, _ = service.open_mounted()
+        view = service.finish(session, {**ending, 'exit_code': 3}).expect(200)
+        expect_equal('a failure', (view['reason'], view['exit_code']), ('exit_status', 3))
+
+
 if __name__ == '__main__':
     main(globals())

@@ -37,7 +37,8 @@ bool has_outcome(const SessionRecord& record, const ServiceSessions::FinishReque
   if (ending.reason != Reason::success) {
     return record.state == State::rolled_back && record.reason == ending.reason && record.exit_code == ending.exit_code;
   }
-  return record.state != State::rolled_back || record.reason == Reason::rejected || record.reason == Reason::expired;
+  return record.state != State::rolled_back || record.reason == Reason::rejected || record.reason == Reason::expired ||
+         (record.reason == Reason::not_started && ending.only_if_seen);
 }
 
 // What was not limited is, and what is asked for beyond is refused.
@@ -382,7 +383,8 @@ void ServiceSessions::end(const Found& found, const Caller& caller, const Finish
                          .message = ending.message,
                          .keep_result = found.record.options.keep_on_failure,
                          .image = {},
-                         .trigger_id = {}});
+                         .trigger_id = {},
+                         .only_if_seen = ending.only_if_seen});
   if (ending.reason == Reason::success) return;
   try {
     roll_back_forks(*found.repository.context, found.record.id, caller.principal);

@@ -151,13 +151,23 @@ void VolumeSessions::finish(const Mount& mount) {
                .message = facts ? facts->message : std::string(),
                .keep_result = mount.keep_result,
                .image = mount.image,
-               .trigger_id = mount.container});
-  warn_of_conflict(mount, context);
+               .trigger_id = mount.container,
+               .only_if_seen = true});
+  warn_of_end(mount, context);
 }
 
 // Docker has been told that the container ended well, and nobody of its user's has been told anything else.
-void VolumeSessions::warn_of_conflict(const Mount& mount, RepositoryContext& context) {
+void VolumeSessions::warn_of_end(const Mount& mount, RepositoryContext& context) {
   const std::optional<SessionRecord> record = context.repository().catalog().find(mount.session);
+  const bool is_unseen = record && record->state == State::rolled_back && record->reason == Reason::not_started;
+  if (is_unseen && mount.ending == Reason::success) {
+    log_.write(LogLevel::warning,
+               "session " + mount.session.text() + " of the volume " + mount.volume +
+                   " is rolled back, though the container " + mount.container +
+                   " ended with 0: the container did not see the session. Its runtime has other mounts than escrowd, "
+                   "and what the container wrote is in the runtime's directory " + mount.path +
+                   "; run escrowd in the runtime's mount namespace");
+  }
   if (!record || record->state != State::commit_failed) return;
   std::string paths;
   for (std::size_t at = 0; at < std::min(record->conflicts.size(), kShownConflicts); ++at) {

@@ -38,7 +38,7 @@ class VolumeSessions {
  private:
   class SessionTryLock;
   void finish(const storage::VolumeStore::Mount& mount);
-  void warn_of_conflict(const storage::VolumeStore::Mount& mount, RepositoryContext& context);
+  void warn_of_end(const storage::VolumeStore::Mount& mount, RepositoryContext& context);
   void forget_unused(const storage::VolumeStore::Mount& mount);
   void forget(const storage::VolumeStore::Mount& mount);
 
