@@ -30,6 +30,7 @@ int content_of(const Request& request) {
 // 0 or an errno; EAGAIN: a listener that accepts nobody has its queue full.
 int connect_to(const std::string& directory, const Descriptor& socket) {
   const ControlAddress at(directory);
+  if (at.error != 0) return at.error;
   const timeval patience{std::chrono::duration_cast<std::chrono::seconds>(kHealthPatience).count(), 0};
   ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
   return connect(socket.get(), reinterpret_cast<const sockaddr*>(&at.address), sizeof at.address) == 0 ? 0 : errno;
@@ -60,7 +61,7 @@ pid_t ControlClient::host() const {
   return ::getsockopt(socket_, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : 0;
 }
 
-// One that listens no more is on its way out: what it owes, it may still answer.
+// One that listens no more, or has removed its directory, is on its way out: it may still answer what it owes.
 bool ControlClient::is_well() const {
   const Descriptor second = make_socket();
   if (const int error = connect_to(directory_, second); error != 0) return error != EAGAIN;

@@ -41,6 +41,10 @@ std::string refusal(ProblemCode code, const std::string& why) {
 
 Descriptor listen_on(const std::string& directory) {
   const ControlAddress at(directory);
+  if (at.error != 0) {
+    throw Error(Errc::unavailable,
+                "cannot reach the session's directory " + directory + ": " + std::strerror(at.error));
+  }
   Descriptor listener = make_socket();
   unlinkat(at.directory_fd.get(), "control.sock", 0);
   // The mode is there before anybody can connect: umask is the process's, fchmod on the unbound socket is inherited.

@@ -58,11 +58,9 @@ int Descriptor::release() noexcept {
   return fd;
 }
 
-ControlAddress::ControlAddress(const std::string& directory)
-    : directory_fd(open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)), address{} {
-  if (directory_fd.get() < 0) {
-    throw Error(Errc::unavailable, "cannot reach the session's directory " + directory + ": " + std::strerror(errno));
-  }
+ControlAddress::ControlAddress(const std::string& directory) noexcept
+    : directory_fd(open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)),
+      error(directory_fd.get() < 0 ? errno : 0) {
   address.sun_family = AF_UNIX;
   std::snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/control.sock", directory_fd.get());
 }

@@ -28,11 +28,12 @@ class Descriptor {
 };
 
 // A directory's descriptor, and the address of control.sock below it: sun_path holds 108 bytes only, /proc/self/fd/N
-// stands for a directory of any length. Throws Error{unavailable}.
+// stands for a directory of any length.
 struct ControlAddress {
-  explicit ControlAddress(const std::string& directory);
+  explicit ControlAddress(const std::string& directory) noexcept;
   Descriptor directory_fd;
-  sockaddr_un address;
+  int error = 0;  // errno of opening the directory; then there is no address
+  sockaddr_un address{};
 };
 
 Descriptor make_socket();

@@ -39,6 +39,7 @@ struct Update {
   std::atomic<bool> has_begun = false, may_end = false;
 };
 Update update;        // anew for each test
+std::atomic<bool> rollback_has_begun = false;
 std::string written;  // the last content, for whom, in which session
 
 SessionView about() { return {.record = support::sample_record(kSocketSession)}; }
@@ -73,6 +74,8 @@ Answer answer(const Request& request, const Peer& peer, const ControlServer::Sen
     return UpdateAnswer{.base = std::nullopt, .merged = 9, .conflicts = {}};
   }
   if (std::holds_alternative<RollbackRequest>(request)) {
+    rollback_has_begun = true;
+    rollback_has_begun.notify_all();
     std::this_thread::sleep_for(6s);  // longer than a client waits before it looks whether anybody is there
     return RollbackAnswer{};
   }
@@ -342,6 +345,20 @@ TEST_F(ControlSocket, ARequestInTheQueueOfAServerThatEndsIsNotTaken) {
     if (is_sent_before) close_it.join();
     ASSERT_EQ(unlink((directory_.path() + "/control.sock").c_str()), 0);
   }
+}
+
+// A host that rolls a session back removes its directory before it answers, and may take long for it.
+TEST_F(ControlSocket, AnAnswerIsWaitedForWhenTheDirectoryHasGone) {
+  rollback_has_begun = false;
+  ControlClient client(directory_.path(), kSocketSession);
+  const std::string elsewhere = directory_.path() + ".gone";
+  std::thread remove([&] {
+    rollback_has_begun.wait(false);
+    std::filesystem::rename(directory_.path(), elsewhere);
+  });
+  EXPECT_TRUE(std::holds_alternative<RollbackAnswer>(client.ask(RollbackRequest{})));
+  remove.join();
+  std::filesystem::rename(elsewhere, directory_.path());
 }
 
 // What a host that is stopped looks like.

@@ -12,7 +12,7 @@ namespace escrow::test {
 RawClient::RawClient(const std::string& directory) {
   const api::ControlAddress at(directory);
   socket_ = api::make_socket().release();
-  if (connect(socket_, reinterpret_cast<const sockaddr*>(&at.address), sizeof at.address) != 0) {
+  if (at.error != 0 || connect(socket_, reinterpret_cast<const sockaddr*>(&at.address), sizeof at.address) != 0) {
     throw std::runtime_error("cannot connect");
   }
 }
