@@ -82,9 +82,9 @@ FreshMountpoint::FreshMountpoint(uid_t uid, gid_t gid, const std::string& key) {
   const std::string start = base_directory(uid) + std::string(kPrefix);
   for (int number = 0; number < kUsualPaths; ++number) {
     const std::string usual = start + name_of_key(number == 0 ? key : key + '\n' + std::to_string(number));
-    // What a killed run left is nobody's, but for a file that somebody has put there.
+    // A killed run leaves empty directories. A file of another program keeps them, and the path.
     remove_fresh_mountpoint(usual + std::string(kName));
-    // Whoever can write there may have made it: only a directory that was not there before is used.
+    // Another user may have made a directory there: only one that this call makes is used.
     if (::mkdir(usual.c_str(), 0700) != 0) continue;
     if (take(usual, uid, gid)) return;
     remove_directories(lock_, usual);

@@ -1,5 +1,5 @@
-// What the command of a run with a cache sees of the machine's mounts: its own session, at a path that is the same for
-// all runs of the repository, and no other session.
+// The mount namespace of the command of a run with a cache: its own session is at a path that is the same for all runs
+// of the repository, and no other session is mounted.
 //
 // Build tools write absolute paths into what they make, and a cache takes them to the next run. Two runs at once cannot
 // have one path of the machine; at two paths, the build of one would read the files of the other. So each sees its

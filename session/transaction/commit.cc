@@ -68,7 +68,7 @@ ObjectId put_commits(const Services& services, Quarantine& quarantine, const Ses
   return *parent;
 }
 
-// What a commit would be refused for is kept all the same, or it would be lost: its reference is hidden from fetches.
+// A result keeps bytes that no commit may have, or they would be lost. Its reference is hidden from fetches.
 void hide_unfiltered(const Services& services, const SessionRecord& record, const Quarantine& quarantine,
                      const SessionResult& result) {
   const std::string name = "refs/sessions/" + record.id.text();

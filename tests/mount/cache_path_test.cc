@@ -27,7 +27,7 @@ class CachePaths : public EscrowRun {
     return "run --cache build " + options + " -- sh -c 'echo changed > a.txt && pwd > \"" + file("there") +
            "\" && touch \"" + file("ready") + "\" && until [ -e \"" + file("go") + "\" ]; do sleep 0.05; done'";
   }
-  // What a build in another run reads by the path in the cache.
+  // A build in another run reads by the path that is in the cache.
   static constexpr const char* kReading = "pwd; cat \"$(cat build/path)/a.txt\"; ls -A \"$ELSEWHERE\" | wc -l";
 
   std::string mountpoint_of_session() {

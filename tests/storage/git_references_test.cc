@@ -435,7 +435,7 @@ TEST(GitReferences, AHiddenResultIsShownToNoFetchUntilItIsDropped) {
   for (const SessionId& session : {hidden, other, third}) commits.references().keep_result(session, first);
   EXPECT_EQ(shown(), "refs/sessions/" + other.text());
   EXPECT_EQ(commits.references().result(hidden), first);
-  // What git writes into the configuration meanwhile stays.
+  // Lines that git adds to the configuration meanwhile stay.
   commits.repository.git("config note.text kept");
   commits.references().drop_result(hidden);
   EXPECT_EQ(hides(), "refs/sessions/" + third.text());
@@ -447,7 +447,7 @@ TEST(GitReferences, AHiddenResultIsShownToNoFetchUntilItIsDropped) {
   EXPECT_EQ(run("cat " + config), before);
 }
 
-// Whoever holds the configuration's lock keeps no result from going.
+// A result goes also while another process holds the lock of the configuration.
 TEST(GitReferences, AResultIsDroppedWhileTheConfigurationIsLocked) {
   Commits commits;
   const SessionId session = SessionId::generate();

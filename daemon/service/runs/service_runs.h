@@ -75,8 +75,8 @@ class ServiceRuns {
   Output output(const Caller& caller, const std::string& id, const std::string& stream, std::uint64_t offset,
                 std::size_t most);
 
-  // What a service that was killed left of runs that never came to be goes, and directories of runs that the store does
-  // not know are set aside (run_directories.h). Before the first request.
+  // Removes runs that a killed service had noted and not begun, and sets directories of runs aside that the store does
+  // not know (run_directories.h). Before the first request.
   void forget_unborn();
   void reap() noexcept { hosts_.reap(); }
 
