@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 
 from run_test import TRAPS, started
-from runtimes import IMAGE, eventually, expect, expect_equal, main, nightly, only
+from runtimes import IMAGE, command_of, eventually, expect, expect_equal, main, nightly, only, processes
 
 NOBODY = 65534
 WHAT_TO_DO = 'install and start docker or podman, or get the right to use it'
@@ -82,18 +82,11 @@ def AnOptionThatTheRuntimeRefusesRollsBack(machine):
     machine.expect_clean()
 
 
-def processes_with(word, program):
-    """Of those that say `word` on their command line, the ones of this program."""
-    found = []
-    for process in filter(str.isdigit, os.listdir('/proc')):
-        try:
-            with open(f'/proc/{process}/cmdline', 'rb') as file:
-                words = file.read().decode(errors='replace').split('\0')
-        except OSError:
-            continue
-        if os.path.basename(words[0]).startswith(program) and any(word in one for one in words):
-            found.append(int(process))
-    return found
+def watchers_of(container, program):
+    """The processes of this program that name the container."""
+    commands = ((pid, command_of(pid)) for pid in processes())
+    return [pid for pid, command in commands if command and os.path.basename(command[0]).startswith(program)
+            and any(container in word for word in command)]
 
 
 def WhenWhatWatchesTheContainerDiesItIsRolledBack(machine):
@@ -102,7 +95,7 @@ def WhenWhatWatchesTheContainerDiesItIsRolledBack(machine):
     run, name = started(machine, ['--grace', '1s'], TRAPS)
     number = machine.run(machine.runtime.name, 'container', 'inspect', '--format', '{{.Id}}', name)
     container = machine.run(machine.runtime.name, 'container', 'inspect', '--format', '{{.State.Pid}}', name)
-    watchers = processes_with(number, {'docker': 'containerd-shim', 'podman': 'conmon'}[machine.runtime.name])
+    watchers = watchers_of(number, {'docker': 'containerd-shim', 'podman': 'conmon'}[machine.runtime.name])
     expect_equal('its watchers', len(watchers), 1)
     os.kill(watchers[0], signal.SIGKILL)
     status = run.wait(timeout=200)

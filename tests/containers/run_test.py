@@ -10,7 +10,7 @@ import subprocess
 import time
 
 from runtimes import (
-    IMAGE, WAITS, eventually, expect, expect_equal, forget_events, go_on, main, nightly, only)
+    IMAGE, WAITS, command_of, eventually, expect, expect_equal, forget_events, go_on, main, nightly, only, processes)
 
 
 def ExitZeroCommitsWhatTheContainerWrote(machine):
@@ -296,12 +296,6 @@ def WhenEscrowIsKilledTheContainerGoesToo(machine):
     machine.expect_clean()
 
 
-def command_of(process):
-    """The words of its command."""
-    with open(f'/proc/{process}/cmdline', encoding='utf-8', errors='replace') as file:
-        return file.read().split('\0')
-
-
 def parent_of(process):
     """Its number; None: the process has ended."""
     with contextlib.suppress(OSError), open(f'/proc/{process}/status', encoding='utf-8') as file:
@@ -311,13 +305,9 @@ def parent_of(process):
 
 def processes_with(words):
     """The processes whose command begins with these words."""
-    found = []
-    for process in filter(str.isdigit, os.listdir('/proc')):
-        with contextlib.suppress(OSError):
-            command = command_of(process)
-            if [os.path.basename(command[0]), *command[1:len(words)]] == words:
-                found.append(int(process))
-    return found
+    commands = ((pid, command_of(pid)) for pid in processes())
+    return [pid for pid, command in commands
+            if command and [os.path.basename(command[0]), *command[1:len(words)]] == words]
 
 
 def WhenTheRuntimesProgramIsKilledItIsRolledBack(machine):
@@ -395,6 +385,17 @@ def AContainerThatAKilledRunLeftIsRemovedByTheNext(machine):
     machine.expect_clean()
 
 
+def started_for_docker(machine, grace):
+    """A run whose container docker will know to be running after a restart; its name.
+
+    A dockerd that is killed before it has noted the start takes the container for one that was only created. It then
+    removes what it knows of it, and the command goes on.
+    """
+    run, name = started(machine, ['--grace', grace], TRAPS)
+    eventually('docker has noted the start', lambda: machine.state(name)['Running'])
+    return run, name
+
+
 @only('Docker')
 def ARestartOfTheRuntimeLeavesNoContainer(machine):
     before = machine.git('rev-parse', 'main')
@@ -406,14 +407,14 @@ def ARestartOfTheRuntimeLeavesNoContainer(machine):
         machine.runtime.server.wait()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f'{machine.directory}/runtime/pid')
-    run, _ = started(machine, ['--grace', '100s'], TRAPS)
+    run, _ = started_for_docker(machine, '100s')
     die()
     machine.runtime.start()
     _, err = run.communicate(timeout=300)
     expect_equal(f'status ({err})', run.returncode, 125)
     machine.expect_clean()
     # Of one that is away for longer the next run removes what is left.
-    run, name = started(machine, ['--grace', '1ms'], TRAPS)
+    run, name = started_for_docker(machine, '1ms')
     die()
     _, err = run.communicate(timeout=300)
     expect_equal(f'status ({err})', run.returncode, 125)

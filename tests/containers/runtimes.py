@@ -357,8 +357,11 @@ class Machine(ContainerHost):
     def expect_clean(self):
         """Nothing of a run is left but what it committed."""
         expect_equal('containers', self.containers(), [])
+        inside = [command_of(pid) for pid in processes() if is_inside(pid, (self.shared or self).directory)]
+        expect_equal('processes in containers', inside, [])
+        ours = {f'escrow:{one["session"]}' for one in json.loads(self.escrow('sessions', '--all', '--json'))}
         with open('/proc/mounts', encoding='utf-8', errors='surrogateescape') as mounts:
-            left = [line for line in mounts if line.startswith('escrow:') and self.directory in line]
+            left = [line for line in mounts if line.split()[0] in ours]
         expect_equal('mounts', left, [])
         self.git('fsck', '--strict')
 
@@ -388,14 +391,36 @@ def remove_cgroups(containers):
                         os.rmdir(directory)
 
 
+def processes():
+    """The pids of all but this one."""
+    return [int(name) for name in os.listdir('/proc') if name.isdigit() and int(name) != os.getpid()]
+
+
+def command_of(pid):
+    """The words of its command; none: it has ended."""
+    with contextlib.suppress(OSError), open(f'/proc/{pid}/cmdline', encoding='utf-8', errors='replace') as file:
+        return file.read().split('\0')
+    return []
+
+
+def is_inside(pid, directory):
+    """Whether a process is in a container whose root is on the runtime's disk there, also in one that the runtime has
+    forgotten.
+    """
+    with contextlib.suppress(OSError):
+        with open(f'/proc/{pid}/mountinfo', encoding='utf-8', errors='surrogateescape') as mounts_of_it:
+            return any(line.split()[4] == '/' and f'{directory}/' in line for line in mounts_of_it)
+    return False
+
+
 def started_below(directory):
-    """Processes, other than this one, whose command lines name the directory, or that are in a container of it."""
+    """Processes whose command lines name the directory, or that are in a container of it."""
     names = [directory, *containers_below(directory)]
-    for pid in (int(name) for name in os.listdir('/proc') if name.isdigit() and int(name) != os.getpid()):
+    for pid in processes():
         with contextlib.suppress(OSError):
             with open(f'/proc/{pid}/cmdline', 'rb') as command, open(f'/proc/{pid}/cgroup', 'rb') as cgroup:
                 said = command.read() + cgroup.read()
-            if any(name.encode() in said for name in names):
+            if any(name.encode() in said for name in names) or is_inside(pid, directory):
                 yield pid
 
 
