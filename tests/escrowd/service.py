@@ -3,6 +3,7 @@
 Every answer to request() is checked against api/openapi.yaml (description.py), and every request that was not refused.
 """
 import contextlib
+import glob
 import json
 import os
 import pwd
@@ -182,12 +183,18 @@ class Service:
             self.process.kill()
             self.process.wait()
         self.end_hosts()
+        # The mounts of runs lie elsewhere, in a directory of their own each.
+        sessions = {'escrow:' + os.path.basename(one) for one in glob.glob(f'{self.repositories}/*/escrow/sessions/*')}
         with open('/proc/self/mounts', encoding='utf-8', errors='surrogateescape') as table:
-            points = [line.split()[1] for line in table if line.split()[1].startswith(self.directory + '/')]
+            points = [line.split()[1] for line in table
+                      if line.split()[0] in sessions or line.split()[1].startswith(self.directory + '/')]
         for point in points:
             # As mount(8) writes a name: with its odd bytes in octal.
             point = re.sub(r'\\(\d{3})', lambda match: chr(int(match[1], 8)), point)
             subprocess.run(['umount', '-l', os.fsencode(point)], check=False)
+            with contextlib.suppress(OSError):
+                os.rmdir(point)
+                os.rmdir(os.path.dirname(point))
         if kind not in (None, SystemExit) or (kind is SystemExit and value.code):
             self.show_log()
         shutil.rmtree(self.directory, ignore_errors=True)
