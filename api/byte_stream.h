@@ -73,6 +73,12 @@ class ByteStream {
     pollfd watched{socket_.native_handle(), POLLRDHUP, 0};
     return ::poll(&watched, 1, 0) > 0;
   }
+  // Whether the peer can take no answer any more; one that only sends no more can. On any thread, while no operation is
+  // under way. Of a peer over TCP that has closed its end this is not known before something is sent to it.
+  bool takes_no_answer() {
+    pollfd watched{socket_.native_handle(), 0, 0};
+    return ::poll(&watched, 1, 0) > 0;
+  }
   // Whether there is something to read now.
   bool has_bytes() {
     error_code failed;

@@ -12,6 +12,7 @@
 #include "api/bearer_token.h"
 #include "api/http_server_impl.h"
 #include "api/listening.h"
+#include "api/refusal.h"
 
 namespace escrow::api {
 
@@ -312,6 +313,18 @@ void Connection::refuse_content(int failed) {
              std::strerror(failed) + "; nothing was changed");
 }
 
+// A request that has waited for a worker may have been given up. With a preference or a key it goes on without its
+// client, who asks for the answer later. Over TCP a client that has closed looks like one that only sends no more: it
+// counts as gone. curl, nginx and Go's net/http send no end before they have their answer; as servers, nginx and
+// net/http take a client that does for gone.
+bool Connection::is_abandoned(const HttpRequest& request) {
+  if (!request.prefer.empty() || request.idempotency_key) return false;
+  const bool is_closed = door_.is_remote && socket_.peer_is_gone();
+  if (!is_closed && !socket_.takes_no_answer()) return false;
+  note_dropped(head_.method, head_.target, who(), server_.log);
+  return true;
+}
+
 void Connection::dispatch(bool keep_alive, std::string body, std::shared_ptr<const ReceivedBody> content) {
   disarm();
   phase_ = Phase::handling;
@@ -319,10 +332,14 @@ void Connection::dispatch(bool keep_alive, std::string body, std::shared_ptr<con
   HttpRequest request = this->request();
   request.body = std::move(body);
   request.content = std::move(content);
-  asio::thread_pool& workers = server_.workers_for(request.target);
-  asio::post(workers, [self = shared_from_this(), request = std::move(request)]() mutable {
+  Impl::Workers& workers = server_.workers_for(request.target);
+  const bool has_to_wait = ++workers.requests > workers.size;
+  asio::post(workers, [self = shared_from_this(), request = std::move(request), &workers, has_to_wait]() mutable {
     Impl& server = self->server_;
-    HttpReply reply = server.handler(request);
+    const bool is_abandoned = has_to_wait && self->is_abandoned(request);
+    HttpReply reply = is_abandoned ? HttpResponse() : server.handler(request);
+    --workers.requests;
+    if (is_abandoned) return asio::post(server.io, [self = std::move(self)] { self->close(); });
     if (auto* response = std::get_if<HttpResponse>(&reply)) self->note(*response);
     asio::post(server.io, [self = std::move(self), reply = std::move(reply)]() mutable {
       Connection& connection = *self;

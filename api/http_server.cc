@@ -43,13 +43,13 @@ HttpServer::Impl::~Impl() {
     all_closed.wait(held.lock(), [&] { return held->draining && held->count == 0; });
   }
   workers.join();
-  for (asio::thread_pool& group : apart) group.join();
+  for (Workers& group : apart) group.join();
   io.stop();
   thread.join();
   if (options.given_socket < 0) ::unlink(options.socket.c_str());
 }
 
-asio::thread_pool& HttpServer::Impl::workers_for(std::string_view target) {
+HttpServer::Impl::Workers& HttpServer::Impl::workers_for(std::string_view target) {
   const std::string_view path = target.substr(0, target.find('?'));
   auto group = apart.begin();
   for (const std::vector<std::string>& paths : options.apart) {

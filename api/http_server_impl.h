@@ -55,7 +55,12 @@ struct HttpServer::Impl {
     bool draining = false;
   };
   void closed(Connection* connection);
-  boost::asio::thread_pool& workers_for(std::string_view target);
+  struct Workers : boost::asio::thread_pool {
+    explicit Workers(unsigned threads) : thread_pool(threads), size(threads) {}
+    const unsigned size;
+    std::atomic<unsigned> requests = 0;  // that one has, or that wait for one
+  };
+  Workers& workers_for(std::string_view target);
 
   Options options;  // its limits and times are of the thread of the bytes; the rest is constant, as the next two
   const Handler handler;
@@ -70,8 +75,8 @@ struct HttpServer::Impl {
   session::Synchronized<Open> open;  // self-locking
   std::condition_variable all_closed;  // with `open`
   const ContentRoom content_room;    // self-locking, as the next two
-  boost::asio::thread_pool workers;
-  std::list<boost::asio::thread_pool> apart;  // of options.apart
+  Workers workers;
+  std::list<Workers> apart;  // of options.apart
   std::thread thread;
 };
 
@@ -125,6 +130,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   void receive_piece(std::shared_ptr<Receiving> receiving);
   void keep_piece(std::shared_ptr<Receiving> receiving);
   void refuse_content(int failed);
+  bool is_abandoned(const HttpRequest& request);
   void dispatch(bool keep_alive, std::string body, std::shared_ptr<const ReceivedBody> content);
   void refuse(error_code failed);
   void refuse(ProblemCode code, const std::string& detail);

@@ -48,4 +48,11 @@ void note_refusal(HttpResponse& response, std::string_view method, std::string_v
   }
 }
 
+void note_dropped(std::string_view method, std::string_view target, std::string_view who, session::Log& log) {
+  log.write(session::LogLevel::warning,
+            "a request of " + std::string(who) + " was dropped before it began, because its client has gone: " +
+                printable(method, kMostOfPath_bytes) + " " +
+                printable(target.substr(0, target.find('?')), kMostOfPath_bytes));
+}
+
 }  // namespace escrow::api

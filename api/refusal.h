@@ -17,4 +17,7 @@ inline constexpr const char* kRequestIdHeader = "X-Request-Id";
 void note_refusal(HttpResponse& response, std::string_view method, std::string_view target, std::string_view who,
                   session::Log& log) noexcept;
 
+// A request that waited until its client had gone.
+void note_dropped(std::string_view method, std::string_view target, std::string_view who, session::Log& log);
+
 }  // namespace escrow::api

@@ -1,15 +1,22 @@
 #!/usr/bin/env python3
 """Many sessions that are committed to one branch at the same moment, and what a kill leaves of them."""
+import contextlib
+import fcntl
+import json
+import os
 import random
 import signal
+import socket
 import subprocess
 import threading
 import time
 
-from service import expect, expect_equal, main, write
+from remote_test import Remote
+from service import eventually, expect, expect_equal, main, read, write
 from seed import seed_of_this_run
 
 CROWD = 12
+WORKERS = 16  # of the service: so many requests at once are carried out
 
 
 def finish_all(service, sessions):
@@ -119,6 +126,66 @@ def PushesInBetweenAreNotLost(start):
         subjects = service.git('log', '--format=%s', 'main').split('\n')
         expect_equal('the pushes', len([one for one in subjects if one.startswith('pushed ')]), pushed)
         expect_equal('the sessions', len(subjects), 1 + 24 + pushed)
+
+
+@contextlib.contextmanager
+def all_workers_busy(service):
+    """They commit, and wait for a collection of garbage."""
+    sessions = [service.open()['session'] for _ in range(WORKERS)]
+    for session in sessions:
+        service.put(f'/v1/sessions/{session}/files/{session}', b'x').expect(201)
+    with open(f'{service.repository}/escrow/gc.lock', 'r+b') as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX)
+        inode = os.fstat(lock.fileno()).st_ino
+        threads, answers = finish_all(service, sessions)
+        def waiting():
+            with open('/proc/locks', encoding='ascii') as locks:  # proc_locks(5)
+                return sum('->' in line and f':{inode} ' in line for line in locks)
+        eventually('all workers wait', lambda: waiting() == WORKERS)
+        yield
+    for thread in threads:
+        thread.join()
+    for session in sessions:
+        answers[session].expect(200)
+
+
+def opening(name, *headers):
+    body = json.dumps({'repository': 'data', 'external_id': name}).encode()
+    head = ('POST /v1/sessions HTTP/1.1', 'Host: x', 'Content-Type: application/json', f'Content-Length: {len(body)}')
+    return '\r\n'.join((*head, *headers, '', '')).encode() + body
+
+
+def ARequestWhoseClientHasGoneBeforeItBeganIsDropped(start):
+    with Remote(start) as remote:
+        service = remote.service
+        def connect():
+            client = socket.socket(socket.AF_UNIX)
+            client.settimeout(300)
+            client.connect(service.socket)
+            return client
+        with all_workers_busy(service):
+            for client, request in ((connect(), opening('gone')), (connect(), opening('keyed', 'Idempotency-Key: k')),
+                                    (connect(), opening('preferred', 'Prefer: respond-async')),
+                                    (remote.connect(), opening('far', f'Authorization: Bearer {remote.token}'))):
+                with client:
+                    client.sendall(request)
+            # It sends no more, and waits for its answer.
+            half = connect()
+            half.sendall(opening('half'))
+            half.shutdown(socket.SHUT_WR)
+            # One thread reads all requests, one after the other; these are answered by a worker of their own.
+            for _ in range(5):
+                service.get('/v1/health').expect(200)
+        with half:
+            expect_equal('the answer', half.recv(12), b'HTTP/1.1 201')
+        def found(name):
+            return len(service.get(f'/v1/sessions?external_id={name}').expect(200)['sessions'])
+        for name in ('keyed', 'preferred', 'half'):
+            eventually(f'{name} is carried out', lambda name=name: found(name) == 1)
+        def dropped():
+            return read(f'{service.directory}/log').count('was dropped before it began')
+        eventually('each is decided', lambda: dropped() + found('gone') + found('far') == 2)
+        expect_equal('what was carried out', (found('gone'), found('far')), (0, 0))
 
 
 if __name__ == '__main__':
