@@ -81,8 +81,8 @@ void Connection::wait_for(Poll poll) {
       std::optional<HttpResponse> response = poll(is_last);
       if (response) self->note(*response);
       HttpReply reply = response ? HttpReply(*std::move(response)) : HttpReply(std::move(poll));
-      asio::io_context& io = self->server_.io;
-      asio::post(io, [self = std::move(self), reply = std::move(reply)]() mutable {
+      Impl& server = self->server_;
+      asio::post(server.io, [self = std::move(self), reply = std::move(reply)]() mutable {
         Connection& here = *self;
         here.answer(std::move(reply));
       });

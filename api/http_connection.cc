@@ -332,13 +332,13 @@ void Connection::dispatch(bool keep_alive, std::string body, std::shared_ptr<con
   HttpRequest request = this->request();
   request.body = std::move(body);
   request.content = std::move(content);
-  Impl::Workers& workers = server_.workers_for(request.target);
-  const bool has_to_wait = ++workers.requests > workers.size;
-  asio::post(workers, [self = shared_from_this(), request = std::move(request), &workers, has_to_wait]() mutable {
+  Impl::Workers& chosen = server_.workers_for(request.target);
+  const bool has_to_wait = ++chosen.requests > chosen.size;
+  asio::post(chosen, [self = shared_from_this(), request = std::move(request), &chosen, has_to_wait]() mutable {
     Impl& server = self->server_;
     const bool is_abandoned = has_to_wait && self->is_abandoned(request);
     HttpReply reply = is_abandoned ? HttpResponse() : server.handler(request);
-    --workers.requests;
+    --chosen.requests;
     if (is_abandoned) return asio::post(server.io, [self = std::move(self)] { self->close(); });
     if (auto* response = std::get_if<HttpResponse>(&reply)) self->note(*response);
     asio::post(server.io, [self = std::move(self), reply = std::move(reply)]() mutable {
@@ -352,7 +352,6 @@ void Connection::dispatch(bool keep_alive, std::string body, std::shared_ptr<con
 
 // What the parser made of the request.
 void Connection::refuse(error_code failed) {
-  const Options& options = server_.options;
   if (timed_out_) return refuse(ProblemCode::request_timeout, "the request did not arrive in time");
   if (failed == http::error::body_limit) {
     return refuse(ProblemCode::body_too_large,
@@ -362,7 +361,7 @@ void Connection::refuse(error_code failed) {
     const bool has_target = parser_ && !parser_->get().target().empty();
     return refuse(has_target ? ProblemCode::header_too_large : ProblemCode::target_too_long,
                   std::string("the request's ") + (has_target ? "header" : "target") + " is larger than " +
-                      std::to_string(options.max_header_bytes) + " bytes");
+                      std::to_string(server_.options.max_header_bytes) + " bytes");
   }
   if (failed.category() != make_error_code(http::error::bad_method).category() ||
       failed == http::error::end_of_stream || failed == http::error::partial_message) {
