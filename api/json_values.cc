@@ -174,6 +174,14 @@ std::optional<session::ObjectId> get_id(const Json& object, const std::string& n
   return id;
 }
 
+std::optional<session::SessionId> get_session(const Json& object, const std::string& name) {
+  const std::string text = get_bytes(object, name);
+  if (text.empty()) return std::nullopt;
+  std::optional<session::SessionId> id = session::SessionId::parse(text);
+  if (!id) refuse_field(name, "a session id");
+  return id;
+}
+
 session::Timestamp get_time(const Json& object, const std::string& name) {
   const Json* value = find(object, name);
   if (value == nullptr) return {};

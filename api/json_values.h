@@ -39,6 +39,7 @@ bool get_bool(const Json& object, const std::string& name);
 std::uint64_t get_count(const Json& object, const std::string& name);
 std::optional<std::int64_t> get_integer(const Json& object, const std::string& name);
 std::optional<session::ObjectId> get_id(const Json& object, const std::string& name);
+std::optional<session::SessionId> get_session(const Json& object, const std::string& name);
 session::Timestamp get_time(const Json& object, const std::string& name);
 // An array, empty when missing.
 const Json& get_array(const Json& object, const std::string& name);

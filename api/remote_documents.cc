@@ -148,13 +148,19 @@ RemoteAudit audit_from_json(std::string_view text) {
 
 GcResource gc_from_json(std::string_view text) {
   const Json json = parse_object(text);
+  std::optional<GcResource::Holder> held_back;
+  if (const auto holder = json.find("held_back"); holder != json.end() && !holder->is_null()) {
+    const std::optional<session::SessionId> id = get_session(checked_object(*holder), "session");
+    if (id) held_back = {*id, get_time(*holder, "since"), get_bool(*holder, "set_aside")};
+  }
   return {.objects_before = get_count(json, "objects_before"),
           .objects_after = get_count(json, "objects_after"),
           .packs_before = get_count(json, "packs_before"),
           .packs_after = get_count(json, "packs_after"),
           .bytes_before = get_count(json, "bytes_before"),
           .bytes_after = get_count(json, "bytes_after"),
-          .sessions_forgotten = get_count(json, "sessions_forgotten")};
+          .sessions_forgotten = get_count(json, "sessions_forgotten"),
+          .held_back = held_back};
 }
 
 std::vector<Finding> findings_from_json(std::string_view text) {

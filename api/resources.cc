@@ -211,13 +211,20 @@ std::string to_json(const std::vector<AuditResource>& page, const std::string& n
 }
 
 std::string to_json(const GcResource& report) {
+  Json held_back = nullptr;
+  if (const auto& holder = report.held_back) {
+    held_back = {{"session", holder->session.text()},
+                 {"since", to_text(holder->since)},
+                 {"set_aside", holder->is_aside}};
+  }
   return line({{"objects_before", report.objects_before},
                {"objects_after", report.objects_after},
                {"packs_before", report.packs_before},
                {"packs_after", report.packs_after},
                {"bytes_before", report.bytes_before},
                {"bytes_after", report.bytes_after},
-               {"sessions_forgotten", report.sessions_forgotten}});
+               {"sessions_forgotten", report.sessions_forgotten},
+               {"held_back", std::move(held_back)}});
 }
 
 std::string to_json(const std::vector<Finding>& findings) {

@@ -102,9 +102,15 @@ std::string to_json(const std::vector<AuditResource>& page, const std::string& n
 
 // What gc found and left.
 struct GcResource {
+  struct Holder {
+    session::SessionId session;
+    session::Timestamp since;  // when it was opened
+    bool is_aside = false;  // it was set aside: the catalog does not know it
+  };
   std::uint64_t objects_before = 0, objects_after = 0, packs_before = 0, packs_after = 0;
   std::uint64_t bytes_before = 0, bytes_after = 0;
   std::uint64_t sessions_forgotten = 0;
+  std::optional<Holder> held_back;  // by the oldest session: nothing younger was dropped, whatever gc.pruneExpire says
 };
 std::string to_json(const GcResource& report);
 

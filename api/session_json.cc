@@ -152,14 +152,6 @@ std::vector<session::Unresolved> unresolved_from(const Json& array) {
   return paths;
 }
 
-std::optional<session::SessionId> session_from(const Json& json, const std::string& name) {
-  const std::string text = get_bytes(json, name);
-  if (text.empty()) return std::nullopt;
-  std::optional<session::SessionId> id = session::SessionId::parse(text);
-  if (!id) throw Error(Errc::bad_request, "the answer's \"" + name + "\" is not a session id");
-  return id;
-}
-
 session::SessionRecord record_from(const Json& json) {
   std::optional<session::SessionId> id = session::SessionId::parse(get_bytes(json, "session"));
   if (!id) throw Error(Errc::bad_request, "the answer's \"session\" is not a session id");
@@ -177,8 +169,8 @@ session::SessionRecord record_from(const Json& json) {
                                 .last_error = get_bytes(json, "last_error"),
                                 .conflicts = strings_from(get_array(json, "conflicts"), "path"),
                                 .unresolved = unresolved_from(get_array(json, "unresolved")),
-                                .resumes = session_from(json, "resumes"),
-                                .parent = session_from(json, "parent"),
+                                .resumes = get_session(json, "resumes"),
+                                .parent = get_session(json, "parent"),
                                 .result = get_id(json, "result"),
                                 .expires = std::nullopt,
                                 .reviewer = get_bytes(json, "reviewer"),
@@ -319,7 +311,7 @@ SessionView view_from(const Json& json) {
                    .omitted = omissions_from(get_array(json, "omitted")),
                    .io = std::nullopt,
                    .denials = std::nullopt,
-                   .resumed_as = session_from(json, "resumed_as")};
+                   .resumed_as = get_session(json, "resumed_as")};
   if (json.contains("would_conflict")) view.would_conflict = conflicts_from(get_array(json, "would_conflict"));
   if (const auto io = json.find("io"); io != json.end() && io->is_object()) {
     view.io = {.opens = get_bytes(*io, "opens"), .data = get_bytes(*io, "data"), .reason = get_bytes(*io, "reason")};

@@ -1,5 +1,6 @@
 #include "daemon/host/repository_upkeep.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,13 +44,16 @@ api::GcResource collect_garbage(RepositoryContext& context, std::optional<std::u
   const session::Timestamp oldest = end_of_retention(context, keep_sessions_s);
   const std::uint64_t forgotten = repository.catalog().prune(oldest);
   const storage::GcReport report = repository.gc(git_on(repository.git_directory()), oldest);
+  std::optional<api::GcResource::Holder> held_back;
+  if (const auto& holder = report.held_back) held_back = {holder->session, {holder->since_s, 0}, holder->is_aside};
   return {.objects_before = report.objects_before,
           .objects_after = report.objects_after,
           .packs_before = report.packs_before,
           .packs_after = report.packs_after,
           .bytes_before = report.bytes_before,
           .bytes_after = report.bytes_after,
-          .sessions_forgotten = forgotten};
+          .sessions_forgotten = forgotten,
+          .held_back = held_back};
 }
 
 std::vector<api::Finding> verify(const storage::Repository& repository,

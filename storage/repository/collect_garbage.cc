@@ -44,17 +44,18 @@ constexpr const char* kOfTheMachine[] = {
 
 class Collection {
  public:
-  Collection(const std::string& git_directory, const GitProgram& git, std::time_t kept_from)
-      : git_directory_(git_directory), objects_(git_directory + "/objects"), git_(git), kept_from_(kept_from) {}
+  Collection(const std::string& git_directory, const GitProgram& git, std::time_t now,
+             const std::optional<GcHolder>& oldest)
+      : git_directory_(git_directory), objects_(git_directory + "/objects"), git_(git), now_(now), oldest_(oldest) {}
 
   GcReport run() {
     check_roots();
     remove_temporary_files();
-    const std::string expiry = expiry_argument();
+    GcReport report;
+    const std::string expiry = expiry_argument(report.held_back);
     const bool had_pack_index = is_there(objects_ + "/pack/multi-pack-index");
     const bool had_its_bitmap = has_in_pack_directory("multi-pack-index-", ".bitmap");
     const bool had_bitmap = has_in_pack_directory("pack-", ".bitmap");
-    GcReport report;
     count(report.objects_before, report.packs_before, report.bytes_before);
     repack(expiry, had_bitmap);
     if (expiry != kNever) run_git({"prune", "--expire=" + expiry});
@@ -81,7 +82,8 @@ class Collection {
   }
 
   // What is as old as this is dropped, in seconds since 1970; "now" means now, and not what comes while git is at it.
-  std::string expiry_argument() const {
+  // `held_back` becomes the oldest session where it is what decides.
+  std::string expiry_argument(std::optional<GcHolder>& held_back) const {
     const GitOutput output =
         git_({"config", "--type=expiry-date", "--default", "2.weeks.ago", "--get", "gc.pruneExpire"});
     check_installed(output);
@@ -90,9 +92,13 @@ class Collection {
       throw Error(Errc::unsupported_repository, "the time gc.pruneExpire cannot be read: " + complaint(output) +
                                          "; set it to one that git reads, 2.weeks.ago for example");
     if (expiry == 0) return kNever;
-    std::time_t latest = kept_from_;
+    std::time_t latest = static_cast<std::time_t>(std::min(expiry, static_cast<std::uint64_t>(now_)));
     if (const std::optional<std::time_t> push = oldest_push(std::time(nullptr))) latest = std::min(latest, *push - 1);
-    return std::to_string(std::min(expiry, static_cast<std::uint64_t>(std::max<std::time_t>(latest, 1))));
+    if (oldest_ && oldest_->since_s - 1 < latest) {
+      latest = oldest_->since_s - 1;
+      held_back = oldest_;
+    }
+    return std::to_string(std::max<std::time_t>(latest, 1));
   }
 
   // When the oldest push that is under way began: git-receive-pack(1), "quarantine environment".
@@ -250,13 +256,15 @@ class Collection {
 
   const std::string git_directory_, objects_;
   const GitProgram& git_;
-  const std::time_t kept_from_;
+  const std::time_t now_;
+  const std::optional<GcHolder>& oldest_;
 };
 
 }  // namespace
 
-GcReport collect_objects(const std::string& git_directory, const GitProgram& git, std::time_t kept_from) {
-  return Collection(git_directory, git, kept_from).run();
+GcReport collect_objects(const std::string& git_directory, const GitProgram& git, std::time_t now,
+                         const std::optional<GcHolder>& oldest) {
+  return Collection(git_directory, git, now, oldest).run();
 }
 
 }  // namespace escrow::storage

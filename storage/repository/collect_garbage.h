@@ -10,6 +10,7 @@
 #pragma once
 
 #include <ctime>
+#include <optional>
 #include <string>
 
 #include "storage/git/git_program.h"
@@ -17,8 +18,9 @@
 
 namespace escrow::storage {
 
-// What was written after `kept_from`, in seconds since 1970, stays whatever gc.pruneExpire says: the caller gives a
-// time before the oldest open session began.
-GcReport collect_objects(const std::string& git_directory, const GitProgram& git, std::time_t kept_from);
+// `now`, in seconds since 1970, is from before the sessions were listed, and `oldest` the oldest of them: what was
+// written since then stays whatever gc.pruneExpire says.
+GcReport collect_objects(const std::string& git_directory, const GitProgram& git, std::time_t now,
+                         const std::optional<GcHolder>& oldest);
 
 }  // namespace escrow::storage

@@ -323,20 +323,23 @@ GcReport Repository::gc(const GitProgram& git, session::Timestamp forgotten) {
     clear_abandoned_packs(git_directory(), impl_->state);
   for (const session::SessionId& id : impl_->references.results())
     if (!impl_->may_need_result(id, forgotten)) impl_->references.drop_result(id);
-  std::time_t kept_from = std::time(nullptr);
+  const std::time_t now = std::time(nullptr);  // what a session finds that is opened later has a later time
+  std::optional<GcHolder> oldest;
+  const auto hold = [&](const session::SessionId& id, std::int64_t since_s, bool is_aside) {
+    if (!oldest || since_s < oldest->since_s) oldest = GcHolder{id, since_s, is_aside};
+  };
   for (const SessionRecord& record : impl_->catalog.unended()) {
     // What waits for a reviewer has no .git any more.
-    if (record.state != session::State::awaiting_approval)
-      kept_from = std::min<std::time_t>(kept_from, record.created.seconds - 1);
+    if (record.state != session::State::awaiting_approval) hold(record.id, record.created.seconds, false);
     if (!record.base || impl_->references.has_pin(record.id)) continue;
     impl_->references.pin_base(record.id, *record.base);  // a power loss took the pin
   }
   for (const session::SessionId& id : impl_->directories.list_aside())
-    kept_from = std::min<std::time_t>(kept_from, impl_->directories.opened_aside_s(id) - 1);
+    hold(id, impl_->directories.opened_aside_s(id), true);
   for (const session::SessionId& id : impl_->pinned_for_nobody()) impl_->references.unpin_base(id);
   sync_removed_references(git_directory());
   impl_->caches.collect(read_cache_limit(git_directory()));
-  GcReport report = collect_objects(git_directory(), git, kept_from);
+  GcReport report = collect_objects(git_directory(), git, now, oldest);
   renew_handles();
   return report;
 }

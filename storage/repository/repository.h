@@ -47,9 +47,17 @@ struct CacheCounts {
   std::uint64_t hits = 0, misses = 0;
 };
 
+// A session whose git may have found any object that is no older: gc keeps those.
+struct GcHolder {
+  session::SessionId session;
+  std::int64_t since_s = 0;  // when it was opened, in seconds since 1970
+  bool is_aside = false;     // it is in <state>/orphans, and the catalog does not know it
+};
+
 struct GcReport {
   std::uint64_t objects_before = 0, objects_after = 0, packs_before = 0, packs_after = 0;
   std::uint64_t bytes_before = 0, bytes_after = 0;
+  std::optional<GcHolder> held_back;  // by the oldest one, where gc.pruneExpire would have dropped more without it
 };
 
 class Repository {

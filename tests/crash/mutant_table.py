@@ -178,7 +178,7 @@ MUTANTS = {
     ], [GIT]),
     'gc-beside-sessions': ('gc drops what the git inside an open session found', [
         ('storage/repository/repository.cc',
-         'kept_from = std::min<std::time_t>(kept_from, record.created.seconds - 1);', 'continue;'),
+         'hold(record.id, record.created.seconds, false);', 'continue;'),
     ], [GIT]),
     'gate-without-waiting': ('the seal does not wait for writes that are under way', [
         ('session/decorators/write_gate.cc', 'return traffic->calls == 0 && (position == Position::draining || '

@@ -189,6 +189,9 @@ def AuditGcAndVerifySayTheSame(start):
         rest = service.get(f'/v1/repositories/data/audit?cursor={first["next"]}').expect(200)
         expect_equal('pages', [row['session'] for row in first['sessions'] + rest['sessions']], who)
         there(service, 'gc')
+        service.git('config', 'gc.pruneExpire', 'now')
+        held_back = json.loads(same(service, 'gc', '--json'))['held_back']
+        expect_equal('what holds gc back', (held_back['session'], held_back['set_aside']), (open_one, False))
         same(service, 'gc')
         same(service, 'gc', '--json')
         service.post('/v1/repositories/data/gc').expect(200)

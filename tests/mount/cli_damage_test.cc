@@ -114,7 +114,9 @@ TEST_F(DamagedSessions, WhatANewCatalogDoesNotKnowIsSetAsideUntilTheRightOneIsBa
       << listed.out << listed.err;
   EXPECT_EQ(escrow({"sessions"}).err.find(id), std::string::npos) << "it is said once";
   git("config gc.pruneExpire now");
-  done({"gc"});
+  const std::string collected = done({"gc"});
+  EXPECT_NE(collected.find("is set aside in escrow/orphans/" + id + " of the repository"), std::string::npos)
+      << collected;
   done({"verify"});
   EXPECT_NE(git("for-each-ref refs/escrow").find(id), std::string::npos) << "what the session is based on stays";
   EXPECT_EQ(git("show " + of_failed + ":half.txt"), "half") << "a result that was kept may be another catalog's";

@@ -248,7 +248,8 @@ TEST_F(GitInsideAMount, ItKeepsWhatItFoundInAResultThatIsRejectedAndCollected) {
   in_session("commit -qm 'By a person'");
   done({"reject", rejected});
   git("config gc.pruneExpire now");
-  done({"gc"});
+  const std::string collected = done({"gc"});
+  EXPECT_NE(collected.find("session " + id + " has been open since then"), std::string::npos) << collected;
   EXPECT_EQ(in_session("fsck --full --strict --no-dangling"), "");
   EXPECT_EQ(in_session("show HEAD:new/n.txt"), "both-wrote-this\n");
   done({"commit", id});

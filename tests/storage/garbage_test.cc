@@ -49,6 +49,13 @@ class Garbage : public testing::Test {
   bool has(const std::string& id) const {
     return shell("git -C " + repository_.path + " cat-file -e " + id).status == 0;
   }
+  static void expect_held_back(const GcReport& report, const session::SessionId& id, std::int64_t since_s,
+                               bool is_aside) {
+    ASSERT_TRUE(report.held_back);
+    EXPECT_EQ(report.held_back->session, id);
+    EXPECT_EQ(report.held_back->since_s, since_s);
+    EXPECT_EQ(report.held_back->is_aside, is_aside);
+  }
   void expect_sound() {
     EXPECT_EQ(repository_.git("fsck --strict --full --no-dangling --no-progress"), "");
     for (const Problem& problem : Repository::open(repository_.path, silent)->verify(nullptr))
@@ -225,12 +232,17 @@ TEST_F(Garbage, WhatAnOpenSessionMayHaveFoundHereStays) {
   repository->catalog().insert(record);
   const std::string older = put_loose("older"), found = put_loose("found");
   run("touch -d '2 minutes ago' " + repository_.path + "/objects/" + older.substr(0, 2) + "/" + older.substr(2));
-  gc();
+  expect_held_back(gc(), record.id, record.created.seconds, false);
   EXPECT_FALSE(has(older));
   EXPECT_TRUE(has(found));
+  repository_.git("config gc.pruneExpire 1.day.ago");
+  EXPECT_FALSE(gc().held_back) << "it is younger than what goes";
+  repository_.git("config gc.pruneExpire never");
+  EXPECT_FALSE(gc().held_back);
+  repository_.git("config gc.pruneExpire now");
   record.state = session::State::rolled_back;
   repository->catalog().transition(session::State::open, record, "test", "test");
-  gc();
+  EXPECT_FALSE(gc().held_back);
   EXPECT_FALSE(has(found));
   expect_sound();
 }
@@ -244,8 +256,14 @@ TEST_F(Garbage, WhatASessionThatWasSetAsideMayHaveFoundHereStays) {
   held->opened();
   const std::string aside = held->set_aside();
   const std::string found = put_loose("found");
-  gc();
+  session::SessionRecord younger = support::sample_record(session::SessionId::generate());
+  younger.base = repository_.references->head("main");
+  younger.created = {session::SystemClock().now().seconds + 60, 0};
+  repository->catalog().insert(younger);
+  expect_held_back(gc(), id, std::stoll(run("stat -c %Y " + aside + "/lock")), true);
   EXPECT_TRUE(has(found));
+  younger.state = session::State::rolled_back;
+  repository->catalog().transition(session::State::open, younger, "test", "test");
   run("rm -r " + aside);
   gc();
   EXPECT_FALSE(has(found));

@@ -27,6 +27,13 @@ int gc(const GlobalOptions& options, const GcArguments& arguments) {
   if (report.sessions_forgotten > 0) {
     print_line("Forgot " + plural(report.sessions_forgotten, "session") + " whose audit retention has passed.");
   }
+  if (const auto& holder = report.held_back) {
+    const std::string id = holder->session.text();
+    print_line("Objects written since " + human_time(holder->since.seconds, 0) + " stay, needed or not: session " + id +
+               (holder->is_aside ? " was opened then, and is set aside in escrow/orphans/" + id + " of the repository. "
+                                   "Remove that directory if the catalog that knows it will not come back."
+                                 : " has been open since then."));
+  }
   return kExitSuccess;
 }
 
