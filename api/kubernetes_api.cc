@@ -96,6 +96,14 @@ void add_user(const Json& spec, KubernetesApi::Pod& pod) {
   if (const auto group = id_of(only, "runAsGroup"); group && !id_of(spec, "fsGroup")) pod.group = group;
 }
 
+// As container runtimes name the image of a container: by a digest of its repository, by its id alone when it was built
+// here, and with a scheme before it (docker-pullable://).
+std::string image_by(const std::string& id, const std::string& name) {
+  const std::size_t scheme = id.find("://");
+  const std::string bare = scheme == std::string::npos ? id : id.substr(scheme + 3);
+  return bare.starts_with("sha256:") ? name + "@" + bare : bare;
+}
+
 KubernetesApi::Pod pod_of(const Json& json) {
   const Json &meta = field_object_of(json, "metadata"), &spec = field_object_of(json, "spec"),
              &status = field_object_of(json, "status");
@@ -125,6 +133,10 @@ KubernetesApi::Pod pod_of(const Json& json) {
       pod.initial_containers.push_back(container_of(container));
   }
   add_user(spec, pod);
+  if (pod.wanted_containers == 1 && pod.containers.size() == 1) {
+    const std::string id = text_field(array_of(status, "containerStatuses").front(), "imageID");
+    if (!id.empty()) pod.image = image_by(id, pod.image);
+  }
   return pod;
 }
 

@@ -36,7 +36,9 @@ class KubernetesApi {
     std::vector<Container> containers, initial_containers;  // without sidecars, which end after all others
     std::size_t wanted_containers = 0;                      // of `containers`, once all are known
     std::optional<std::uint64_t> user, group;               // that it runs as, where it says so
-    std::string image;                                      // of its one container; empty: it has several
+    // Of its one container: as the pod asks for it and, once that was started, the digest of the one that it runs.
+    // Empty: there are several.
+    std::string image;
   };
   // nullopt: there is none of that name.
   std::optional<Pod> pod(const std::string& space, const std::string& name) const;

@@ -54,7 +54,7 @@ struct FinishRequest {
   std::optional<int> exit_code;
   std::string message;      // of the commit
   bool keep_result = false;  // of a rollback
-  std::string image, trigger_id;  // for the audit record; both empty: as the session was opened
+  std::string image, trigger_id;  // for the audit record; empty: as the session was opened
   // A success counts only if the mount was asked for something since it was mounted; else the session is rolled back as
   // not_started and its result kept: the work that succeeded was not in it.
   bool only_if_seen = false;

@@ -25,7 +25,8 @@ struct PodVerdict {
   };
   Kind kind = Kind::open;
   int exit_code = 0;
-  std::string why{};  // a clause
+  std::string why{};    // a clause
+  std::string image{};  // KubernetesApi::Pod
 };
 
 // `uid` is that of the pod that had the volume: a later one of the same name is another.

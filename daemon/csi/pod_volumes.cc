@@ -220,7 +220,9 @@ PodVerdict PodVolumes::verdict_of(const std::string& volume, const Pod& pod) {
   std::string obstacle = "the API server of Kubernetes does not say yet how the pod ended";
   for (const auto deadline = steady_clock::now() + options_.verdict_patience;; std::this_thread::sleep_for(kPause)) {
     try {
-      PodVerdict verdict = judge(kubernetes_.pod(pod.space, pod.name), pod.uid);
+      const auto found = kubernetes_.pod(pod.space, pod.name);
+      PodVerdict verdict = judge(found, pod.uid);
+      if (found && found->uid == pod.uid) verdict.image = found->image;
       if (verdict.kind != PodVerdict::Kind::open) return verdict;
     } catch (const Error& error) {
       obstacle = error.what();
@@ -254,6 +256,7 @@ RemoteSession PodVolumes::end(const RemoteSession& session, const PodVerdict& ve
     }
   };
   JsonObject body;
+  if (!verdict.image.empty()) body.text("image", verdict.image);
   switch (verdict.kind) {
     case PodVerdict::Kind::exited:
       body.flag("only_if_seen", true);

@@ -69,7 +69,8 @@ auto patiently(Verb verb) {
 // A rollback that keeps nothing, which needs no look at what the session holds.
 struct GivenUp {
   session::Reason reason = session::Reason::requested;
-  std::optional<int> exit_code;
+  std::optional<int> exit_code{};
+  session::Container container{};
 };
 
 std::optional<GivenUp> given_up(const api::Request& request, const session::SessionRecord& record) {
@@ -78,8 +79,9 @@ std::optional<GivenUp> given_up(const api::Request& request, const session::Sess
   }
   const auto* finish = std::get_if<api::FinishRequest>(&request);
   const bool is_one = finish != nullptr && finish->reason != session::Reason::success && !finish->keep_result &&
-                      finish->image.empty() && finish->trigger_id.empty() && !record.options.ephemeral;
-  return is_one ? std::optional(GivenUp{finish->reason, finish->exit_code}) : std::nullopt;
+                      !record.options.ephemeral;
+  if (!is_one) return std::nullopt;
+  return GivenUp{finish->reason, finish->exit_code, {finish->image, finish->trigger_id}};
 }
 
 // Of a session that was rolled back: its host does not see that its directory is gone. Empty: there is no such mount.
@@ -191,7 +193,8 @@ std::optional<api::Answer> SessionAccess::act_detached(const session::SessionMan
   std::unique_ptr<session::Session> session;
   try {
     if (const std::optional<GivenUp> how = given_up(request, listed.record)) {
-      const session::SessionRecord record = context_.sessions().roll_back(id_, how->reason, how->exit_code, who_);
+      const session::SessionRecord record =
+          context_.sessions().roll_back(id_, how->reason, how->exit_code, who_, how->container);
       return api::RollbackAnswer{
           .state = record.state, .reason = record.reason, .warning = mount_without_directory(record)};
     }

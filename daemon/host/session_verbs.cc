@@ -174,7 +174,7 @@ api::RollbackAnswer late_rollback_answer(const session::SessionRecord& record) {
 
 api::Answer finish_session(session::Session& session, const api::FinishRequest& request, const std::string& who,
                            std::string warning) {
-  if (!request.image.empty() || !request.trigger_id.empty()) session.identify(request.image, request.trigger_id);
+  if (!request.image.empty() || !request.trigger_id.empty()) session.identify({request.image, request.trigger_id});
   if (request.reason == session::Reason::success) {
     const session::CommitOutcome outcome =
         session.commit(with_commits_inside(session, {.message = request.message,

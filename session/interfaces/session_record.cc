@@ -122,6 +122,13 @@ void check_audit_value(std::string_view value, std::string_view what) {
                 std::string(what) + " holds a newline or another control character; give one line of plain text");
 }
 
+void note_container(Audit& audit, const Container& container) {
+  check_audit_value(container.image, "the image");
+  check_audit_value(container.trigger_id, "the trigger's id");
+  if (!container.image.empty()) audit.image = container.image;
+  if (!container.trigger_id.empty()) audit.trigger_id = container.trigger_id;
+}
+
 void check_principal(std::string_view principal, std::string_view what) {
   check_audit_value(principal, what);
   for (const std::string_view kind : {"user:", "agent:", "role:"}) {

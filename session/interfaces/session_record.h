@@ -70,6 +70,13 @@ struct Audit {
   std::string author_name{}, author_email{};
 };
 
+// The container that worked in a session, which is known at its end. What is empty stays as the session was opened.
+struct Container {
+  std::string image, trigger_id;
+};
+// Throws Error{bad_request} as check_audit_value() does.
+void note_container(Audit& audit, const Container& container);
+
 // Throws Error{bad_request} naming `what` when `value` has a control character or a newline or is over 1,024 bytes.
 void check_audit_value(std::string_view value, std::string_view what);
 // Throws Error{bad_request} unless `principal` is "user:NAME", "agent:NAME" or "role:NAME".

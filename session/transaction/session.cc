@@ -246,14 +246,11 @@ void Session::note(const std::string& who, const std::string& what) {
   if (record().state == State::open) impl_->note(record(), who, what);
 }
 
-void Session::identify(const std::string& image, const std::string& trigger_id) {
-  check_audit_value(image, "the image");
-  check_audit_value(trigger_id, "the trigger's id");
+void Session::identify(const Container& container) {
   const auto busy = impl_->lock_verb();
   SessionRecord next = record();
+  note_container(next.options.audit, container);
   if (next.state != State::open) return;
-  next.options.audit.image = image;
-  next.options.audit.trigger_id = trigger_id;
   impl_->note(next, "host", "its container is known");
 }
 

@@ -150,9 +150,9 @@ class Session {
 
   // Records in the history that `who` did `what`; nothing else changes. Nothing happens when the session has ended.
   void note(const std::string& who, const std::string& what);
-  // Adds to the audit record what was not known when the session was opened: the image, and what triggered it. Nothing
-  // happens when the session has ended.
-  void identify(const std::string& image, const std::string& trigger_id);
+  // Adds to the audit record what was not known when the session was opened. Nothing happens when the session has
+  // ended.
+  void identify(const Container& container);
   // Records where the session is mounted ("" for nowhere). Nothing happens when the session has ended.
   void set_mountpoint(const std::string& mountpoint);
 

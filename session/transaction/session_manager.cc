@@ -132,7 +132,7 @@ std::unique_ptr<Session> SessionManager::attach(const SessionId& id) {
 }
 
 SessionRecord SessionManager::roll_back(const SessionId& id, Reason reason, std::optional<int> exit_code,
-                                        const std::string& who) {
+                                        const std::string& who, const Container& container) {
   const auto check_forks = [&](const SessionRecord& record) {
     if (const auto forks = services_.catalog.forks_of(id); reason == Reason::requested && !forks.empty())
       refuse_with_forks(record, "roll back", forks);
@@ -140,11 +140,13 @@ SessionRecord SessionManager::roll_back(const SessionId& id, Reason reason, std:
   if (std::optional<SessionRecord> lost = services_.catalog.find(id);
       lost && lost->state == State::open && has_lost_directory(services_, id)) {
     check_forks(*lost);
+    note_container(lost->options.audit, container);
     give_up_without_directory(services_, *lost, reason, exit_code, who);
     return *std::move(lost);
   }
   Taken taken = take(id, "roll back");
   check_forks(taken.record);
+  note_container(taken.record.options.audit, container);
   session::roll_back(services_, taken.record, *taken.held, {reason, exit_code, who, std::nullopt});
   return std::move(taken.record);
 }

@@ -44,7 +44,8 @@ class SessionManager {
   std::unique_ptr<Session> attach(const SessionId& id);
   // Rolls a detached session back, keeping nothing: without a look at what it holds, which may be damaged. Throws as
   // attach().
-  SessionRecord roll_back(const SessionId& id, Reason reason, std::optional<int> exit_code, const std::string& who);
+  SessionRecord roll_back(const SessionId& id, Reason reason, std::optional<int> exit_code, const std::string& who,
+                          const Container& container = {});
 
   // approval.h
   CommitOutcome approve(const SessionId& id, const Approval& approval);

@@ -114,9 +114,11 @@ class Pod:
                 {'name': one, 'state': {'running': {'startedAt': time_text(time.time())}}} for one in containers]}}
         api.pods[space, name] = self.document
 
-    def end(self, *codes, phase=None, reason=None, seconds_ago=0, ended='Completed'):
+    def end(self, *codes, phase=None, reason=None, seconds_ago=0, ended='Completed',
+            image_id=None):
         """Its containers have ended so, some seconds ago."""
         for status, code in zip(self.document['status']['containerStatuses'], codes):
+            status['imageID'] = image_id or f'registry.example/{status["name"]}@sha256:{"0" * 64}'
             status['state'] = {'terminated': {'exitCode': code, 'reason': ended,
                                               'finishedAt': time_text(time.time() - seconds_ago)}}
         self.document['status']['phase'] = phase or ('Failed' if any(codes) else 'Succeeded')

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The transcript of deploy/kubernetes/README.md: its job's manifest is played as a kubelet plays it, and events and
-commit are as they are written there. SESSION, COMMIT, BASE and UID are ids.
+commit are as they are written there. SESSION, COMMIT, BASE, UID and DIGEST are ids.
 """
 import re
 import subprocess
@@ -10,7 +10,8 @@ import yaml
 from cluster import ROOT, Pod, expect, main
 from service import write
 
-PLACES = {'SESSION': r'[0-9a-f]{16}', 'COMMIT': r'[0-9a-f]{12}', 'BASE': r'[0-9a-f]{40}', 'UID': r'[0-9a-f-]{36}'}
+PLACES = {'SESSION': r'[0-9a-f]{16}', 'COMMIT': r'[0-9a-f]{12}', 'BASE': r'[0-9a-f]{40}', 'UID': r'[0-9a-f-]{36}',
+          'DIGEST': r'[0-9a-f]{64}'}
 
 
 def transcript():
@@ -44,7 +45,7 @@ def TheTranscriptIsPlayedAsWritten(node):
     command = [word.replace(point, target) for word in container['command']]
     subprocess.run(['setpriv', f'--reuid={security["runAsUser"]}', f'--regid={security["runAsGroup"]}',
                     '--clear-groups', *command], check=True)
-    pod.end(0)
+    pod.end(0, image_id=f'docker.io/library/debian@sha256:{"0" * 64}')
     node.unpublish(fields)
     node.expect_end(fields, 'committed', 'success')
 

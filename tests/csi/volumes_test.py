@@ -39,6 +39,25 @@ def APodWhoseContainersAllExitWithZeroIsCommitted(node):
     expect(git('rev-parse', 'main')[:12] in event['message'], f'no commit in {event["message"]}')
 
 
+def TheImageInTheRecordIsTheOneThatThePodRan(node):
+    def image_of(name, end):
+        ended = ('rolled_back', 'exit_status') if name == 'bad' else ('committed', 'success')
+        session = play(node, name, end, *ended)['session']
+        [entry] = json.loads(node.service.escrow('audit', '--json', '--session', session))
+        return entry['image']
+
+    digest = 'sha256:' + '1' * 64
+    for name, image_id, image in (
+            ('one', f'registry.example/other@{digest}', f'registry.example/other@{digest}'),
+            ('two', f'docker-pullable://x@{digest}', f'x@{digest}'),
+            ('three', digest, f'registry.example/main:1@{digest}')):
+        expect_equal(name, image_of(name, lambda pod, which=image_id: pod.end(0, image_id=which)), image)
+        trailers = node.service.git('log', '-1', '--format=%(trailers:only)', 'main').splitlines()
+        expect(f'Escrow-Image: {image}' in trailers, f'{image} is not in {trailers}')
+    other = f'registry.example/other@{digest}'
+    expect_equal('a failure', image_of('bad', lambda pod: pod.end(3, image_id=other)), other)
+
+
 def APodThatNeverUsesItsVolumeHasChangedNothing(node):
     pod = Pod(node.api)
     volume = node.volume(pod)

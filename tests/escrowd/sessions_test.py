@@ -2,6 +2,7 @@
 """What an orchestrator does with escrowd: open sessions, work in them, decide, ask. On a real mount."""
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -105,6 +106,33 @@ def EveryOtherEndingRollsBack(start):
             code = service.post(f'/v1/sessions/{session}/finish', ending).json['code']
             expect(code in ('bad_request', 'invalid_value'), f'{ending} was answered with {code}')
         expect_equal('the state', service.state(session), 'open')
+
+
+def TheImageThatIsNamedAtTheEndIsThatOfTheRecord(start):
+    ran = 'registry.example/job@sha256:' + '0' * 64
+
+    def audited(session):
+        [entry] = json.loads(service.escrow('audit', '--json', '--session', session))
+        return entry['state'], entry['image'], entry['trigger_id']
+
+    with start() as service:
+        asked = {'image': 'job:1', 'trigger': {'name': 'ci', 'id': 'that'}}
+        session, point = service.open_mounted(**asked)
+        write(f'{point}/new.txt', 'new')
+        for image in ('one\ntwo', 'x' * 1025, 7):
+            expect_equal('the status', service.finish(session, {'exit_code': 0, 'image': image}).status, 400)
+        service.finish(session, {'exit_code': 0, 'image': ran}).expect(200)
+        expect_equal('a commit', audited(session), ('committed', ran, 'that'))
+        expect(f'Escrow-Image: {ran}' in service.git('log', '-1', '--format=%B', 'main'), 'the commit names another')
+        session, point = service.open_mounted(**asked)
+        service.finish(session, {'exit_code': 3, 'image': ran}).expect(200)
+        expect_equal('a rollback', audited(session), ('rolled_back', ran, 'that'))
+        for is_lost in (False, True):
+            session = service.open(**asked)['session']
+            if is_lost:
+                shutil.rmtree(f'{service.repository}/escrow/sessions/{session}')
+            service.finish(session, {'exit_code': 3, 'image': ran}).expect(200)
+            expect_equal('a rollback without a mount', audited(session), ('rolled_back', ran, 'that'))
 
 
 def TheSameVerbIsAnsweredTheSameAndAnotherIsRefused(start):

@@ -223,6 +223,7 @@ ServiceSessions::FinishRequest read_finish_request(const api::HttpRequest& reque
   const auto signal = fields.number("signal", 1, 64);
   const std::optional<bool> cancelled = fields.flag("cancelled"), timed_out = fields.flag("timed_out");
   ServiceSessions::FinishRequest ending{.message = short_text(fields, "message", kMaxMessage),
+                                        .image = audit_text(fields, "image"),
                                         .only_if_seen = fields.flag("only_if_seen").value_or(false)};
   if (cancelled && !*cancelled) fields.refuse("cancelled", "can only be true");
   if (timed_out && !*timed_out) fields.refuse("timed_out", "can only be true");

@@ -382,7 +382,7 @@ void ServiceSessions::end(const Found& found, const Caller& caller, const Finish
                          .exit_code = ending.exit_code,
                          .message = ending.message,
                          .keep_result = found.record.options.keep_on_failure,
-                         .image = {},
+                         .image = ending.image,
                          .trigger_id = {},
                          .only_if_seen = ending.only_if_seen});
   if (ending.reason == Reason::success) return;

@@ -156,6 +156,7 @@ class ServiceSessions {
     session::Reason reason = session::Reason::success;
     std::optional<int> exit_code;  // as a shell has it: 128+n for signal n
     std::string message;           // of the commit; empty: that of the opening
+    std::string image{};           // that the work ran in; empty: that of the opening
     bool only_if_seen = false;     // api::FinishRequest
   };
   api::SessionResource finish(const Caller& caller, const std::string& id, const FinishRequest& ending);
