@@ -322,9 +322,9 @@ void SqliteChangeTimes::discard(const std::string& why) {
                                          "for new: " + why);
 }
 
-// The trees are read before the index is locked: others wait for the write alone. The plan counts if the index still is
-// where the plan begins; else another process has moved it, and the rest is planned anew. The branch may be somewhere
-// else by then: the session is opened over the commit that was seen, and the next one moves the index on from there.
+// No lock is held while trees are read: others wait for the write alone. The plan counts if the index still is where
+// the plan begins; else somebody has moved it, and the rest is planned anew. The branch may be somewhere else by then:
+// the session is opened over the commit that was seen, and the next one moves the index on from there.
 SqliteChangeTimes::Seen SqliteChangeTimes::look(const std::string& branch, const session::ReferenceStore& references) {
   std::optional<ObjectId> head = references.head(branch);
   if (!head) return {};
@@ -334,22 +334,26 @@ SqliteChangeTimes::Seen SqliteChangeTimes::look(const std::string& branch, const
     const std::optional<Branch> known = find_branch(opened.read_branch, opened.database, branch);
     if (known && known->seen == *head) return {head, from_ns(known->newest_ns)};
   }
-  auto guard = writer_.lock();
-  if (!*guard) *guard = std::make_unique<Writer>(path_);
+  const auto opened = [this](std::unique_ptr<Writer>& writer) -> Writer& {
+    if (!writer) writer = std::make_unique<Writer>(path_);
+    return *writer;
+  };
   // By this connection alone: the reader may have a file that another process has made anew since.
-  const auto known_now = [&] { return find_branch((*guard)->read_branch, (*guard)->database, branch); };
+  const auto known_to = [&](Writer& writer) { return find_branch(writer.read_branch, writer.database, branch); };
   while (true) {
     // In this order: an index that went on in between would take the branch for one that went back.
-    const std::optional<Branch> before = known_now();
+    const std::optional<Branch> before = known_to(opened(*writer_.lock()));
     head = references.head(branch);
     if (!head) return {};
     if (before && before->seen == *head) return {head, from_ns(before->newest_ns)};
     const Plan plan = plan_of(branch, before ? std::optional(before->seen) : std::nullopt, *head);
-    Transaction transaction((*guard)->database);
-    const std::optional<Branch> known = known_now();
+    auto guard = writer_.lock();
+    Writer& writer = opened(*guard);
+    Transaction transaction(writer.database);
+    const std::optional<Branch> known = known_to(writer);
     const bool was_moved = known.has_value() != before.has_value() || (known && known->seen != before->seen);
     if (was_moved) continue;
-    const std::int64_t newest_ns = known ? move_on(**guard, branch, *known, plan) : begin(**guard, branch, plan);
+    const std::int64_t newest_ns = known ? move_on(writer, branch, *known, plan) : begin(writer, branch, plan);
     transaction.commit();
     return {head, from_ns(newest_ns)};
   }
