@@ -54,6 +54,7 @@ void Database::Close::operator()(sqlite3* handle) const noexcept {
 Database::Database(const std::string& path, const Options& options) : path_(path), may_create_(options.create) {
   int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
   if (options.create) flags |= SQLITE_OPEN_CREATE;
+  check_no_link(path);
   sqlite3* handle = nullptr;
   const int result = sqlite3_open_v2(path.c_str(), &handle, flags, files_of_databases());
   handle_.reset(handle);

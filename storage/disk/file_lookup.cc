@@ -57,6 +57,14 @@ void check_own_directory(const std::string& path) {
     refuse("belongs to user " + std::to_string(owner) + ", who does not own the directory above it");
 }
 
+void check_no_link(const std::string& path) {
+  const std::optional<struct stat> status = status_of(path);
+  if (!status || !S_ISLNK(status->st_mode)) return;
+  throw session::Error(session::Errc::damaged_repository,
+                       path + " is a link; nothing was touched: put back the file that belongs there, or remove the "
+                       "link if it is a lock");
+}
+
 bool is_directory(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) == 0) return S_ISDIR(status.st_mode);

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "storage/disk/durable_file.h"
+#include "storage/disk/file_lookup.h"
 
 namespace escrow::storage {
 namespace {
@@ -20,7 +21,8 @@ struct flock whole_file(LockKind kind) {
 }
 
 UniqueFd lock(const std::string& path, LockKind kind, int command) {
-  UniqueFd fd = open_or_throw(AT_FDCWD, path.c_str(), O_RDWR | O_CREAT, 0644, "open " + path);
+  check_no_link(path);
+  UniqueFd fd = open_or_throw(AT_FDCWD, path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW, 0644, "open " + path);
   struct flock lock = whole_file(kind);
   while (::fcntl(fd.get(), command, &lock) != 0) {
     if (command == F_OFD_SETLK && (errno == EAGAIN || errno == EACCES)) return UniqueFd();

@@ -13,7 +13,8 @@ namespace escrow::storage {
 
 enum class LockKind { shared, exclusive };
 
-// Any file, made if it is not there. Waits. The lock is held until the descriptor is closed.
+// Any file, made if it is not there. Waits. The lock is held until the descriptor is closed. Throws
+// Error{damaged_repository} for a symbolic link, as try_lock_file() does.
 UniqueFd lock_file(const std::string& path, LockKind kind);
 // Whether somebody holds it, alone or not; false: it is not there.
 bool is_locked(const std::string& path);

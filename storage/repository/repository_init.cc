@@ -214,7 +214,8 @@ void make_state(const std::string& git_directory) {
   make_directory(state, 0755);
   make_directory(state + "/sessions", 0755);
   make_directory(state + "/cache", 0755);
-  open_or_throw(AT_FDCWD, (state + "/gc.lock").c_str(), O_RDWR | O_CREAT, 0644, "make " + state + "/gc.lock");
+  const std::string lock = state + "/gc.lock";
+  open_or_throw(AT_FDCWD, lock.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW, 0644, "make " + lock);
   const SqliteSessionCatalog catalog(state + "/catalog.db");
 }
 

@@ -158,6 +158,27 @@ TEST_F(DamagedSessions, SessionsOfAnotherRepositoryAreNotTouched) {
   expect_nothing_left(id);
 }
 
+TEST_F(DamagedSessions, NoLockAndNoDatabaseOfAnotherRepositoryIsOpened) {
+  const std::string state = repository_ + "/escrow", aside = repository_ + ".aside";
+  const auto expect_refused = [&](const std::string& name, const std::vector<std::string>& command) {
+    const ProcessResult refused = escrow(command);
+    EXPECT_NE(refused.status, 0) << name;
+    EXPECT_NE(refused.err.find(state + "/" + name + " is a link"), std::string::npos) << refused.err;
+  };
+  for (const char* name : {"gc.lock", "upkeep.lock"}) {
+    std::filesystem::remove(state + "/" + name);
+    std::filesystem::create_symlink(aside, state + "/" + name);
+    expect_refused(name, {"gc"});
+    EXPECT_FALSE(std::filesystem::exists(aside)) << "a lock is made at the link's target";
+    std::filesystem::remove(state + "/" + name);
+  }
+  std::filesystem::rename(state + "/catalog.db", aside);
+  std::filesystem::create_symlink(aside, state + "/catalog.db");
+  expect_refused("catalog.db", {"sessions"});
+  std::filesystem::rename(aside, state + "/catalog.db");
+  done({"gc"});
+}
+
 TEST_F(DamagedSessions, AFileWhoseContentIsLostIsNamedAndTheRestIsCommitted) {
   const std::string id = make();
   int removed = 0;
