@@ -83,9 +83,17 @@ HiddenGit::HiddenGit(session::FileSystem& inner, GitViewer viewer) : Inner(inner
 
 bool HiddenGit::hides(NodeId node, std::string_view name) {
   if (is_dot(name) || !git_refuses_name(name) || shown_.lock_shared()->contains(node.value)) return false;
-  if (session::MountTable::is_beside_repository(node)) return !viewer_.shows_entries;
-  if (viewer_.hand.empty() || Inner::xattr(node, session::kGitMaker) != viewer_.hand) return true;
+  const std::optional<std::string> maker = Inner::xattr(node, session::kGitMaker);
+  if (session::MountTable::is_beside_repository(node)) {
+    if (!maker) return !viewer_.shows_entries;
+    if (viewer_.shows_caches) return false;
+  }
+  if (viewer_.hand.empty() || maker != viewer_.hand) return true;
   return !leads_into_git(node);
+}
+
+bool HiddenGit::hides_cache_of(const std::string& maker) const {
+  return !viewer_.shows_caches && (viewer_.hand.empty() || maker != viewer_.hand);
 }
 
 // Of one that is no directory: gitrepository-layout(5), "gitfile".
@@ -224,13 +232,18 @@ std::vector<std::string> HiddenGit::hidden(session::Overlay& overlay, const std:
   return paths;
 }
 
-std::string describe_hidden_git(const std::string& session, const std::vector<std::string>& paths) {
-  if (paths.empty()) return {};
-  std::vector<std::string> quoted;
+std::string describe_hidden_git(const std::string& session, const std::vector<std::string>& paths,
+                                const std::vector<std::string>& caches) {
+  if (paths.empty() && caches.empty()) return {};
+  std::vector<std::string> hidden, quoted;
   for (const std::string& path : paths) quoted.push_back(session::quote_path(path));
-  return "hidden: " + listed(quoted) + " of session " + session +
+  if (!quoted.empty()) hidden.push_back(listed(quoted));
+  for (const std::string& cache : caches)
+    hidden.push_back("each .git in the cache '" + session::quote_path(cache) + "'");
+  return "hidden: " + listed(hidden) + " of session " + session +
          ", not made in a mount of this user; git would run the programs that it names. `escrow mount --session " +
-         session + " --show-git PATH` shows one, `escrow discard " + session + " PATH` removes it";
+         session + " --show-git PATH` shows one" +
+         (paths.empty() ? "" : ", `escrow discard " + session + " PATH` removes it");
 }
 
 }  // namespace escrow::daemon

@@ -7,7 +7,8 @@
 // .git counts, in every directory. To look for a hidden one, to remove or to move it is Error{not_found}; to make one
 // in its place or to move something there is Error{exists}; its directory is not empty.
 //
-// Entries of a mount table are directories of the host and note nothing: see GitViewer. Thread-safe.
+// Of a cache, all have for their maker the only hand whose sessions wrote to it, and none if there were several.
+// Other entries of a mount table are directories of the host and note nothing: see GitViewer. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -35,9 +36,11 @@ std::string hand_over_api(const std::string& principal);
 struct GitViewer {
   std::string hand{};                // empty: unknown; such a mount shows what was made through itself
   std::vector<std::string> shown{};  // paths of others' that it shows (--show-git); they stay their makers'
-  // Whether it shows those in entries of the mount table, too: nobody had the session before, or what git runs here is
-  // confined.
+  // Whether it shows those in entries of the mount table that are no caches, too: nobody had the session before, or
+  // what git runs here is confined.
   bool shows_entries = false;
+  // And those in caches, whoever wrote to them: what git runs here is confined.
+  bool shows_caches = false;
 };
 
 class HiddenGit final : public session::ForwardingFileSystem {
@@ -64,6 +67,8 @@ class HiddenGit final : public session::ForwardingFileSystem {
   // its entries. Sorted in each.
   std::vector<std::string> hidden(session::Overlay& overlay, const std::string& session_directory,
                                   const std::vector<MountEntrySpec>& entries);
+  // Whether those of a cache with this kGitMaker are hidden.
+  bool hides_cache_of(const std::string& maker) const;
 
  private:
   using Inner = ForwardingFileSystem;
@@ -82,7 +87,8 @@ class HiddenGit final : public session::ForwardingFileSystem {
   session::SharedSynchronized<std::set<std::uint64_t>> shown_;  // nodes; a leaf
 };
 
-// For people: that these are not shown, and how to see one. Empty without `paths`.
-std::string describe_hidden_git(const std::string& session, const std::vector<std::string>& paths);
+// For people: that these are not shown, nor any in these caches, and how to see one. Empty without both.
+std::string describe_hidden_git(const std::string& session, const std::vector<std::string>& paths,
+                                const std::vector<std::string>& caches);
 
 }  // namespace escrow::daemon

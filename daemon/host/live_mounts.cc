@@ -54,7 +54,7 @@ std::vector<MountEntry> opened(const KeptMounts& mounts, const std::optional<ses
                                   "' is in use where the session had it; remove it there, let programs close its "
                                   "files, and try again");
     }
-    entries.push_back({.spec = spec, .files = open_entry(spec, session, repository, stack.place())});
+    entries.push_back({.spec = spec, .files = open_entry(spec, session, repository, stack.place(), stack.hand())});
   }
   // The repository's own objects stay where they are.
   for (const MountEntry& entry : there)
@@ -92,7 +92,7 @@ std::string show_dropped_caches(const session::Session& session, storage::Reposi
   for (MountEntry& entry : entries) {
     const std::string& cache = entry.spec.cache;
     if (cache.empty() || storage::Caches::has(session.directory(), cache)) continue;
-    entry.files = open_entry(entry.spec, session, repository, stack.place(), entry.files.get());
+    entry.files = open_entry(entry.spec, session, repository, stack.place(), stack.hand(), entry.files.get());
     is_changed = true;
   }
   if (!is_changed) return {};

@@ -154,6 +154,7 @@ void prepare_scratch(const std::string& path, const session::SessionOptions& opt
 std::shared_ptr<session::EntryFileSystem> open_entry(const MountEntrySpec& spec, const session::Session& session,
                                                      const storage::Repository& repository,
                                                      storage::Caches::Place place,
+                                                     const std::optional<std::string>& hand,
                                                      const session::EntryFileSystem* before) {
   std::shared_ptr<session::EntryFileSystem> files;
   switch (spec.source) {
@@ -172,7 +173,7 @@ std::shared_ptr<session::EntryFileSystem> open_entry(const MountEntrySpec& spec,
     case Source::cache: {
       const session::SessionOptions options = session.record().options;
       files = repository.caches().open(session.directory(), spec.cache,
-                                       {options.uid, options.gid, static_cast<mode_t>(options.umask)}, place);
+                                       {options.uid, options.gid, static_cast<mode_t>(options.umask)}, place, hand);
       break;
     }
   }
@@ -183,12 +184,13 @@ std::shared_ptr<session::EntryFileSystem> open_entry(const MountEntrySpec& spec,
 }
 
 std::vector<MountEntry> open_entries(const session::Session& session, const std::optional<GitTerms>& git,
-                                     const storage::Repository& repository, storage::Caches::Place place) {
+                                     const storage::Repository& repository, storage::Caches::Place place,
+                                     const std::optional<std::string>& hand) {
   remove_unnamed_copies(session.directory());
   std::vector<MountEntry> entries;
   const KeptMounts mounts = kept_mounts(session.directory());
   for (const MountEntrySpec& spec : mounts.entries)
-    entries.push_back({.spec = spec, .files = open_entry(spec, session, repository, place)});
+    entries.push_back({.spec = spec, .files = open_entry(spec, session, repository, place, hand)});
   if (git && git->objects.empty()) entries.push_back(objects_entry(repository));
   return entries;
 }

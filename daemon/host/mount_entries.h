@@ -33,15 +33,18 @@ std::shared_ptr<session::EntryFileSystem> open_host_directory(const MountEntrySp
 // Gives an empty directory to the session's user.
 void prepare_scratch(const std::string& path, const session::SessionOptions& options);
 // Opens what an entry of the session's kept table shows. Caches are opened for the session, which is mounted at
-// `place`. `before`: what the entry shows now, with which it shares its limits; null: nothing.
+// `place`, and for `hand`: see Caches::open(). `before`: what the entry shows now, with which it
+// shares its limits; null: nothing.
 std::shared_ptr<session::EntryFileSystem> open_entry(const MountEntrySpec& spec, const session::Session& session,
                                                      const storage::Repository& repository,
                                                      storage::Caches::Place place,
+                                                     const std::optional<std::string>& hand,
                                                      const session::EntryFileSystem* before = nullptr);
 // All that a session has that is about to be mounted; copies that none of it names go. With `git`, the objects of its
 // repository where their users see them in no other way.
 std::vector<MountEntry> open_entries(const session::Session& session, const std::optional<GitTerms>& git,
-                                     const storage::Repository& repository, storage::Caches::Place place);
+                                     const storage::Repository& repository, storage::Caches::Place place,
+                                     const std::optional<std::string>& hand);
 
 // The objects of a repository, read-only, for the .git of a session whose users see this machine's files in no other
 // way (session_git.h); lists of mounts do not name it.

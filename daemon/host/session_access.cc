@@ -103,8 +103,8 @@ struct DetachedFiles {
   static constexpr storage::Caches::Place kNowhere{};
   DetachedFiles(session::Session& session, RepositoryContext& context)
       : stack(session, context.repository(), context.log(), std::nullopt,
-              open_entries(session, std::nullopt, context.repository(), kNowhere), kNowhere, std::nullopt,
-              std::nullopt, {}),
+              open_entries(session, std::nullopt, context.repository(), kNowhere, std::nullopt), kNowhere,
+              std::nullopt, std::nullopt, {}),
         files(stack.files(), nullptr) {}
   SessionStack stack;
   SessionFiles files;

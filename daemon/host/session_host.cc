@@ -64,11 +64,11 @@ struct SessionHost::Impl {
         log(to),
         cache_before(repository.cache_counts()),
         event(make_event()),
-        stack(*session, repository, log, roots(), open_entries(*session, options.git, repository, options.place),
-              options.place, options.git, options.git_viewer,
+        stack(*session, repository, log, roots(),
+              open_entries(*session, options.git, repository, options.place, options.git_viewer.hand), options.place,
+              options.git, options.git_viewer,
               options.trace ? [this](const auto& lines) { options.trace->write(session->record(), lines); }
                             : std::function<void(const std::vector<session::TracedDenial>&)>()),
-        hidden_git_words(describe_hidden_git(session->id().text(), stack.hidden_git())),
         mount(std::make_unique<fuse::Mount>(stack.files(), mount_options(), log, [this] { announce(); })) {
     allow_many_descriptors();
     session->gate().when_waiting([served = mount.get()] { return served->begin_to_wait(); });
@@ -535,7 +535,6 @@ struct SessionHost::Impl {
   const storage::CacheCounts cache_before;  // what the process had counted for sessions before this one
   const FileDescriptor event;
   SessionStack stack;                  // self-locking
-  const std::string hidden_git_words;
   FileWriteTurns file_writes;  // self-locking
   session::Synchronized<Verbs> verbs;  // self-locking; held for the whole of a verb
   std::condition_variable changed;     // with `verbs`: the session has ended, or the host is to stop
@@ -551,7 +550,7 @@ SessionHost::SessionHost(std::unique_ptr<session::Session> session, Options opti
 SessionHost::~SessionHost() = default;
 
 session::Session& SessionHost::session() { return *impl_->session; }
-const std::string& SessionHost::words_about_hidden_git() const { return impl_->hidden_git_words; }
+std::string SessionHost::words_about_hidden_git() const { return impl_->stack.words_about_hidden_git(); }
 const std::string& SessionHost::mountpoint() const { return impl_->options.mount.mountpoint; }
 fuse::Mount& SessionHost::mount() { return *impl_->mount; }
 session::FileSystem& SessionHost::files() { return impl_->stack.files(); }

@@ -51,7 +51,7 @@ class SessionHost {
   std::vector<api::MountEntryView> mounts();
   fuse::Mount& mount();
   // For people: which .git the mount hides, and how to see it; or nothing.
-  const std::string& words_about_hidden_git() const;
+  std::string words_about_hidden_git() const;
   // What the mount shows, behind all that guards it.
   session::FileSystem& files();
 

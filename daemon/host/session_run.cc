@@ -226,7 +226,8 @@ void SessionRun::open_session() {
                         .sees_others = !is_elsewhere() && !has_view};
   host_options.trace = std::move(trace);
   host_options.git = git_;
-  host_options.git_viewer = {.hand = hand(), .shows_entries = is_elsewhere() || !settings_.within};
+  host_options.git_viewer = {
+      .hand = hand(), .shows_entries = is_elsewhere() || !settings_.within, .shows_caches = is_elsewhere()};
   host_options.mount.allow_other = ::geteuid() == 0;
   host_options.mount.read_only = session_options.read_only;
   // The runner hears it as it hears every signal that cancels.

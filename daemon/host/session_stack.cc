@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "daemon/host/policy_files.h"
+#include "session/trees/git_file_rules.h"
 
 namespace escrow::daemon {
 
@@ -38,6 +39,7 @@ SessionStack::SessionStack(session::Session& session, storage::Repository& repos
                            std::function<void(const std::vector<session::TracedDenial>&)> trace)
     : session_(session),
       place_(place),
+      hand_(viewer ? std::optional(viewer->hand) : std::nullopt),
       entries_(Entries{std::move(entries), {}}),
       denials_(session.id(), repository.catalog(), clock_, log, std::move(trace)),
       policy_(compile_policies(session.record().options.policies)),
@@ -142,11 +144,18 @@ std::vector<session::NodeId> SessionStack::held_files() const {
   return held;
 }
 
-std::vector<std::string> SessionStack::hidden_git() const {
+std::string SessionStack::words_about_hidden_git() const {
   if (!hidden_) return {};
   std::vector<MountEntrySpec> specs;
-  for (const MountEntry& entry : entries()) specs.push_back(entry.spec);
-  return hidden_->hidden(session_.overlay(), session_.directory(), specs);
+  std::vector<std::string> caches;
+  for (const MountEntry& entry : entries()) {
+    specs.push_back(entry.spec);
+    if (entry.spec.cache.empty()) continue;
+    const std::optional<std::string> maker = entry.files->xattr(session::kRootNode, session::kGitMaker);
+    if (hidden_->hides_cache_of(maker.value_or(""))) caches.push_back(entry.spec.cache);
+  }
+  return describe_hidden_git(session_.id().text(), hidden_->hidden(session_.overlay(), session_.directory(), specs),
+                             caches);
 }
 
 session::FileSystem& SessionStack::files() {

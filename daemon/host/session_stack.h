@@ -46,6 +46,7 @@ class SessionStack {
   std::vector<api::MountEntryView> mounts() const;                        // beside the repository
   std::vector<MountEntry> entries() const;
   storage::Caches::Place place() const { return place_; }
+  const std::optional<std::string>& hand() const { return hand_; }  // as Caches::open() wants it
   // Makes these the whole table: see MountTable::replace().
   std::vector<session::Overlay::Stale> replace_entries(std::vector<MountEntry> entries);
   // Also lets go of entries that have left and of which nothing is open.
@@ -58,7 +59,7 @@ class SessionStack {
   std::function<bool(session::NodeId)> volatile_nodes() const;  // for MountOptions
   session::Overlay::Names names(session::NodeId node) const;
   std::vector<session::NodeId> held_files() const;  // that can be written to
-  std::vector<std::string> hidden_git() const;      // paths: HiddenGit::hidden()
+  std::string words_about_hidden_git() const;       // describe_hidden_git()
 
  private:
   session::FileSystem& recorded();
@@ -70,6 +71,7 @@ class SessionStack {
 
   session::Session& session_;  // constant, as the next and the pointers; self-locking
   const storage::Caches::Place place_;
+  const std::optional<std::string> hand_;
   struct Left {
     std::weak_ptr<session::EntryFileSystem> files;
     std::string content, cache;

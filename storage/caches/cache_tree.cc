@@ -288,12 +288,14 @@ CacheTotals CacheTree::total(int directory, std::size_t depth,
   for (const std::string& name : names_of(here.get())) {
     struct stat found {};
     if (::fstatat(here.get(), name.c_str(), &found, AT_SYMLINK_NOFOLLOW) != 0) fail("examine", name);
+    totals.has_git = totals.has_git || session::git_refuses_name(name);
     if (S_ISDIR(found.st_mode)) {
       const UniqueFd below = open_beneath(here.get(), name.c_str(), O_PATH | O_DIRECTORY);
       if (!below) fail("open", name);
       const CacheTotals more = total(below.get(), depth + 1, several);
       totals.bytes += more.bytes;
       totals.entries += more.entries;
+      totals.has_git = totals.has_git || more.has_git;
       continue;
     }
     ++totals.entries;

@@ -28,6 +28,7 @@ namespace escrow::storage {
 
 struct CacheTotals {
   std::uint64_t bytes = 0, entries = 0;  // on the disk; files and directories
+  bool has_git = false;                  // any name that git takes for .git
 };
 
 class CacheTree {

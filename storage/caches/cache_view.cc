@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "session/trees/git_file_rules.h"
 #include "storage/disk/durable_file.h"
 #include "storage/disk/lock_file.h"
 
@@ -24,8 +25,9 @@ struct stat status_of_descriptor(int descriptor) {
 
 }  // namespace
 
-CacheView::CacheView(const std::string& directory, const std::string& generation)
+CacheView::CacheView(const std::string& directory, const std::string& generation, std::string maker)
     : hold_(lock_file(directory + kHold, LockKind::shared)),
+      maker_(std::move(maker)),
       tree_(directory, generation),
       files_(directory + "/tree",
              {.is_volatile = false,
@@ -190,6 +192,7 @@ std::optional<std::uint64_t> CacheView::seek(NodeId node, std::uint64_t offset, 
 }
 
 std::optional<std::string> CacheView::xattr(NodeId node, std::string_view name) {
+  if (name == session::kGitMaker) return maker_;
   fill(node);
   return files_.xattr(node, name);
 }

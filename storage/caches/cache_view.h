@@ -17,8 +17,8 @@ namespace escrow::storage {
 
 class CacheView final : public session::EntryFileSystem {
  public:
-  // Of a directory that was prepared; it may be renamed while the view lives.
-  CacheView(const std::string& directory, const std::string& generation);
+  // Of a directory that was prepared; it may be renamed while the view lives. `maker` is the kGitMaker of each node.
+  CacheView(const std::string& directory, const std::string& generation, std::string maker);
   // Whether a view of the directory lives, in any process.
   static bool is_held(const std::string& directory);
 
@@ -67,7 +67,8 @@ class CacheView final : public session::EntryFileSystem {
   // What the name leads to is about to lose it: a directory is seen as empty or not, a shared file stays protected.
   void take_leave(session::NodeId directory, std::string_view name);
 
-  const UniqueFd hold_;  // constant
+  const UniqueFd hold_;  // constant, as the next
+  const std::string maker_;
   CacheTree tree_;       // self-locking, as the others
   HostDirectory files_;
   Names names_;

@@ -33,7 +33,7 @@ using session::Error;
 
 constexpr char kLock[] = "/.lock", kCurrent[] = "/current", kUsed[] = "/used", kTotals[] = "/totals", kTree[] = "/tree",
                kAbout[] = "/about", kInSession[] = "/caches", kAside[] = "/.removed";
-constexpr char kIsSeen[] = "\nseen", kSeesOthers[] = "\nsees others";
+constexpr char kIsSeen[] = "\nseen", kSeesOthers[] = "\nsees others", kHands[] = "\nhands";
 constexpr std::size_t kLongestName_bytes = 80;
 
 bool is_plain(char one) {
@@ -76,11 +76,40 @@ std::string key_of_dropped(const std::string& entry) { return entry.substr(entry
 
 std::string say_bytes(std::uint64_t bytes) { return std::to_string(bytes) + " bytes"; }
 
+using Hands = std::set<std::string>;
+
 struct About {
   std::string generation;  // its name; empty: none
   std::uint64_t era = 0;
   Caches::Place place{};
+  std::optional<Hands> hands{};  // nullopt: unknown
+  bool operator==(const About&) const = default;
 };
+
+// A line of names, each behind a space.
+std::optional<Hands> read_hands(std::string_view about) {
+  const std::size_t begin = about.find(kHands);
+  if (begin == std::string_view::npos) return std::nullopt;
+  std::string_view line = about.substr(begin + sizeof kHands - 1);
+  const std::size_t end = line.find('\n');
+  if (end == std::string_view::npos) return std::nullopt;
+  line = line.substr(0, end);
+  Hands hands;
+  while (!line.empty()) {
+    line.remove_prefix(1);
+    const std::string_view name = line.substr(0, line.find(' '));
+    hands.insert(decoded(name));
+    line.remove_prefix(name.size());
+  }
+  return hands;
+}
+
+std::string line_of(const std::optional<Hands>& hands) {
+  if (!hands) return {};
+  std::string line = kHands;
+  for (const std::string& hand : *hands) line += ' ' + encoded(hand);
+  return line;
+}
 
 std::optional<About> read_about(const std::string& copy) {
   const std::optional<std::string> text = read_if_there(copy + kAbout);
@@ -91,14 +120,24 @@ std::optional<About> read_about(const std::string& copy) {
   std::from_chars(text->data() + end + 1, text->data() + text->size(), about.era);
   about.place = {.is_seen = text->find(kIsSeen, end) != std::string::npos,
                  .sees_others = text->find(kSeesOthers, end) != std::string::npos};
+  about.hands = read_hands(std::string_view(*text).substr(end));
   return about;
 }
 
 void write_about(const std::string& copy, const About& about) {
   put_file(copy + kAbout, copy + "/about.new",
            about.generation + '\n' + std::to_string(about.era) + (about.place.is_seen ? kIsSeen : "") +
-               (about.place.sees_others ? kSeesOthers : "") + '\n',
+               (about.place.sees_others ? kSeesOthers : "") + line_of(about.hands) + '\n',
            0600);
+}
+
+std::optional<Hands> hands_of(const std::string& generation) {
+  const std::optional<About> about = read_about(generation);
+  return about ? about->hands : std::nullopt;
+}
+
+std::string only_one(const std::optional<Hands>& hands) {
+  return hands && hands->size() == 1 ? *hands->begin() : std::string();
 }
 
 CacheTotals read_totals(const std::string& generation) {
@@ -186,7 +225,8 @@ void Caches::refuse_beside_others(const std::string& session_directory, const st
 }
 
 std::shared_ptr<session::EntryFileSystem> Caches::open(const std::string& session_directory, const std::string& name,
-                                                       const Owner& owner, Place place) const {
+                                                       const Owner& owner, Place place,
+                                                       const std::optional<std::string>& hand) const {
   const std::string key = encoded(name), cache = path_of(key), copy = session_directory + kInSession + '/' + key;
   make_directory(caches_);
   make_directory(session_directory + kInSession);
@@ -197,16 +237,20 @@ std::shared_ptr<session::EntryFileSystem> Caches::open(const std::string& sessio
   if (!about || about->era != era) {
     remove_tree(copy);
     make_directory(copy);
-    about = About{current(key), era, place};
+    about = About{current(key), era};
     CacheTree::prepare(copy, about->generation.empty() ? "" : cache + '/' + about->generation);
     if (about->generation.empty()) give_to(copy + kTree, owner);
-    write_about(copy, *about);
-  } else if (about->place != place) {
-    about->place = place;
-    write_about(copy, *about);
   }
-  if (!about->generation.empty()) touch(cache + kUsed);
-  return std::make_shared<CacheView>(copy, about->generation.empty() ? "" : cache + '/' + about->generation);
+  const std::string generation = about->generation.empty() ? "" : cache + '/' + about->generation;
+  About next = *about;
+  next.place = place;
+  // Who had it and changed nothing does not count.
+  if (!CacheTree::was_changed(copy)) next.hands = generation.empty() ? Hands() : hands_of(generation);
+  if (hand && hand->empty()) next.hands.reset();
+  if (hand && next.hands) next.hands->insert(*hand);
+  if (next != about || !is_there(copy + kAbout)) write_about(copy, next);
+  if (!generation.empty()) touch(cache + kUsed);
+  return std::make_shared<CacheView>(copy, generation, only_one(next.hands));
 }
 
 bool Caches::has(const std::string& session_directory, const std::string& name) {
@@ -275,7 +319,7 @@ void Caches::publish_one(const std::string& session, const std::string& key, std
     if (observer) observer(step);
   };
   const std::string copy = session + kInSession + '/' + key, cache = path_of(key);
-  const std::optional<About> about = read_about(copy);
+  std::optional<About> about = read_about(copy);
   if (!about) return;
   CacheTree tree(copy, about->generation.empty() ? "" : cache + '/' + about->generation);
   if (!tree.is_changed()) return;
@@ -289,6 +333,10 @@ void Caches::publish_one(const std::string& session, const std::string& key, std
   }
   put_file(copy + kTotals, copy + "/totals.new",
            std::to_string(totals.bytes) + ' ' + std::to_string(totals.entries) + '\n', 0600);
+  if (!totals.has_git) {
+    about->hands.emplace();
+    write_about(copy, *about);
+  }
   tell(CacheStep::completed);
   sync_file_system(caches_);
   tell(CacheStep::synced);

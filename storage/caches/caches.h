@@ -2,11 +2,15 @@
 //
 //   caches/.lock                whoever opens, publishes or removes a generation has it, for a moment
 //   caches/NAME/current         a symbolic link to the generation that is shown; NAME is percent-encoded
-//   caches/NAME/<session>/      a generation, named after the session that published it: tree/, several, totals
+//   caches/NAME/<session>/      a generation, named after the session that published it: tree/, several, totals, about
 //   caches/NAME/used            its time is that of the last use
 //   sessions/<id>/caches/NAME/  what a session has of it (cache_tree.h), and `about`: its generation, its disk_era(),
-//                               and the Place that it was opened for, where that is in sight
+//                               the Place that it was opened for, where that is in sight, and its hands
 //   sessions/<id>/caches/.N.NAME/  what it had before it went back to a savepoint: drop_changes()
+//
+// The hands of a generation are those (daemon/host/hidden_git.h) that had the sessions which wrote to it, since it last
+// had no name that git takes for .git. A session's are those of its generation and of each open(). Where nothing is
+// noted, as by an earlier version, they are unknown, and stay so until it has no such name.
 //
 // Opening takes the same time however large a cache is. publish() completes the session's tree, syncs the file system,
 // moves the tree to the caches and renames the link: before that rename the old generation is the cache, after it the
@@ -19,6 +23,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -61,9 +66,12 @@ class Caches {
 
   // The cache for a session, which it had before or has now: what it changed is kept, also over a kill of its process,
   // but for a crash of the machine, after which it begins anew. `owner`: of the directory of a cache that is new.
+  // `hand`: for whom it is, noted before anything can be changed; empty: unknown; nullopt: for nobody's programs. The
+  // kGitMaker of every node is the only hand that there is in the cache; empty: there are others, or it is unknown.
   // The caller holds the session's lock. Throws Error{busy} that names the other session where `place` forbids it.
   std::shared_ptr<session::EntryFileSystem> open(const std::string& session_directory, const std::string& name,
-                                                 const Owner& owner, Place place) const;
+                                                 const Owner& owner, Place place,
+                                                 const std::optional<std::string>& hand) const;
   // Makes what a session that was committed has of its caches their published state, and it is gone from the session.
   // One that it did not change stays what it is. All are tried; the first Error is thrown, and names its cache.
   // Idempotent. A cache of more than `most_bytes` is refused; with more in all, least recently used ones go.

@@ -19,6 +19,8 @@ using session::NodeId;
 
 namespace {
 
+constexpr std::string_view kShownXattrs = "user.";
+
 int allocate_flags(session::AllocateMode mode) {
   switch (mode) {
     case session::AllocateMode::reserve:
@@ -158,6 +160,7 @@ void HostDirectory::sync_directory(NodeId node) {
 }
 
 std::optional<std::string> HostDirectory::xattr(NodeId node, std::string_view name) {
+  if (!name.starts_with(kShownXattrs)) return std::nullopt;
   const Found found = reach(node);
   if (S_ISLNK(found.attributes.mode)) return std::nullopt;
   std::string value(XATTR_SIZE_MAX, '\0');
@@ -179,7 +182,7 @@ std::vector<std::string> HostDirectory::xattr_names(NodeId node) {
   for (std::size_t at = 0; at < list.size();) {
     std::string name(list.c_str() + at);
     at += name.size() + 1;
-    if (name.starts_with("user.")) names.push_back(std::move(name));
+    if (name.starts_with(kShownXattrs)) names.push_back(std::move(name));
   }
   return names;
 }

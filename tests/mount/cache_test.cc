@@ -2,11 +2,14 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "tests/mount/run_fixture.h"
 
@@ -142,6 +145,139 @@ TEST_F(CacheOnTheKernel, CachesAreListedDroppedVerifiedAndCollected) {
   EXPECT_NE(std::string::npos, large.err.find("the cache 'build' was not published")) << large.err;
   EXPECT_TRUE(is_in_head("new.txt")) << "the commit stands";
   EXPECT_EQ("", seen("large"));
+}
+
+// A .git that a session has left in a cache.
+class GitInACache : public CacheOnTheKernel {
+ protected:
+  void SetUp() override {
+    CacheOnTheKernel::SetUp();
+    std::filesystem::create_directory(file("mnt"));
+  }
+  void TearDown() override {
+    for (const std::string& session : sessions_) escrow({"rollback", session, "--discard-forks"});
+  }
+  // What Escrow says.
+  std::string mount(std::vector<std::string> options) {
+    options.insert(options.begin(), {"mount", file("mnt")});
+    const ProcessResult result = escrow(options);
+    EXPECT_EQ(0, result.status) << result.err;
+    id_ = result.out.substr(0, 16);
+    sessions_.insert(id_);
+    return result.err;
+  }
+  void unmount() { EXPECT_EQ(0, escrow({"unmount", id_}).status); }
+  bool is_shown(const std::string& path) const { return std::filesystem::exists(file("mnt/" + path)); }
+  // Whether git, by the person who has mounted the session, runs the program that the .git names.
+  bool runs_a_program(const std::string& path) {
+    std::filesystem::remove(file("marker"));
+    run_process({"/bin/sh", "-c", "cd '" + file("mnt/" + path) + "' && GIT_CEILING_DIRECTORIES='" + file("mnt/build") +
+                                      "' git status"});
+    return has("marker");
+  }
+  std::string hostile(const std::string& path) const {
+    return "mkdir -p " + path + "/objects " + path + "/refs; echo 'ref: refs/heads/main' > " + path +
+           "/HEAD; printf '[core]\\n\\trepositoryformatversion = 0\\n\\tfsmonitor = \"id > " + file("marker") +
+           " #\"\\n' > " + path + "/config";
+  }
+  void confined(const std::string& script) { done({"--confine", "--cache", "build"}, script); }
+  void plain(const std::string& script) { done({"--cache", "build"}, script); }
+
+  static constexpr const char* kSentence = "hidden: each .git in the cache 'build' of session ";
+  std::string id_;
+  std::set<std::string> sessions_;
+};
+
+TEST_F(GitInACache, OfAConfinedCommandIsNotShownToWhoMountsOrRuns) {
+  confined(hostile("build/sub/.git"));
+  EXPECT_NE(mount({"--cache", "build"}).find(kSentence), std::string::npos);
+  EXPECT_FALSE(is_shown("build/sub/.git"));
+  EXPECT_TRUE(std::filesystem::is_empty(file("mnt/build/sub")));
+  EXPECT_FALSE(runs_a_program("build/sub"));
+  const std::string git = file("mnt/build/sub/.git"), other = file("mnt/build/other");
+  EXPECT_TRUE(::mkdir(git.c_str(), 0755) == -1 && errno == EEXIST);
+  EXPECT_TRUE(::rename(git.c_str(), other.c_str()) == -1 && errno == ENOENT);
+  std::filesystem::create_directory(other);
+  EXPECT_TRUE(::rename(other.c_str(), git.c_str()) == -1 && errno == EEXIST);
+  EXPECT_TRUE(::rmdir(file("mnt/build/sub").c_str()) == -1 && errno == ENOTEMPTY);
+  unmount();
+  EXPECT_NE(mount({"--session", id_}).find(kSentence), std::string::npos) << "it was mounted again";
+  EXPECT_FALSE(is_shown("build/sub/.git"));
+  unmount();
+  const ProcessResult said = run({"--cache", "build"}, "test ! -e build/sub/.git && test -e build/sub");
+  EXPECT_EQ(0, said.status) << said.err;
+  EXPECT_NE(said.err.find(kSentence), std::string::npos) << said.err;
+  confined("test -e build/sub/.git/config");
+}
+
+TEST_F(GitInACache, OneThatIsAskedForByNameIsShownInThatMountAlone) {
+  confined(hostile("build/sub/.git") + "; mkdir -p build/else/.git");
+  mount({"--cache", "build"});
+  unmount();
+  mount({"--session", id_, "--show-git", "build/sub/.git"});
+  EXPECT_TRUE(is_shown("build/sub/.git/config"));
+  EXPECT_FALSE(is_shown("build/else/.git"));
+  EXPECT_TRUE(runs_a_program("build/sub")) << "or the test shows nothing";
+  unmount();
+  mount({"--session", id_});
+  EXPECT_FALSE(is_shown("build/sub/.git"));
+}
+
+TEST_F(GitInACache, OfOnesOwnIsShownToOnesNextRunAndMount) {
+  plain("git init -q build/_deps/x; git init -q build/_deps/y; mv build/_deps/y/.git build/_deps/x/.git/modules; "
+        "echo 'gitdir: ../x/.git/modules' > build/_deps/y/.git");
+  plain("test -e build/_deps/x/.git/HEAD && git -C build/_deps/y status && echo more > build/more");
+  EXPECT_EQ(mount({"--cache", "build"}), "");
+  EXPECT_TRUE(is_shown("build/_deps/x/.git/HEAD"));
+  std::filesystem::create_directories(file("mnt/build/new/.git"));
+  unmount();
+  EXPECT_EQ(mount({"--session", id_}), "");
+  EXPECT_TRUE(is_shown("build/_deps/x/.git/HEAD") && is_shown("build/_deps/y/.git") && is_shown("build/new/.git"));
+}
+
+TEST_F(GitInACache, IsHiddenOnceTwoHandsHaveWrittenUntilTheCacheHasNone) {
+  plain("mkdir build/file");
+  confined("touch build/file/of-the-command");
+  plain("mkdir -p build/own/.git");
+  plain("test -e build/own/.git");  // nobody had left a .git
+  confined("test -e build/own/.git && touch build/own/changed");
+  plain("test ! -e build/own/.git && test -e build/own/changed");
+  confined("test -e build/own/.git");
+  plain("touch build/own/changed-again");
+  EXPECT_NE(mount({"--cache", "build"}).find(kSentence), std::string::npos);
+  EXPECT_FALSE(is_shown("build/own/.git"));
+  unmount();
+  confined("rm -r build/own");
+  plain("mkdir -p build/new/.git");
+  EXPECT_EQ(mount({"--cache", "build"}), "");
+  EXPECT_TRUE(is_shown("build/new/.git"));
+}
+
+TEST_F(GitInACache, OfAnEarlierVersionWhichHasNoNoteIsHidden) {
+  plain("mkdir -p build/old/.git");
+  shell("sed -i '/^hands/d' '" + repository_ + "'/escrow/caches/build/*/about");
+  EXPECT_NE(mount({"--cache", "build"}).find(kSentence), std::string::npos);
+  EXPECT_FALSE(is_shown("build/old/.git"));
+  EXPECT_TRUE(std::filesystem::create_directory(file("mnt/build/.git")) && is_shown("build/.git"));
+  EXPECT_EQ(0, escrow({"commit", id_}).status);
+  plain("test ! -e build/old/.git && test ! -e build/.git");
+}
+
+TEST_F(GitInACache, OfOthersIsHiddenBehindARestoreAndInAFork) {
+  mount({"--cache", "build"});
+  ASSERT_EQ(0, escrow({"savepoint", "create", id_, "empty"}).status);
+  std::filesystem::create_directories(file("mnt/build/own/.git"));
+  confined("mkdir -p build/sub/.git");
+  EXPECT_TRUE(is_shown("build/own/.git"));
+  ASSERT_EQ(0, escrow({"savepoint", "restore", id_, "empty"}).status);
+  EXPECT_TRUE(is_shown("build/sub"));
+  EXPECT_FALSE(is_shown("build/sub/.git"));
+  unmount();
+  const ProcessResult fork = escrow({"fork", id_});
+  ASSERT_EQ(0, fork.status) << fork.err;
+  mount({"--session", fork.out.substr(0, 16)});
+  EXPECT_TRUE(is_shown("build/sub"));
+  EXPECT_FALSE(is_shown("build/sub/.git"));
 }
 
 // `npm ci`, a savepoint, a command that wrecks node_modules, and the way back.

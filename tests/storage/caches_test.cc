@@ -39,7 +39,7 @@ class CachesTest : public testing::Test {
  protected:
   Files open(const std::string& session, const std::string& cache = "c", Caches::Place place = {}) {
     fs::create_directories(session_path(session));
-    return caches_.open(session_path(session), cache, {::geteuid(), ::getegid(), 022}, place);
+    return caches_.open(session_path(session), cache, {::geteuid(), ::getegid(), 022}, place, "tests");
   }
   std::string session_path(const std::string& session) const { return state_.path() + "/sessions/" + session; }
   void publish(const std::string& session, std::uint64_t most_bytes = kEnough_bytes) {
@@ -312,7 +312,7 @@ TEST_F(CachesTest, AfterItsDiskWasMountedAgainASessionsCopyBeginsAnew) {
   const Caches caches(disk->path());
   const auto open_there = [&](const std::string& session) {
     fs::create_directories(disk->path() + "/sessions/" + session);
-    return caches.open(disk->path() + "/sessions/" + session, "c", {::geteuid(), ::getegid(), 022}, {});
+    return caches.open(disk->path() + "/sessions/" + session, "c", {::geteuid(), ::getegid(), 022}, {}, "tests");
   };
   make(*open_there("1"), "one", "one");
   caches.publish(disk->path() + "/sessions/1", kEnough_bytes);
@@ -525,7 +525,7 @@ TEST_F(CachesTest, OnAFullDiskTheOldStateStaysAndNothingIsHalf) {
   const Caches caches(small);
   const auto open_there = [&](const std::string& session) {
     fs::create_directories(small + "/sessions/" + session);
-    return caches.open(small + "/sessions/" + session, "c", {::geteuid(), ::getegid(), 022}, {});
+    return caches.open(small + "/sessions/" + session, "c", {::geteuid(), ::getegid(), 022}, {}, "tests");
   };
   const Files first = open_there("1");
   for (int i = 0; i < 60; ++i) {

@@ -64,11 +64,11 @@ class MountedEntry final : public MountedTree {
     const storage::Caches caches(host_.path());
     const storage::Caches::Owner owner{::geteuid(), ::getegid(), 022};
     constexpr storage::Caches::Place kPlace{};
-    caches.open(first, "c", owner, kPlace);
+    caches.open(first, "c", owner, kPlace, "tests");
     filled(first + "/caches/c/tree", base);
     std::ofstream(first + "/caches/c/changed") << "";
     caches.publish(first, std::uint64_t{1} << 40);
-    return caches.open(second, "c", owner, kPlace);
+    return caches.open(second, "c", owner, kPlace, "tests");
   }
   fuse::MountOptions options_of(const TreeOptions& options) {
     fuse::MountOptions result;

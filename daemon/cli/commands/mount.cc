@@ -157,7 +157,7 @@ void check_arguments(const Arguments& arguments) {
                                    "when a session is opened");
   }
   if (arguments.mount.session.empty() && !arguments.shown_git.empty())
-    throw Error(Errc::bad_request, "--show-git needs --session: a new session hides nothing");
+    throw Error(Errc::bad_request, "--show-git needs --session: mount the new session without it, then again");
   if (arguments.mount.trace == "-" && !arguments.foreground) {
     throw Error(Errc::bad_request, "--trace - writes to the standard error of a process that stays; give a file, or "
                                    "--foreground");

@@ -189,12 +189,15 @@ TEST_F(HiddenGitTest, WhoMadeItIsNoAttributeThatACommitLeavesOut) {
 }
 
 TEST_F(HiddenGitTest, OneSentenceNamesThem) {
-  EXPECT_EQ(describe_hidden_git("3f9c", {}), "");
+  EXPECT_EQ(describe_hidden_git("3f9c", {}, {}), "");
   const Names paths = {".git", "1/.git", "2/.git", "3/.git", "4/.git", "5/.git", "6/.git"};
-  const std::string words = describe_hidden_git("3f9c", paths);
+  const std::string words = describe_hidden_git("3f9c", paths, {});
   EXPECT_TRUE(words.starts_with("hidden: .git, 1/.git, 2/.git, 3/.git, 4/.git and 2 more of session 3f9c, not made in "
                                 "a mount of this user;"))
       << words;
+  EXPECT_TRUE(describe_hidden_git("3f9c", {"1/.git"}, {"build"})
+                  .starts_with("hidden: 1/.git, each .git in the cache 'build' of session 3f9c, not made"));
+  EXPECT_EQ(describe_hidden_git("3f9c", {}, {"build"}).find("discard"), std::string::npos);
 }
 
 }  // namespace
