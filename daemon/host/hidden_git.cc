@@ -145,6 +145,19 @@ void HiddenGit::make_own_as(NodeId directory, std::string_view name, std::string
   if (const std::optional<Attributes> found = Inner::own_lookup(directory, name)) make_own(found->node, new_name);
 }
 
+void HiddenGit::taking_away(NodeId directory, std::string_view name, const std::function<void()>& work) {
+  if (shown_.lock_shared()->empty()) return work();
+  const std::optional<Attributes> found = Inner::own_lookup(directory, name);
+  const bool is_last = found && (S_ISDIR(found->mode) || found->links <= 1);
+  const bool was_shown = is_last && shown_.lock()->erase(found->node.value) > 0;
+  try {
+    work();
+  } catch (...) {
+    if (was_shown) shown_.lock()->insert(found->node.value);
+    throw;
+  }
+}
+
 void HiddenGit::show_by_path(const std::string& path) {
   const std::string quoted = "'" + session::quote_path(path) + "'";
   const session::RepoPath whole = session::RepoPath::parse(path, "--show-git");
@@ -188,12 +201,12 @@ Attributes HiddenGit::link(NodeId node, NodeId directory, std::string_view name)
 
 void HiddenGit::unlink(NodeId directory, std::string_view name) {
   refuse_hidden(directory, name);
-  Inner::unlink(directory, name);
+  taking_away(directory, name, [&] { Inner::unlink(directory, name); });
 }
 
 void HiddenGit::remove_directory(NodeId directory, std::string_view name) {
   refuse_hidden(directory, name);
-  Inner::remove_directory(directory, name);
+  taking_away(directory, name, [&] { Inner::remove_directory(directory, name); });
 }
 
 void HiddenGit::rename(NodeId directory, std::string_view name, NodeId new_directory, std::string_view new_name,
@@ -206,7 +219,8 @@ void HiddenGit::rename(NodeId directory, std::string_view name, NodeId new_direc
   // First: a commit that begins in between takes no more changes.
   make_own_as(directory, name, new_name);
   if (is_exchange) make_own_as(new_directory, new_name, name);
-  Inner::rename(directory, name, new_directory, new_name, mode);
+  const auto move = [&] { Inner::rename(directory, name, new_directory, new_name, mode); };
+  is_exchange ? move() : taking_away(new_directory, new_name, move);
 }
 
 void HiddenGit::list(NodeId directory, std::uint64_t cookie,

@@ -82,6 +82,8 @@ class HiddenGit final : public session::ForwardingFileSystem {
   // Of the node that has `name` and is to get `new_name`.
   void make_own_as(session::NodeId directory, std::string_view name, std::string_view new_name);
   void show_by_path(const std::string& path);
+  // Does `work`, which takes `name` away: another node may get the number of one that is gone.
+  void taking_away(session::NodeId directory, std::string_view name, const std::function<void()>& work);
 
   const GitViewer viewer_;
   session::SharedSynchronized<std::set<std::uint64_t>> shown_;  // nodes; a leaf

@@ -86,6 +86,37 @@ TEST_F(HiddenGitTest, AHiddenOneCannotBeMovedRemovedOrReplaced) {
   EXPECT_EQ(node("file"), file);
 }
 
+// As on a disk, where the next file gets the inode of one that is gone.
+TEST_F(HiddenGitTest, OneThatGetsTheNumberOfOneThatIsGoneIsHidden) {
+  class OneNumber final : public session::ForwardingFileSystem {
+   public:
+    using ForwardingFileSystem::ForwardingFileSystem;
+    std::optional<session::Attributes> lookup(NodeId directory, std::string_view name) override {
+      return own_lookup(directory, name);
+    }
+    std::optional<session::Attributes> own_lookup(NodeId directory, std::string_view name) override {
+      return ForwardingFileSystem::own_lookup(directory, name == ".GIT" ? ".git" : name);
+    }
+    void unlink(NodeId, std::string_view) override {}
+    void remove_directory(NodeId, std::string_view) override {}
+    void rename(NodeId, std::string_view, NodeId, std::string_view, RenameMode) override {}
+    std::optional<std::string> xattr(NodeId, std::string_view) override { return "somebody else"; }
+  };
+  for (const std::uint32_t type : {S_IFDIR, S_IFREG}) {
+    make(kRootNode, ".git", type);
+    OneNumber files(*overlay);
+    HiddenGit shown(files, {.hand = "bob", .shown = {".git"}});
+    const auto is_there = [&] { return shown.lookup(kRootNode, ".GIT").has_value(); };
+    EXPECT_TRUE(is_there());
+    type == S_IFDIR ? shown.remove_directory(kRootNode, ".git") : shown.unlink(kRootNode, ".git");
+    EXPECT_FALSE(is_there()) << type;
+    HiddenGit moved(files, {.hand = "bob", .shown = {".git"}});
+    moved.rename(kRootNode, "a", kRootNode, ".git", RenameMode::replace);
+    EXPECT_FALSE(moved.lookup(kRootNode, ".GIT").has_value()) << type;
+    type == S_IFDIR ? overlay->remove_directory(kRootNode, ".git") : overlay->unlink(kRootNode, ".git");
+  }
+}
+
 TEST_F(HiddenGitTest, AMountShowsWhatItsOwnHandMadeWhoeverHadTheSessionSince) {
   HiddenGit& files = mounted();
   files.make_node(kRootNode, ".git", S_IFDIR | 0755, 0, {});
