@@ -2,15 +2,13 @@
 
 #include <fcntl.h>
 #include <linux/falloc.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
-#include <fstream>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "fuse/reply.h"
@@ -72,24 +70,8 @@ void record_lost(Service& service, NodeId node, std::uint64_t offset, std::size_
   }
 }
 
-// A thread that waits for the answer of a read(2) cannot end before it, so that SIGKILL stays pending. One that waits
-// for pages that are read ahead ends at once.
-bool has_ended_or_will(pid_t thread) {
-  if (::kill(thread, 0) != 0 && errno == ESRCH) return true;
-  std::ifstream status("/proc/" + std::to_string(thread) + "/status");
-  for (std::string line; std::getline(status, line);) {
-    const std::string value = line.substr(std::min(line.find('\t') + 1, line.size()));
-    if (line.starts_with("State:") && (value.starts_with("Z") || value.starts_with("X"))) return true;
-    if (line.starts_with("SigPnd:")) return (std::strtoull(value.c_str(), nullptr, 16) >> (SIGKILL - 1) & 1) != 0;
-  }
-  return false;
-}
-
-// The kernel asks again for what it has read ahead in vain. A reader of a foreign pid namespace has no number here.
-bool is_reader_there(fuse_req_t request) {
-  const pid_t thread = fuse_req_ctx(request)->pid;
-  return !service_of(request).is_ending && (thread == 0 || !has_ended_or_will(thread));
-}
+// Of pages that a program has stored: it has gone on, and what becomes of it does not matter.
+const std::function<bool()> kWantedAlways = [] { return true; };
 
 }  // namespace
 
@@ -114,7 +96,10 @@ void release(fuse_req_t request, fuse_ino_t node, fuse_file_info* file) {
 
 void read(fuse_req_t request, fuse_ino_t node, std::size_t size, off_t offset, fuse_file_info*) {
   answer(request, Operation::read, [&](FileSystem& file_system) {
-    const std::function<bool()> is_wanted = [request] { return is_reader_there(request); };
+    // What a thread had read ahead when it ended is read in vain: the kernel asks again.
+    const std::function<bool()> is_wanted = [request] {
+      return !service_of(request).is_ending && asker_of(request) == Asker::waits;
+    };
     const session::WantedWhile wanted(is_wanted);
     const std::span<std::byte> buffer = reply_buffer(request, size);
     const std::size_t got = file_system.read(NodeId{node}, static_cast<std::uint64_t>(offset), buffer);
@@ -126,6 +111,8 @@ void write(fuse_req_t request, fuse_ino_t node, const char* bytes, std::size_t s
            fuse_file_info* file) {
   answer(request, Operation::write, [&](FileSystem& file_system) {
     const auto origin = file->writepage ? session::WriteOrigin::page_cache : session::WriteOrigin::call;
+    std::optional<session::WantedWhile> wanted;
+    if (origin == session::WriteOrigin::page_cache) wanted.emplace(kWantedAlways);
     try {
       file_system.write(NodeId{node}, static_cast<std::uint64_t>(offset), std::as_bytes(std::span(bytes, size)),
                         origin);

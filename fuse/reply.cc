@@ -1,9 +1,13 @@
 #include "fuse/reply.h"
 
 #include <fcntl.h>
+#include <signal.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <memory>
 
 #include "fuse/attributes.h"
@@ -167,6 +171,20 @@ int errno_of_current_exception(Service& service, Operation operation) noexcept {
 }
 
 bool is_for_writing(int flags) noexcept { return (flags & O_ACCMODE) != O_RDONLY; }
+
+Asker asker_of(fuse_req_t request) {
+  const pid_t thread = fuse_req_ctx(request)->pid;
+  if (thread == 0) return Asker::waits;
+  if (::kill(thread, 0) != 0 && errno == ESRCH) return Asker::has_ended;
+  std::ifstream status("/proc/" + std::to_string(thread) + "/status");
+  for (std::string line; std::getline(status, line);) {
+    const std::string value = line.substr(std::min(line.find('\t') + 1, line.size()));
+    if (line.starts_with("State:") && (value.starts_with("Z") || value.starts_with("X"))) return Asker::has_ended;
+    if (line.starts_with("SigPnd:") && (std::strtoull(value.c_str(), nullptr, 16) >> (SIGKILL - 1) & 1) != 0)
+      return Asker::is_to_end;
+  }
+  return Asker::waits;
+}
 
 bool is_from_helper(fuse_req_t request) noexcept {
   return service_of(request).helpers.has(fuse_req_ctx(request)->pid);

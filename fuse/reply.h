@@ -26,6 +26,7 @@
 #include "fuse/open_files.h"
 #include "fuse/operation.h"
 #include "session/base/log.h"
+#include "session/base/still_wanted.h"
 #include "session/base/synchronized.h"
 #include "session/interfaces/file_system.h"
 
@@ -150,12 +151,22 @@ inline Service& service_of(fuse_req_t request) noexcept {
   return *static_cast<Service*>(fuse_req_userdata(request));
 }
 
-// `compute` takes the FileSystem; everything that can throw happens in it or before the first byte of a reply.
+// The thread that asked. One that waits for the reply cannot end before it: SIGKILL stays pending. One of a foreign pid
+// namespace has no number here, and counts as one that waits.
+enum class Asker { waits, is_to_end, has_ended };
+Asker asker_of(fuse_req_t request);
+
+// `compute` takes the FileSystem; everything that can throw happens in it or before the first byte of a reply. What it
+// does is wanted (session/base/still_wanted.h) until the asker or the mount is to end.
 template <typename Compute>
 void answer(fuse_req_t request, Operation operation, Compute compute) noexcept {
   Service& service = service_of(request);
   service.counts.add(operation);
   const auto begin = std::chrono::steady_clock::now();
+  const std::function<bool()> is_wanted = [request, &service] {
+    return !service.is_ending && asker_of(request) != Asker::is_to_end;
+  };
+  const session::WantedWhile wanted(is_wanted);
   try {
     send(request, service, compute(service.file_system));
   } catch (...) {

@@ -51,7 +51,7 @@ bool is_asked_to_end() {
 
 // What is opened of the source is opened with the rights; what is made is made with this process's own.
 storage::CopyOptions copying_with(const std::optional<CommandSpec::Identity>& rights) {
-  if (!rights) return {.is_to_stop = is_asked_to_end};
+  if (!rights) return {};
   const auto access = [&rights](const std::function<void()>& open) {
     int error = 0;
     {
@@ -61,7 +61,7 @@ storage::CopyOptions copying_with(const std::optional<CommandSpec::Identity>& ri
     }
     errno = error;
   };
-  return {.access = access, .most_bytes = kMostCopied_bytes, .is_to_stop = is_asked_to_end};
+  return {.access = access, .most_bytes = kMostCopied_bytes};
 }
 
 std::set<std::string> copies_in(const std::string& session_directory) {
@@ -104,10 +104,7 @@ void copy_revision(MountEntrySpec& spec, const KeptFiles& kept, storage::Reposit
   // Which commit it was is kept, so that whoever looks is told what is shown.
   spec.revision = commit->hex();
   const storage::CopyOptions options = copying_with(rights_of_text(spec.rights));
-  storage::CopyBudget budget(options.most_bytes, options.is_to_stop);
-  // A large blob is brought to the disk before its first byte is there to be copied.
-  const std::function<bool()> is_wanted = [] { return !is_asked_to_end(); };
-  const session::WantedWhile wanted(is_wanted);
+  storage::CopyBudget budget(options.most_bytes);
   kept.put_tree(repository.objects(), spec.prefix.is_root() ? root : session::tree_of(found),
                 repository.objects().read_commit(*commit).committer.time_s, budget);
 }
@@ -195,6 +192,8 @@ namespace {
 void fill(MountEntrySpec& spec, const std::string& path, const session::SessionOptions& options,
           storage::Repository& repository) {
   const FileDescriptor to = open_directory(path);
+  const std::function<bool()> is_wanted = [] { return !is_asked_to_end(); };
+  const session::WantedWhile wanted(is_wanted);
   if (spec.source == Source::files) {
     KeptFiles(to.get(), options).put_files(spec.files);
     spec.files.clear();

@@ -1,8 +1,8 @@
 // Whether the caller of what this thread does still waits for the answer.
 //
-// A process that is killed while it reads a large file ends only when its read is answered, and a mount ends only then,
-// too. Code below the core that may work for minutes asks here between pieces. Each thread has its own answer; without
-// a WantedWhile everything is wanted.
+// A process that is killed while it reads a large file, or changes one that has to be copied first, ends only when its
+// call is answered, and a mount ends only then, too. Code below the core that may work for minutes asks here between
+// pieces. Each thread has its own answer; without a WantedWhile everything is wanted.
 #pragma once
 
 #include <functional>

@@ -7,6 +7,7 @@
 
 #include "session/base/error.h"
 #include "session/base/repo_path.h"
+#include "session/base/still_wanted.h"
 #include "storage/disk/durable_file.h"
 
 namespace escrow::storage {
@@ -49,9 +50,8 @@ void require_room(int fd, std::uint64_t bytes, const std::string& doing) {
                                   " stay free for others; make room there");
 }
 
-void CopyBudget::check_going_on(const std::string& path) const {
-  if (is_to_stop_ && is_to_stop_())
-    throw Error(Errc::unavailable, "copying '" + session::quote_path(path) + "' was stopped: a signal asked for it");
+void CopyBudget::check_going_on(const std::string& path) {
+  session::require_still_wanted("copying '" + session::quote_path(path) + "'");
 }
 
 void CopyBudget::check_room(int fd, std::uint64_t bytes, const std::string& path) const {

@@ -1,14 +1,13 @@
-// Limits on what is written to the machine's disk for a reader: room that stays for others, a size, and a stop.
+// Limits on what is written to the machine's disk for somebody: room that stays for others, a size, and a stop when he
+// does not want it any more (session/base/still_wanted.h).
 //
-// Every copy that is not a program's own write asks here: copies of directories (copy_tree.h), files of a revision, and
-// the cache of large blobs. Sources: statvfs(3).
+// Every copy that is not a program's own write asks here: copies of directories and of a cache's files (copy_tree.h),
+// files of a revision, and the cache of large blobs. Sources: statvfs(3).
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <string>
-#include <utility>
 
 namespace escrow::storage {
 
@@ -24,13 +23,11 @@ class CopyBudget {
   // The first ones are copied even onto a disk that is almost full.
   static constexpr std::uint64_t kSmallCopy_bytes = std::uint64_t{16} << 20;
 
-  // `is_to_stop` may be empty.
-  explicit CopyBudget(std::uint64_t most_bytes = std::numeric_limits<std::uint64_t>::max(),
-                      std::function<bool()> is_to_stop = {})
-      : most_bytes_(most_bytes), is_to_stop_(std::move(is_to_stop)) {}
+  explicit CopyBudget(std::uint64_t most_bytes = std::numeric_limits<std::uint64_t>::max())
+      : most_bytes_(most_bytes) {}
 
-  // Throws Error{unavailable} when the copy is to stop.
-  void check_going_on(const std::string& path) const;
+  // Throws Error{unavailable} when the copy is not wanted any more.
+  static void check_going_on(const std::string& path);
   // Before `bytes` are written to the disk of `fd`. Throws Error{no_space}.
   void check_room(int fd, std::uint64_t bytes, const std::string& path) const;
   // After they were written. Throws Error{quota_exceeded}.
@@ -38,7 +35,6 @@ class CopyBudget {
 
  private:
   const std::uint64_t most_bytes_;
-  const std::function<bool()> is_to_stop_;
   std::uint64_t copied_bytes_ = 0;
 };
 

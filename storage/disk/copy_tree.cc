@@ -38,7 +38,7 @@ class TreeCopy {
  public:
   // `options` must outlive it.
   TreeCopy(int to_root, const CopyOptions& options)
-      : to_root_(to_root), options_(options), budget_(options.most_bytes, options.is_to_stop) {}
+      : to_root_(to_root), options_(options), budget_(options.most_bytes) {}
 
   void directory(int from, int to, const std::string& path) {
     const UniqueFd listing = opened([&] { return open_beneath(from, ".", O_RDONLY | O_DIRECTORY); });

@@ -4,8 +4,9 @@
 // leads the walk out of it; what is changed while it is copied is copied as it was at some moment, each file by itself.
 // Device files, fifos and sockets are left out, and what other file systems have mounted below. Where the disk can
 // share blocks (FICLONE) no byte is copied; holes stay holes (lseek(2)). A copy of more than 16 MiB leaves others room
-// on the disk: 5 % of it, at most 1 GiB. Functions; thread-safe. Throws Error, naming the path below the source:
-// {no_space} also for that room.
+// on the disk: 5 % of it, at most 1 GiB. Before each file and each 16 MiB a copy asks whether it is still wanted
+// (session/base/still_wanted.h). Functions; thread-safe. Throws Error, naming the path below the source: {no_space}
+// also for that room, {unavailable} where it is not wanted any more.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +24,6 @@ struct CopyOptions {
   std::function<void(const std::function<void()>& open)> access{};
   // Of contents together, without holes; more is Error{quota_exceeded}.
   std::uint64_t most_bytes = std::numeric_limits<std::uint64_t>::max();
-  // Asked before each file and each 16 MiB: true ends the copy with Error{unavailable}.
-  std::function<bool()> is_to_stop{};
 };
 
 // `to` is an empty directory; both are open, O_PATH will do. The directory's own mode and times are copied, too.

@@ -1,4 +1,5 @@
-// Reads that take long, as that of a large file which is brought to the disk first, end when nobody waits for them.
+// Reads and writes that take long, as of a large file that is brought to the disk or copied first, end when nobody
+// waits for them.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -25,17 +26,21 @@
 namespace escrow::support {
 namespace {
 
-// Each read goes on until nobody waits for it.
-class LongReads final : public session::ForwardingFileSystem {
+// Each read and write goes on until nobody waits for it.
+class LongCalls final : public session::ForwardingFileSystem {
  public:
   using ForwardingFileSystem::ForwardingFileSystem;
-  std::size_t read(session::NodeId, std::uint64_t, std::span<std::byte>) override {
+  std::size_t read(session::NodeId, std::uint64_t, std::span<std::byte>) override { wait(); }
+  void write(session::NodeId, std::uint64_t, std::span<const std::byte>, session::WriteOrigin) override { wait(); }
+  std::atomic<int> begun = 0, given_up = 0, ended = 0;
+
+ private:
+  [[noreturn]] void wait() {
     ++begun;
     if (eventually([] { return !session::WantedWhile::is_still_wanted(); })) ++given_up;
     ++ended;
     throw session::Error(session::Errc::unavailable, "nobody waits for it");
   }
-  std::atomic<int> begun = 0, given_up = 0, ended = 0;
 };
 
 class GivenUpReads : public testing::Test {
@@ -51,16 +56,27 @@ class GivenUpReads : public testing::Test {
     ASSERT_EQ(0, ::truncate(file_.c_str(), 1 << 20));  // the kernel has no page of it
   }
 
-  // Returns when it waits for its read. `how`: an operand of dd(1).
-  pid_t start_reader(const std::string& how) {
-    const std::string from = "if=" + file_;
+  // Returns when it waits for its call. `how`: an operand of dd(1).
+  pid_t start(const std::string& from, const std::string& to, const char* how) {
+    const std::string source = "if=" + from, target = "of=" + to;
     const pid_t child = ::fork();
     if (child == 0) {
-      ::execl("/bin/dd", "dd", from.c_str(), "of=/dev/null", "bs=4096", "count=1", "status=none", how.c_str(), nullptr);
+      ::execl("/bin/dd", "dd", source.c_str(), target.c_str(), "bs=4096", "count=1", "status=none", how, nullptr);
       ::_exit(127);
     }
     EXPECT_TRUE(eventually([&] { return files_.begun > 0; }));
     return child;
+  }
+  pid_t start_reader(const char* how) { return start(file_, "/dev/null", how); }
+  void expect_given_up(pid_t child) {
+    EXPECT_EQ(0, files_.ended) << "it lives";
+    ::kill(child, SIGKILL);
+    int status = -1;
+    EXPECT_EQ(child, ::waitpid(child, &status, 0));
+    EXPECT_TRUE(WIFSIGNALED(status)) << status;
+    EXPECT_TRUE(eventually([&] { return files_.ended == files_.begun; }));
+    EXPECT_EQ(files_.begun, files_.given_up);
+    EXPECT_TRUE(eventually([&] { return mount_->try_unmount(); }));
   }
 
   TemporaryDirectory directory_;
@@ -71,27 +87,23 @@ class GivenUpReads : public testing::Test {
   FakeStaging staging_;
   FakeJournal journal_;
   session::Overlay overlay_{{}, objects_, staging_, journal_, clock_, log_};
-  LongReads files_{overlay_};
+  LongCalls files_{overlay_};
   std::unique_ptr<fuse::Mount> mount_;
 };
 
 class KilledReader : public GivenUpReads, public testing::WithParamInterface<const char*> {};
 
 TEST_P(KilledReader, IsNotReadFor) {
-  const pid_t child = start_reader(GetParam());
-  EXPECT_EQ(0, files_.ended) << "it lives";
-  ::kill(child, SIGKILL);
-  int status = -1;
-  EXPECT_EQ(child, ::waitpid(child, &status, 0));
-  EXPECT_TRUE(WIFSIGNALED(status)) << status;
-  EXPECT_TRUE(eventually([&] { return files_.ended == files_.begun; }));
-  EXPECT_EQ(files_.begun, files_.given_up);
-  EXPECT_TRUE(eventually([&] { return mount_->try_unmount(); }));
+  expect_given_up(start_reader(GetParam()));
 }
 
 // Pages that the kernel reads ahead, and an answer that the reader waits for itself.
 INSTANTIATE_TEST_SUITE_P(Through, KilledReader, testing::Values("conv=sync", "iflag=direct"),
                          [](const auto& of) { return of.index == 0 ? "ThePageCache" : "ADirectRead"; });
+
+TEST_F(GivenUpReads, NothingIsDoneForAWriterThatIsKilled) {
+  expect_given_up(start("/dev/zero", file_, "conv=notrunc"));
+}
 
 TEST_F(GivenUpReads, AMountThatIsDestroyedWaitsForNone) {
   const pid_t child = start_reader("iflag=direct");

@@ -10,12 +10,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "session/base/error.h"
+#include "session/base/still_wanted.h"
 #include "tests/support/loop_disk.h"
 #include "tests/support/temporary_directory.h"
 
@@ -103,9 +105,11 @@ TEST_F(CopyTreeTest, AFileThatIsNotAsLargeAsItSaysIsReadToItsEnd) {
 TEST_F(CopyTreeTest, ACopyEndsWhenItIsAskedTo) {
   for (const char* name : {"a", "b", "c"}) write(name, 0, "x");
   int asked = 0;
-  EXPECT_EQ(Errc::unavailable, copy({.is_to_stop = [&] { return ++asked == 3; }}));
+  const std::function<bool()> is_wanted = [&] { return ++asked != 3; };
+  const session::WantedWhile wanted(is_wanted);
+  EXPECT_EQ(Errc::unavailable, copy());
   EXPECT_EQ(3, asked);
-  EXPECT_TRUE(said_.ends_with("was stopped: a signal asked for it")) << said_;
+  EXPECT_TRUE(said_.ends_with("was stopped: the process that asked for it is ending")) << said_;
 }
 
 TEST_F(CopyTreeTest, ALargeCopyLeavesOthersRoomOnTheDisk) {

@@ -9,12 +9,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <sstream>
 #include <string>
 
 #include "session/base/error.h"
+#include "session/base/still_wanted.h"
 #include "storage/disk/unique_fd.h"
 #include "tests/support/fake_object_store.h"
 #include "tests/support/loop_disk.h"
@@ -74,10 +76,12 @@ TEST_F(KeptFilesOfARevision, MoreThanTheBoundIsRefused) {
 
 TEST_F(KeptFilesOfARevision, WritingEndsWhenItIsAskedTo) {
   int asked = 0;
-  storage::CopyBudget budget(kMiB * 100, [&] { return ++asked == 4; });
+  const std::function<bool()> is_wanted = [&] { return ++asked != 4; };
+  const session::WantedWhile wanted(is_wanted);
+  storage::CopyBudget budget(kMiB * 100);
   EXPECT_EQ(put({{"a", std::string(20 * kMiB, 'a')}}, budget, to_), Errc::unavailable);
   EXPECT_EQ(asked, 4) << "once for the file, and once for each of its pieces";
-  EXPECT_TRUE(said_.ends_with("was stopped: a signal asked for it")) << said_;
+  EXPECT_TRUE(said_.ends_with("was stopped: the process that asked for it is ending")) << said_;
 }
 
 TEST_F(KeptFilesOfARevision, OthersKeepTheirRoomOnTheDisk) {
