@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "session/base/error.h"
 #include "session/trees/git_file_rules.h"
 #include "storage/disk/durable_file.h"
 #include "storage/disk/lock_file.h"
@@ -41,6 +42,22 @@ CacheView::CacheView(const std::string& directory, const std::string& generation
              "--cache") {}
 
 bool CacheView::is_held(const std::string& directory) { return !try_lock_file(directory + kHold); }
+
+// New calls are refused first: a lock that many share may be waited for without end.
+void CacheView::seal() {
+  is_sealed_ = true;
+  const auto none_is_under_way = changes_.lock();
+}
+
+CacheView::Changes::Read CacheView::begin_change() const {
+  const auto refuse_if_sealed = [this] {
+    if (is_sealed_) throw session::Error(session::Errc::read_only, "the session is sealed");
+  };
+  refuse_if_sealed();
+  auto under_way = changes_.lock_shared();
+  refuse_if_sealed();
+  return under_way;
+}
 
 void CacheView::fill(NodeId directory) {
   if (filled_.lock_shared()->contains(directory)) return;
@@ -97,6 +114,7 @@ void CacheView::list(NodeId directory, std::uint64_t cookie, const std::function
 
 Attributes CacheView::make_node(NodeId directory, std::string_view name, std::uint32_t mode, std::uint32_t rdev,
                                 const session::Caller& caller) {
+  const auto under_way = begin_change();
   fill(directory);
   const auto turn = names_.lock();
   tree_.note_changed();
@@ -105,6 +123,7 @@ Attributes CacheView::make_node(NodeId directory, std::string_view name, std::ui
 
 Attributes CacheView::make_symlink(NodeId directory, std::string_view name, std::string_view target,
                                    const session::Caller& caller) {
+  const auto under_way = begin_change();
   fill(directory);
   const auto turn = names_.lock();
   tree_.note_changed();
@@ -112,6 +131,7 @@ Attributes CacheView::make_symlink(NodeId directory, std::string_view name, std:
 }
 
 Attributes CacheView::link(NodeId node, NodeId directory, std::string_view name) {
+  const auto under_way = begin_change();
   fill(directory);
   const auto turn = names_.lock();
   own(turn, node, true);
@@ -120,6 +140,7 @@ Attributes CacheView::link(NodeId node, NodeId directory, std::string_view name)
 }
 
 void CacheView::unlink(NodeId directory, std::string_view name) {
+  const auto under_way = begin_change();
   const auto turn = names_.lock();
   take_leave(directory, name);
   tree_.note_changed();
@@ -127,6 +148,7 @@ void CacheView::unlink(NodeId directory, std::string_view name) {
 }
 
 void CacheView::remove_directory(NodeId directory, std::string_view name) {
+  const auto under_way = begin_change();
   const auto turn = names_.lock();
   take_leave(directory, name);
   tree_.note_changed();
@@ -135,6 +157,7 @@ void CacheView::remove_directory(NodeId directory, std::string_view name) {
 
 void CacheView::rename(NodeId directory, std::string_view name, NodeId new_directory, std::string_view new_name,
                        session::RenameMode mode) {
+  const auto under_way = begin_change();
   fill(directory);
   const auto turn = names_.lock();
   if (mode == session::RenameMode::replace)
@@ -150,6 +173,7 @@ void CacheView::rename(NodeId directory, std::string_view name, NodeId new_direc
 Attributes CacheView::attributes(NodeId node) { return files_.attributes(node); }
 
 Attributes CacheView::change_attributes(NodeId node, const session::AttributeChange& change) {
+  const auto under_way = begin_change();
   fill(node);
   own(node, change.size_bytes.value_or(1) > 0);
   return files_.change_attributes(node, change);
@@ -178,11 +202,13 @@ std::size_t CacheView::read(NodeId node, std::uint64_t offset, std::span<std::by
 
 void CacheView::write(NodeId node, std::uint64_t offset, std::span<const std::byte> bytes,
                       session::WriteOrigin origin) {
+  const auto under_way = begin_change();
   own(node);
   files_.write(node, offset, bytes, origin);
 }
 
 void CacheView::allocate(NodeId node, session::AllocateMode mode, std::uint64_t offset, std::uint64_t length) {
+  const auto under_way = begin_change();
   own(node);
   files_.allocate(node, mode, offset, length);
 }
@@ -203,12 +229,14 @@ std::vector<std::string> CacheView::xattr_names(NodeId node) {
 }
 
 void CacheView::set_xattr(NodeId node, std::string_view name, std::string_view value, session::XattrMode mode) {
+  const auto under_way = begin_change();
   fill(node);
   own(node);
   files_.set_xattr(node, name, value, mode);
 }
 
 void CacheView::remove_xattr(NodeId node, std::string_view name) {
+  const auto under_way = begin_change();
   fill(node);
   own(node);
   files_.remove_xattr(node, name);

@@ -4,6 +4,7 @@
 // one. Thread-safe: what changes names, and copies, take turns.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <unordered_set>
@@ -21,6 +22,8 @@ class CacheView final : public session::EntryFileSystem {
   CacheView(const std::string& directory, const std::string& generation, std::string maker);
   // Whether a view of the directory lives, in any process.
   static bool is_held(const std::string& directory);
+  // From then on each call that changes something throws Error{read_only}, and none of them is still under way.
+  void seal();
 
   session::Overlay::Names names(session::NodeId node) override;
   std::vector<session::NodeId> held_files() override;
@@ -58,6 +61,10 @@ class CacheView final : public session::EntryFileSystem {
  private:
   struct Turn {};  // of who changes names, or puts a copy in the place of a file
   using Names = session::Synchronized<Turn>;
+  using Changes = session::SharedSynchronized<Turn>;
+
+  // Held by each call that changes something, before any other lock. Throws Error{read_only} once the view is sealed.
+  Changes::Read begin_change() const;
 
   void fill(session::NodeId directory);
   bool is_shared(int file) const;
@@ -71,6 +78,8 @@ class CacheView final : public session::EntryFileSystem {
   const std::string maker_;
   CacheTree tree_;       // self-locking, as the others
   HostDirectory files_;
+  std::atomic<bool> is_sealed_ = false;
+  Changes changes_;  // whole: by seal()
   Names names_;
   session::SharedSynchronized<std::unordered_set<session::NodeId>> filled_;  // directories; a leaf
 };

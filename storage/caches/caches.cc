@@ -250,7 +250,21 @@ std::shared_ptr<session::EntryFileSystem> Caches::open(const std::string& sessio
   if (hand && next.hands) next.hands->insert(*hand);
   if (next != about || !is_there(copy + kAbout)) write_about(copy, next);
   if (!generation.empty()) touch(cache + kUsed);
-  return std::make_shared<CacheView>(copy, generation, only_one(next.hands));
+  auto view = std::make_shared<CacheView>(copy, generation, only_one(next.hands));
+  const auto views = views_.lock();
+  std::erase_if(*views, [](const View& one) { return one.files.expired(); });
+  views->push_back({copy, view});
+  return view;
+}
+
+void Caches::seal_views_of(const std::string& copy) const {
+  std::vector<std::shared_ptr<CacheView>> found;
+  {
+    const auto views = views_.lock();
+    for (const View& view : *views)
+      if (auto files = view.files.lock(); files && view.copy == copy) found.push_back(std::move(files));
+  }
+  for (const auto& files : found) files->seal();
 }
 
 bool Caches::has(const std::string& session_directory, const std::string& name) {
@@ -321,6 +335,7 @@ void Caches::publish_one(const std::string& session, const std::string& key, std
   const std::string copy = session + kInSession + '/' + key, cache = path_of(key);
   std::optional<About> about = read_about(copy);
   if (!about) return;
+  seal_views_of(copy);
   CacheTree tree(copy, about->generation.empty() ? "" : cache + '/' + about->generation);
   if (!tree.is_changed()) return;
   if (about->era != disk_era(session))

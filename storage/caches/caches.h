@@ -28,9 +28,12 @@
 #include <string_view>
 #include <vector>
 
+#include "session/base/synchronized.h"
 #include "session/decorators/mount_table.h"
 
 namespace escrow::storage {
+
+class CacheView;
 
 enum class CacheStep { completed, synced, moved, published, retired };
 
@@ -72,7 +75,8 @@ class Caches {
   std::shared_ptr<session::EntryFileSystem> open(const std::string& session_directory, const std::string& name,
                                                  const Owner& owner, Place place,
                                                  const std::optional<std::string>& hand) const;
-  // Makes what a session that was committed has of its caches their published state, and it is gone from the session.
+  // Makes what a session that was committed has of its caches their published state, and it is gone from the session:
+  // what has them open changes them no more, and a call that would is refused with Error{read_only}.
   // One that it did not change stays what it is. All are tried; the first Error is thrown, and names its cache.
   // Idempotent. A cache of more than `most_bytes` is refused; with more in all, least recently used ones go.
   void publish(const std::string& session_directory, std::uint64_t most_bytes, const Observer& observer = {}) const;
@@ -100,6 +104,11 @@ class Caches {
  private:
   struct Used;
 
+  struct View {
+    std::string copy;
+    std::weak_ptr<CacheView> files;
+  };
+
   std::string path_of(const std::string& encoded) const { return caches_ + '/' + encoded; }
   std::string current(const std::string& encoded) const;
   void publish_one(const std::string& session, const std::string& encoded, std::uint64_t most_bytes,
@@ -110,7 +119,10 @@ class Caches {
   void set_aside(const Used& used, const std::string& encoded) const;
   void evict(const Used& used, std::uint64_t most_bytes, const std::string& but_for) const;
 
+  void seal_views_of(const std::string& copy) const;
+
   const std::string caches_, sessions_, orphans_;  // constant
+  mutable session::Synchronized<std::vector<View>> views_;  // that this process has opened; a leaf
 };
 
 }  // namespace escrow::storage

@@ -1,14 +1,17 @@
-// The first write to a file of a cache copies it, unless the writer is to end.
+// The first write to a file of a cache copies it, unless the writer is to end; and what is published changes no more.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "session/base/error.h"
 #include "session/base/still_wanted.h"
@@ -31,7 +34,9 @@ class CacheWriters : public testing::Test {
     std::filesystem::create_directories(path_of(session));
     return caches_.open(path_of(session), "c", {::geteuid(), ::getegid(), 022}, {}, "tests");
   }
-  void publish(const std::string& session) const { caches_.publish(path_of(session), std::uint64_t{1} << 40); }
+  void publish(const std::string& session, const Caches::Observer& observer = {}) const {
+    caches_.publish(path_of(session), std::uint64_t{1} << 40, observer);
+  }
   std::string path_of(const std::string& session) const { return state_.path() + "/sessions/" + session; }
 
   static void write(session::FileSystem& files, NodeId node, const std::string& text) {
@@ -39,13 +44,16 @@ class CacheWriters : public testing::Test {
     files.write(node, 0, std::as_bytes(std::span(text)), session::WriteOrigin::call);
     files.close(node, {.read = false, .write = true});
   }
-  static std::optional<Errc> code_of_write(session::FileSystem& files, const std::string& name) {
+  static std::optional<Errc> code_of(const std::function<void()>& call) {
     try {
-      write(files, files.lookup(kRootNode, name).value().node, "new");
+      call();
       return std::nullopt;
     } catch (const session::Error& error) {
       return error.code();
     }
+  }
+  static std::optional<Errc> code_of_write(session::FileSystem& files, const std::string& name) {
+    return code_of([&] { write(files, files.lookup(kRootNode, name).value().node, "new"); });
   }
   static std::string text_at(session::FileSystem& files, const std::string& name) {
     std::string text(100, '\0');
@@ -74,6 +82,68 @@ TEST_F(CacheWriters, NothingIsCopiedForOneThatIsToEnd) {
   publish("2");
   const Files third = open("3");
   for (const char* name : {"one", "several", "link"}) EXPECT_EQ(text_at(*third, name), "new") << name;
+}
+
+TEST_F(CacheWriters, EachChangeIsRefusedFromThePublicationOn) {
+  const Files files = open("1");
+  const session::Caller me{::geteuid(), ::getegid()};
+  const NodeId file = files->make_node(kRootNode, "one", S_IFREG | 0644, 0, me).node;
+  files->make_node(kRootNode, "empty", S_IFDIR | 0755, 0, me);
+  write(*files, file, "old");
+  const auto bytes = std::as_bytes(std::span("new"));
+  const std::vector<std::function<void()>> changes = {
+      [&] { files->change_attributes(file, {.mode = 0600}); },
+      [&] { files->make_node(kRootNode, "more", S_IFREG | 0644, 0, me); },
+      [&] { files->make_symlink(kRootNode, "more", "one", me); },
+      [&] { files->link(file, kRootNode, "more"); },
+      [&] { files->unlink(kRootNode, "one"); },
+      [&] { files->remove_directory(kRootNode, "empty"); },
+      [&] { files->rename(kRootNode, "one", kRootNode, "more", session::RenameMode::replace); },
+      [&] { files->write(file, 0, bytes, session::WriteOrigin::call); },
+      [&] { files->write(file, 0, bytes, session::WriteOrigin::page_cache); },
+      [&] { files->allocate(file, session::AllocateMode::reserve, 0, 10); },
+      [&] { files->set_xattr(file, "user.x", "x", session::XattrMode::any); },
+      [&] { files->remove_xattr(file, "user.x"); }};
+  const auto all_are_refused = [&] {
+    for (std::size_t at = 0; at < changes.size(); ++at) EXPECT_EQ(code_of(changes[at]), Errc::read_only) << at;
+  };
+  publish("1", [&](CacheStep) { all_are_refused(); });
+  all_are_refused();
+  const Files next = open("2");
+  EXPECT_EQ(text_at(*next, "one"), "old");
+  EXPECT_FALSE(next->lookup(kRootNode, "more"));
+  EXPECT_TRUE(next->lookup(kRootNode, "empty"));
+}
+
+TEST_F(CacheWriters, AChangeThatIsUnderWayIsPublished) {
+  const session::Caller me{::geteuid(), ::getegid()};
+  const Files first = open("1");
+  write(*first, first->make_node(kRootNode, "one", S_IFREG | 0644, 0, me).node, "old");
+  publish("1");
+  const Files files = open("2");
+  // No write into a file that is open for writing waits for the copy of another one.
+  const NodeId other = files->make_node(kRootNode, "other", S_IFREG | 0644, 0, me).node;
+  files->open(other, {.read = false, .write = true});
+  std::future<void> publication;
+  std::string completed;
+  const auto look = [&](CacheStep step) {
+    if (step == CacheStep::completed) std::ifstream(path_of("2") + "/caches/c/tree/one") >> completed;
+  };
+  const std::function<bool()> is_wanted = [&] {
+    if (publication.valid()) return true;
+    publication = std::async(std::launch::async, [&] { publish("2", look); });
+    const auto write_other = [&] { files->write(other, 0, {}, session::WriteOrigin::call); };
+    while (code_of(write_other) != Errc::read_only) continue;
+    for (int more = 0; more < 20'000; ++more) code_of(write_other);  // a publication that does not wait comes by
+    return true;
+  };
+  {
+    const session::WantedWhile wanted(is_wanted);
+    EXPECT_EQ(code_of_write(*files, "one"), std::nullopt);
+  }
+  publication.get();
+  EXPECT_EQ(completed, "new");
+  EXPECT_EQ(text_at(*open("3"), "one"), "new");
 }
 
 }  // namespace
