@@ -7,7 +7,7 @@
 // .git counts, in every directory. To look for a hidden one, to remove or to move it is Error{not_found}; to make one
 // in its place or to move something there is Error{exists}; its directory is not empty.
 //
-// Of a cache, all have for their maker the only hand whose sessions wrote to it, and none if there were several.
+// In a cache each .git has as its maker the only hand whose sessions wrote to the cache, and none if several did.
 // Other entries of a mount table are directories of the host and note nothing: see GitViewer. Thread-safe.
 #pragma once
 

@@ -70,7 +70,8 @@ struct Audit {
   std::string author_name{}, author_email{};
 };
 
-// The container that worked in a session, which is known at its end. What is empty stays as the session was opened.
+// The container in which a session's work ran. Escrow learns it when the work ends. An empty member leaves that field
+// of the audit record as it was when the session was opened.
 struct Container {
   std::string image, trigger_id;
 };

@@ -244,7 +244,7 @@ std::shared_ptr<session::EntryFileSystem> Caches::open(const std::string& sessio
   const std::string generation = about->generation.empty() ? "" : cache + '/' + about->generation;
   About next = *about;
   next.place = place;
-  // Who had it and changed nothing does not count.
+  // A hand that opened the cache and changed nothing is not noted.
   if (!CacheTree::was_changed(copy)) next.hands = generation.empty() ? Hands() : hands_of(generation);
   if (hand && hand->empty()) next.hands.reset();
   if (hand && next.hands) next.hands->insert(*hand);

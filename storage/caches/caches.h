@@ -69,8 +69,9 @@ class Caches {
 
   // The cache for a session, which it had before or has now: what it changed is kept, also over a kill of its process,
   // but for a crash of the machine, after which it begins anew. `owner`: of the directory of a cache that is new.
-  // `hand`: for whom it is, noted before anything can be changed; empty: unknown; nullopt: for nobody's programs. The
-  // kGitMaker of every node is the only hand that there is in the cache; empty: there are others, or it is unknown.
+  // `hand`: whose programs will see the cache, noted before they can change anything; empty: it is not known; nullopt:
+  // no program will. Each node's kGitMaker is the cache's only hand. It is empty where the cache has several hands, or
+  // where they are not known.
   // The caller holds the session's lock. Throws Error{busy} that names the other session where `place` forbids it.
   std::shared_ptr<session::EntryFileSystem> open(const std::string& session_directory, const std::string& name,
                                                  const Owner& owner, Place place,

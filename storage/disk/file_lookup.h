@@ -25,8 +25,8 @@ bool is_directory(const std::string& path);
 // directory that it lies in: others who may write there have put it in the place of the right one.
 void check_own_directory(const std::string& path);
 
-// Throws Error{damaged_repository} where a symbolic link is, which others may have put in the place of a file of
-// Escrow's.
+// Throws Error{damaged_repository} if `path` is a symbolic link: another user may have put it in the place of a file of
+// Escrow.
 void check_no_link(const std::string& path);
 
 // What a directory holds, but for "." and "..", in no order; empty: there is no such directory.

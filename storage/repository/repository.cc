@@ -323,7 +323,7 @@ GcReport Repository::gc(const GitProgram& git, session::Timestamp forgotten) {
     clear_abandoned_packs(git_directory(), impl_->state);
   for (const session::SessionId& id : impl_->references.results())
     if (!impl_->may_need_result(id, forgotten)) impl_->references.drop_result(id);
-  const std::time_t now = std::time(nullptr);  // what a session finds that is opened later has a later time
+  const std::time_t now = std::time(nullptr);  // a session that is opened later gives what it finds a later time
   std::optional<GcHolder> oldest;
   const auto hold = [&](const session::SessionId& id, std::int64_t since_s, bool is_aside) {
     if (!oldest || since_s < oldest->since_s) oldest = GcHolder{id, since_s, is_aside};
