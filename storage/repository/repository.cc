@@ -99,16 +99,6 @@ bool is_to_be_removed(const session::SessionCatalog& catalog, const session::Ses
   }
 }
 
-// A catalog made anew would know of no session.
-void check_catalog_is_there(const std::string& state) {
-  const std::string path = state + "/catalog.db";
-  if (is_there(path)) return;
-  throw Error(Errc::damaged_repository,
-              "the catalog of sessions, " + path + ", is missing; nothing was touched, and what sessions have staged "
-              "is still in " + state + "/sessions: restore the catalog, or begin a new one with `escrow init`, which "
-              "sets all sessions aside until the catalog that knows them is back");
-}
-
 }  // namespace
 
 // Members in the order in which they need one another.

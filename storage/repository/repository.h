@@ -65,8 +65,10 @@ class Repository {
   // Creates a bare repository with Escrow's state at `path`, or adopts the repository that is there (bare or not),
   // leaving its branches as they are. Idempotent. Returns whether it was created. `path` may name a place in object
   // storage, s3://BUCKET/PREFIX, here and for open(): the repository is then there, and this machine has what
-  // storage/bucket/bucket.h says.
-  static bool init(const std::string& path, const std::string& branch);
+  // storage/bucket/bucket.h says. Error{damaged_repository} when it has sessions and has lost their catalog, unless a
+  // new one is to begin; Error{bad_request} when a new one is to begin beside the one that is there.
+  enum class Catalog { keep, begin_anew };
+  static bool init(const std::string& path, const std::string& branch, Catalog catalog = Catalog::keep);
   // `path` may be a bare repository, a work tree or a .git directory. Opens state of this version, migrates older
   // state, refuses newer. A plain git repository that was never `init`ed for Escrow: Error{no_repository} saying so.
   static std::unique_ptr<Repository> open(const std::string& path, session::Log& log);

@@ -209,6 +209,12 @@ void set_configuration(const std::string& git_directory, Keys keys) {
   fs::remove(copy, ignored);
 }
 
+// An empty file is what SQLite, or a power loss, leaves of one that was lost.
+bool has_catalog(const std::string& state) {
+  struct stat status {};
+  return ::lstat((state + "/catalog.db").c_str(), &status) == 0 && status.st_size > 0;
+}
+
 void make_state(const std::string& git_directory) {
   const std::string state = git_directory + "/escrow";
   make_directory(state, 0755);
@@ -217,6 +223,16 @@ void make_state(const std::string& git_directory) {
   const std::string lock = state + "/gc.lock";
   open_or_throw(AT_FDCWD, lock.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW, 0644, "make " + lock);
   const SqliteSessionCatalog catalog(state + "/catalog.db");
+}
+
+// Of a repository that has Escrow's state.
+bool is_catalog_to_be_made(const std::string& state, Repository::Catalog catalog) {
+  const bool begin_anew = catalog == Repository::Catalog::begin_anew;
+  if (!begin_anew && !names_in(state + "/sessions").empty()) check_catalog_is_there(state);
+  if (!has_catalog(state)) return true;
+  if (!begin_anew) return false;
+  throw Error(Errc::bad_request, "the catalog of sessions, " + state + "/catalog.db, is there; --new-catalog is for a "
+                                 "repository that has lost it");
 }
 
 void sync_file(const std::string& path) {
@@ -267,21 +283,31 @@ void check_state_version(const std::string& git_directory) {
   }
 }
 
+void check_catalog_is_there(const std::string& state) {
+  if (has_catalog(state)) return;
+  throw Error(Errc::damaged_repository,
+              "the catalog of sessions, " + state + "/catalog.db, is missing; nothing was touched, and what sessions "
+              "have staged is still in " + state + "/sessions: restore the catalog, or begin a new one with `escrow init "
+              "--new-catalog`, which sets all sessions aside until the catalog that knows them is back");
+}
+
 // What this machine keeps of it is made when it is first opened here.
-std::unique_ptr<Bucket> open_bucket(const std::string& place) {
+std::unique_ptr<Bucket> open_bucket(const std::string& place, Repository::Catalog catalog) {
   auto bucket = std::make_unique<Bucket>(parse_bucket_name(place));
   const UniqueFd turn = lock_file(bucket->directory() + "/setup.lock", LockKind::exclusive);
-  if (!is_there(bucket->git_directory() + "/escrow/version"))
-    Repository::init(bucket->git_directory(), bucket->default_branch());
+  if (catalog == Repository::Catalog::begin_anew || !is_there(bucket->git_directory() + "/escrow/version"))
+    Repository::init(bucket->git_directory(), bucket->default_branch(), catalog);
   bucket->join_cache();
   return bucket;
 }
 
-bool Repository::init(const std::string& path, const std::string& branch) {
+bool Repository::init(const std::string& path, const std::string& branch, Catalog catalog) {
   start_libgit2();
   if (names_bucket(path)) {
     check_branch_name(branch);
-    return Bucket(parse_bucket_name(path)).create(branch);
+    const bool created = Bucket(parse_bucket_name(path)).create(branch);
+    if (catalog == Catalog::begin_anew) open_bucket(path, catalog);
+    return created;
   }
   refuse_control_characters(path, "path of the repository");
   check_branch_name(branch);
@@ -298,8 +324,7 @@ bool Repository::init(const std::string& path, const std::string& branch) {
   if (is_there(*found + "/escrow/version")) {
     check_state_version(*found);
     if (has_settings_of_older(config.get(), *found)) set_configuration(*found, Keys::to_take_back);
-    if (is_there(*found + "/escrow/catalog.db")) return false;
-    // It was lost, and whoever asks for this gives up what was in it.
+    if (!is_catalog_to_be_made(*found + "/escrow", catalog)) return false;
     make_state(*found);
     sync_repository(*found);
     return false;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "storage/bucket/bucket.h"
+#include "storage/repository/repository.h"
 
 namespace escrow::storage {
 
@@ -15,8 +16,13 @@ inline constexpr std::int64_t kStateVersion = 1;
 // Throws Error{no_repository} without state, Error{newer_state}, Error{damaged_repository}.
 void check_state_version(const std::string& git_directory);
 
+// Throws Error{damaged_repository} when <state>/catalog.db is not there or empty: a catalog that is made anew knows none of
+// the sessions.
+void check_catalog_is_there(const std::string& state);
+
 // A repository in object storage, with what this machine keeps of it: another repository, which Repository::open() then
-// opens. Throws Error{no_repository} when the bucket has none.
-std::unique_ptr<Bucket> open_bucket(const std::string& place);
+// opens, and its catalog of sessions as Repository::init() says. Throws Error{no_repository} when the bucket has none.
+std::unique_ptr<Bucket> open_bucket(const std::string& place,
+                                    Repository::Catalog catalog = Repository::Catalog::keep);
 
 }  // namespace escrow::storage

@@ -80,17 +80,28 @@ TEST_F(DamagedSessions, WithoutTheCatalogNothingIsTouchedUntilItIsBack) {
       if (std::filesystem::exists(from + name)) std::filesystem::rename(from + name, to + name);
   };
   move(state, aside);
-  for (const std::vector<std::string>& command :
-       {std::vector<std::string>{"sessions"}, {"verify"}, {"gc"}, {"status", id}, {"run", "--", "true"}}) {
-    const ProcessResult refused = escrow(command);
-    EXPECT_NE(refused.status, 0) << command.front();
-    EXPECT_NE(refused.err.find("the catalog of sessions, " + state + "/catalog.db, is missing"), std::string::npos)
-        << command.front() << ": " << refused.err;
+  for (const bool is_empty : {false, true}) {
+    if (is_empty) write(state + "/catalog.db", "");
+    for (const std::vector<std::string>& command :
+         {std::vector<std::string>{"sessions"}, {"verify"}, {"gc"}, {"status", id}, {"run", "--", "true"}, {"init"}}) {
+      const ProcessResult refused = escrow(command);
+      EXPECT_NE(refused.status, 0) << command.front();
+      EXPECT_NE(refused.err.find("the catalog of sessions, " + state + "/catalog.db, is missing"), std::string::npos)
+          << command.front() << ": " << refused.err;
+    }
   }
   EXPECT_TRUE(std::filesystem::exists(directory_of(id) + "/staging"));
   move(aside, state);
+  EXPECT_NE(escrow({"init", "--new-catalog"}).err.find("catalog.db, is there"), std::string::npos);
   done({"commit", id});
   EXPECT_EQ(git("show main:kept.txt"), "kept");
+}
+
+TEST_F(DamagedSessions, WithoutASessionInitMakesACatalogThatIsMissing) {
+  std::filesystem::remove(repository_ + "/escrow/catalog.db");
+  done({"init"});
+  done({"run", "--", "touch", "made"});
+  EXPECT_EQ(git("ls-tree --name-only main made"), "made");
 }
 
 // As with a copy of the catalog that is older than the session.
@@ -107,7 +118,7 @@ TEST_F(DamagedSessions, WhatANewCatalogDoesNotKnowIsSetAsideUntilTheRightOneIsBa
     }
   };
   move(state, aside);
-  done({"init"});
+  done({"init", "--new-catalog"});
   const ProcessResult listed = escrow({"sessions"});
   EXPECT_EQ(listed.status, 0) << listed.err;
   EXPECT_NE((listed.out + listed.err).find("was set aside in " + state + "/orphans/" + id), std::string::npos)

@@ -17,7 +17,7 @@ namespace {
 
 struct InitArguments {
   std::string branch = "main";
-  bool is_branch_given = false, json = false;
+  bool is_branch_given = false, begins_new_catalog = false, json = false;
 };
 
 struct Made {
@@ -27,11 +27,17 @@ struct Made {
 
 Made init_here(const GlobalOptions& options, const InitArguments& arguments) {
   const std::string path = repository_path(options);
-  return {.path = path, .created = storage::Repository::init(path, arguments.branch)};
+  using Catalog = storage::Repository::Catalog;
+  const Catalog catalog = arguments.begins_new_catalog ? Catalog::begin_anew : Catalog::keep;
+  return {.path = path, .created = storage::Repository::init(path, arguments.branch, catalog)};
 }
 
 // The service makes it where its configuration has a place for it, and registers it.
 Made init_there(const GlobalOptions& options, const InitArguments& arguments) {
+  if (arguments.begins_new_catalog) {
+    throw session::Error(session::Errc::bad_request,
+                         "--new-catalog is for a repository on this machine; run it there without --host");
+  }
   ServiceClient client(service_host(options), options);
   if (client.named_repository().empty()) {
     throw session::Error(session::Errc::bad_request,
@@ -68,10 +74,14 @@ void register_init(CLI::App& app, const GlobalOptions& options, Action& chosen) 
       command->add_option("--branch", arguments->branch, "The branch of a new repository")
           ->type_name("B")
           ->capture_default_str();
+  command->add_flag("--new-catalog", arguments->begins_new_catalog,
+                    "Begin a new catalog of sessions where the old one is lost; its sessions are set aside");
   command->add_flag("--json", arguments->json, "Print one JSON object");
   command->footer(
       "Creates a bare git repository with Escrow's state in <gitdir>/escrow/. A git repository that is there already\n"
-      "(bare or not) is adopted, its branches and files untouched. Doing it again changes nothing.\n"
+      "(bare or not) is adopted, its branches and files untouched. Doing it again changes nothing. Where the catalog of\n"
+      "sessions, <gitdir>/escrow/catalog.db, is lost, every command is refused until it is restored or --new-catalog\n"
+      "begins another; sessions that this one does not know wait in <gitdir>/escrow/orphans/ for the old one.\n"
       "With --host the service makes the repository below its repository_roots and registers it as --repo says, which\n"
       "is a name there; it does so for operators alone.\n"
       "\n"
