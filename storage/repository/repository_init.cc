@@ -58,8 +58,8 @@ void check_branch_name(const std::string& branch) {
 constexpr std::array<std::string_view, 6> kParts = {"HEAD", "config", "hooks", "info", "objects", "refs"};
 constexpr std::array<std::string_view, 8> kDirectories = {"hooks", "info",       "objects",  "objects/info",
                                                           "objects/pack", "refs", "refs/heads", "refs/tags"};
-// The last key says that init made the repository, and did not adopt it.
-constexpr char kMade[] = "escrow.madebyinit";
+// Whether init made the repository (true) or adopted it (false). An older init that adopted one set no such key.
+constexpr char kMade[] = "escrow.madeByInit";
 constexpr char kFirstConfig[] = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n"
                                 "[escrow]\n\tmadeByInit = true\n";
 
@@ -152,10 +152,11 @@ bool was_made_by_init(git_config* config, const std::string& git_directory) {
   return value_of(config, kMade) == "true" || has_recorded_default_branch(git_directory);
 }
 
-// An older Escrow set them in every checkout that it adopted. (Whether it made a bare repository cannot be told.)
-bool has_settings_of_older(git_config* config, const std::string& git_directory) {
-  return is_there(git_directory + "/escrow/version") && value_of(config, "core.bare") != "true" &&
-         value_of(config, kBigFiles) == kBigFilesValue && !was_made_by_init(config, git_directory);
+// An older Escrow set kBigFiles and kChecks in every checkout that it adopted. (Whether it made a bare repository
+// cannot be told.)
+bool may_have_settings_of_older(git_config* config, const std::string& git_directory) {
+  return !value_of(config, kMade) && value_of(config, "core.bare") != "true" &&
+         !has_recorded_default_branch(git_directory);
 }
 
 void take_back(git_config* config, const char* name, const std::string& value) {
@@ -181,6 +182,7 @@ void set_keys(const std::string& path, Keys keys) {
     take_back(raw, kBigFiles, kBigFilesValue);
     for (const char* check : kChecks) take_back(raw, check, "true");
   }
+  if (keys != Keys::of_made) set(kMade, "false");
   // Clones take neither pins nor results (git-clone(1): branches and tags); a result can be fetched by its name, and a
   // push changes neither.
   add_to_multivar(raw, "transfer.hideRefs", "refs/escrow");
@@ -287,8 +289,8 @@ void check_catalog_is_there(const std::string& state) {
   if (has_catalog(state)) return;
   throw Error(Errc::damaged_repository,
               "the catalog of sessions, " + state + "/catalog.db, is missing; nothing was touched, and what sessions "
-              "have staged is still in " + state + "/sessions: restore the catalog, or begin a new one with `escrow init "
-              "--new-catalog`, which sets all sessions aside until the catalog that knows them is back");
+              "have staged is still in " + state + "/sessions: restore the catalog, or begin a new one with `escrow "
+              "init --new-catalog`, which sets all sessions aside until the catalog that knows them is back");
 }
 
 // What this machine keeps of it is made when it is first opened here.
@@ -323,7 +325,7 @@ bool Repository::init(const std::string& path, const std::string& branch, Catalo
   const GitConfig config = open_config(*found + "/config");
   if (is_there(*found + "/escrow/version")) {
     check_state_version(*found);
-    if (has_settings_of_older(config.get(), *found)) set_configuration(*found, Keys::to_take_back);
+    if (may_have_settings_of_older(config.get(), *found)) set_configuration(*found, Keys::to_take_back);
     if (!is_catalog_to_be_made(*found + "/escrow", catalog)) return false;
     make_state(*found);
     sync_repository(*found);

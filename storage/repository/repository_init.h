@@ -16,8 +16,8 @@ inline constexpr std::int64_t kStateVersion = 1;
 // Throws Error{no_repository} without state, Error{newer_state}, Error{damaged_repository}.
 void check_state_version(const std::string& git_directory);
 
-// Throws Error{damaged_repository} when <state>/catalog.db is not there or empty: a catalog that is made anew knows none of
-// the sessions.
+// Throws Error{damaged_repository} when <state>/catalog.db is not there or empty: a catalog that is made anew knows no
+// session.
 void check_catalog_is_there(const std::string& state);
 
 // A repository in object storage, with what this machine keeps of it: another repository, which Repository::open() then

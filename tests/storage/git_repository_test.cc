@@ -84,16 +84,29 @@ TEST(Repository, AnAdoptedRepositoryKeepsItsSettings) {
 TEST(Repository, SettingsThatAnOlderInitMadeInACheckoutAreTakenBack) {
   Scene scene;
   const std::string path = scene.at("w"), keys = "git -C " + path + " config --local --list | sort";
-  const std::string set = "git -C " + path + " config --add ";
+  const std::string config = "git -C " + path + " config ", add = config + "--add ";
   run("git init -q -b main " + path);
   Repository::init(path, "main");
   const std::string before = run(keys);
-  // Twice: somebody has merged files.
+  // Twice: somebody has merged files. An older init left no note of what it did.
   for (int time = 0; time < 2; ++time)
-    run(set + "core.bigFileThreshold 8m && " + set + "transfer.fsckObjects true");
+    run(add + "core.bigFileThreshold 8m && " + add + "transfer.fsckObjects true");
+  run(config + "--unset escrow.madeByInit");
   EXPECT_FALSE(Repository::init(path, "main"));
   EXPECT_EQ(run(keys), before);
-  run(set + "core.bigFileThreshold 16m && " + set + "transfer.fsckObjects true");
+  run(config + "--unset escrow.madeByInit && " + add + "core.bigFileThreshold 16m && " + add +
+      "transfer.fsckObjects false && " + add + "receive.fsckObjects true");
+  Repository::init(path, "main");
+  EXPECT_EQ(run(config + "core.bigFileThreshold") + run(config + "transfer.fsckObjects"), "16mfalse");
+  EXPECT_EQ(run(config + "receive.fsckObjects || echo none"), "none");
+}
+
+TEST(Repository, SettingsThatAUserMakesInAnAdoptedCheckoutStay) {
+  Scene scene;
+  const std::string path = scene.at("w"), keys = "git -C " + path + " config --local --list | sort";
+  run("git init -q -b main " + path);
+  Repository::init(path, "main");
+  run("git -C " + path + " config core.bigFileThreshold 8m && git -C " + path + " config transfer.fsckObjects true");
   const std::string theirs = run(keys);
   Repository::init(path, "main");
   EXPECT_EQ(run(keys), theirs);

@@ -79,9 +79,9 @@ void register_init(CLI::App& app, const GlobalOptions& options, Action& chosen) 
   command->add_flag("--json", arguments->json, "Print one JSON object");
   command->footer(
       "Creates a bare git repository with Escrow's state in <gitdir>/escrow/. A git repository that is there already\n"
-      "(bare or not) is adopted, its branches and files untouched. Doing it again changes nothing. Where the catalog of\n"
-      "sessions, <gitdir>/escrow/catalog.db, is lost, every command is refused until it is restored or --new-catalog\n"
-      "begins another; sessions that this one does not know wait in <gitdir>/escrow/orphans/ for the old one.\n"
+      "(bare or not) is adopted, its branches and files untouched. Doing it again changes nothing.\n"
+      "Where the catalog of sessions, <gitdir>/escrow/catalog.db, is lost, every command is refused until it is\n"
+      "restored. --new-catalog begins another, and the sessions wait in <gitdir>/escrow/orphans/ for the old one.\n"
       "With --host the service makes the repository below its repository_roots and registers it as --repo says, which\n"
       "is a name there; it does so for operators alone.\n"
       "\n"
