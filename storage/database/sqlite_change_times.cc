@@ -322,6 +322,30 @@ void SqliteChangeTimes::discard(const std::string& why) {
                                          "for new: " + why);
 }
 
+// Makes one thread read the trees of a way, and others that are to go the same way wait for it.
+class SqliteChangeTimes::Planning {
+ public:
+  Planning(SqliteChangeTimes& times, Way way) : times_(times), way_(std::move(way)) {
+    auto planned = times_.planned_.lock();
+    is_first_ = planned->insert(way_).second;
+    if (!is_first_) times_.no_more_planned_.wait(planned.lock(), [&] { return !planned->contains(way_); });
+  }
+  ~Planning() {
+    if (!is_first_) return;
+    times_.planned_.lock()->erase(way_);
+    times_.no_more_planned_.notify_all();
+  }
+  Planning(const Planning&) = delete;
+  Planning& operator=(const Planning&) = delete;
+
+  bool is_first() const { return is_first_; }
+
+ private:
+  SqliteChangeTimes& times_;
+  const Way way_;
+  bool is_first_ = false;
+};
+
 // No lock is held while trees are read: others wait for the write alone. The plan counts if the index still is where
 // the plan begins; else somebody has moved it, and the rest is planned anew. The branch may be somewhere else by then:
 // the session is opened over the commit that was seen, and the next one moves the index on from there.
@@ -346,6 +370,8 @@ SqliteChangeTimes::Seen SqliteChangeTimes::look(const std::string& branch, const
     head = references.head(branch);
     if (!head) return {};
     if (before && before->seen == *head) return {head, from_ns(before->newest_ns)};
+    const Planning turn(*this, {branch, *head});
+    if (!turn.is_first()) continue;
     const Plan plan = plan_of(branch, before ? std::optional(before->seen) : std::nullopt, *head);
     auto guard = writer_.lock();
     Writer& writer = opened(*guard);

@@ -1,18 +1,21 @@
 // The index of times (change_times.h) in <state>/times.db.
 //
 // Thread-safe, and safe between processes: whoever finds a branch at a commit that the index has not seen brings the
-// index there. The trees that differ are read first; then one transaction under SQLite's own lock writes the times, if
-// the index still is where it was. It is on disk when it ends. Where more differs than session/trees/different_trees.h
-// lists, all that the branch holds counts as new. Sessions read rows up to the moment at which they were opened; later
-// ones do not concern them. Rows that later ones took the place of, and those of paths that are gone, go once no open
-// session can need them. A file that is removed or damaged is made anew: everything is then as new as the newest change
-// of which the catalog knows.
+// index there; of several threads that find the same, one does. The trees that differ are read first; then one
+// transaction under SQLite's own lock writes the times, if the index still is where it was. It is on disk when it ends.
+// Where more differs than session/trees/different_trees.h lists, all that the branch holds counts as new. Sessions read
+// rows up to the moment at which they were opened; later ones do not concern them. Rows that later ones took the place
+// of, and those of paths that are gone, go once no open session can need them. A file that is removed or damaged is
+// made anew: everything is then as new as the newest change of which the catalog knows.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "session/base/clock.h"
@@ -46,6 +49,8 @@ class SqliteChangeTimes final : public session::ChangeTimes {
   struct Step;
   struct Plan;
   class AsOf;
+  class Planning;
+  using Way = std::pair<std::string, session::ObjectId>;  // of a branch to a commit
   Reader& reader(std::unique_ptr<Reader>& opened) const;
   Seen look(const std::string& branch, const session::ReferenceStore& references);
   // Takes the damaged file away, and lets go of it.
@@ -67,7 +72,9 @@ class SqliteChangeTimes final : public session::ChangeTimes {
   session::Log& log_;
   session::SystemClock clock_;
   session::Synchronized<std::unique_ptr<Reader>> reader_;  // self-locking; null: not needed so far
-  session::Synchronized<std::unique_ptr<Writer>> writer_;  // held while trees are read, by who opens sessions
+  session::Synchronized<std::unique_ptr<Writer>> writer_;  // the same; not held while trees are read
+  session::Synchronized<std::set<Way>> planned_;           // by threads that read their trees
+  std::condition_variable no_more_planned_;
 };
 
 }  // namespace escrow::storage

@@ -1,4 +1,5 @@
 // The index of times, over a real repository: what it costs to move it on, and what it says of any moment.
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -39,7 +40,7 @@ class CountingReader final : public session::ObjectReader {
   }
   bool contains(const ObjectId& id) const override { return inner_.contains(id); }
 
-  mutable int trees = 0, commits = 0;
+  mutable std::atomic<int> trees = 0, commits = 0;
 
  private:
   const session::ObjectReader& inner_;
@@ -147,9 +148,14 @@ TEST_F(ChangeTimesTest, WhatItSaidOfOneMomentStaysWhateverComesLater) {
 TEST_F(ChangeTimesTest, ThreadsThatLookAtOnceMoveItOnce) {
   commit("echo 1 > one");
   see();
+  commit("echo 2 > one");
+  reader_.trees = 0;
+  see();
+  const int read_by_one = reader_.trees;
   for (int round = 0; round < 5; ++round) {
     commit("echo " + std::to_string(round) + " > one");
-    std::vector<ChangeTimes::Seen> seen(4);
+    reader_.trees = 0;
+    std::vector<ChangeTimes::Seen> seen(8);
     std::vector<std::thread> threads;
     for (ChangeTimes::Seen& own : seen) threads.emplace_back([&] { own = see(); });
     for (std::thread& thread : threads) thread.join();
@@ -157,6 +163,7 @@ TEST_F(ChangeTimesTest, ThreadsThatLookAtOnceMoveItOnce) {
       EXPECT_EQ(own.head, seen.front().head);
       EXPECT_EQ(own.newest, seen.front().newest);
     }
+    EXPECT_EQ(reader_.trees, read_by_one);
   }
 }
 
