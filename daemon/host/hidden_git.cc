@@ -257,7 +257,8 @@ std::string describe_hidden_git(const std::string& session, const std::vector<st
   return "hidden: " + listed(hidden) + " of session " + session +
          ", not made in a mount of this user; git would run the programs that it names. `escrow mount --session " +
          session + " --show-git PATH` shows one" +
-         (paths.empty() ? "" : ", `escrow discard " + session + " PATH` removes it");
+         (paths.empty() ? "" : ", `escrow discard " + session + " PATH` removes it") +
+         (caches.empty() ? "" : ", `escrow cache drop NAME` lets later sessions begin that cache anew");
 }
 
 }  // namespace escrow::daemon

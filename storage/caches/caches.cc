@@ -76,7 +76,9 @@ std::string key_of_dropped(const std::string& entry) { return entry.substr(entry
 
 std::string say_bytes(std::uint64_t bytes) { return std::to_string(bytes) + " bytes"; }
 
+// Of several hands two are noted: neither is the only one.
 using Hands = std::set<std::string>;
+constexpr std::size_t kMostHands = 2;
 
 struct About {
   std::string generation;  // its name; empty: none
@@ -247,7 +249,7 @@ std::shared_ptr<session::EntryFileSystem> Caches::open(const std::string& sessio
   // A hand that opened the cache and changed nothing is not noted.
   if (!CacheTree::was_changed(copy)) next.hands = generation.empty() ? Hands() : hands_of(generation);
   if (hand && hand->empty()) next.hands.reset();
-  if (hand && next.hands) next.hands->insert(*hand);
+  if (hand && next.hands && next.hands->size() < kMostHands) next.hands->insert(*hand);
   if (next != about || !is_there(copy + kAbout)) write_about(copy, next);
   if (!generation.empty()) touch(cache + kUsed);
   auto view = std::make_shared<CacheView>(copy, generation, only_one(next.hands));

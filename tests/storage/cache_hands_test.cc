@@ -28,6 +28,10 @@ class CacheHands : public testing::Test {
     end(session);
   }
   void end(const std::string& session) { fs::remove_all(path_of(session)); }
+  std::string about_of(const std::string& generation) const {
+    std::ifstream about(state_.path() + "/caches/c/" + generation + "/about");
+    return {std::istreambuf_iterator<char>(about), {}};
+  }
   std::string path_of(const std::string& session) const { return state_.path() + "/sessions/" + session; }
   static std::string maker(const Files& files) { return files->xattr(kRootNode, session::kGitMaker).value(); }
   static void make(session::FileSystem& files, const std::string& name, std::uint32_t type) {
@@ -44,7 +48,7 @@ TEST_F(CacheHands, EachGenerationNotesTheHandsThatWroteToIt) {
     EXPECT_EQ(maker(one), "a b\n");
     make(*one, ".git", S_IFDIR);
   }
-  EXPECT_EQ(maker(open("1", std::nullopt)), "a b\n") << "of nobody's programs";
+  EXPECT_EQ(maker(open("1", std::nullopt)), "a b\n") << "no program sees it";
   publish("1");
   EXPECT_EQ(maker(open("2", "a b\n")), "a b\n");
   EXPECT_EQ(maker(open("2", "other")), "");
@@ -53,6 +57,9 @@ TEST_F(CacheHands, EachGenerationNotesTheHandsThatWroteToIt) {
   EXPECT_EQ(maker(open("2", "a b\n")), "");
   publish("2");
   for (const char* hand : {"a b\n", "other"}) EXPECT_EQ(maker(open("3", hand)), "") << hand;
+  make(*open("3", "third"), "another", S_IFREG);
+  publish("3");
+  EXPECT_EQ(about_of("3").find("third"), std::string::npos) << "two are several already";
   {
     const Files files = open("4", "third");
     files->remove_directory(kRootNode, ".git");

@@ -229,6 +229,8 @@ TEST_F(HiddenGitTest, OneSentenceNamesThem) {
   EXPECT_TRUE(describe_hidden_git("3f9c", {"1/.git"}, {"build"})
                   .starts_with("hidden: 1/.git, each .git in the cache 'build' of session 3f9c, not made"));
   EXPECT_EQ(describe_hidden_git("3f9c", {}, {"build"}).find("discard"), std::string::npos);
+  EXPECT_NE(describe_hidden_git("3f9c", {}, {"build"}).find("`escrow cache drop NAME`"), std::string::npos);
+  EXPECT_EQ(words.find("cache drop"), std::string::npos);
 }
 
 }  // namespace
