@@ -1,5 +1,6 @@
 #include "storage/objects/fold_packs.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <zlib.h>
 
@@ -33,6 +34,10 @@ constexpr const char* kLasting[] = {".keep", ".bitmap", ".promisor", ".mtimes"};
 using session::Errc;
 using session::Error;
 using session::ObjectId;
+
+bool is_older(const timespec& a, const timespec& b) {
+  return std::pair(a.tv_sec, a.tv_nsec) < std::pair(b.tv_sec, b.tv_nsec);
+}
 
 // One pack's offsets in order: where each entry ends, and which object a delta's base is.
 class Layout {
@@ -76,6 +81,7 @@ class Fold {
     for (const auto& pack : packs_) {
       if (!is_there(pack->stem() + ".keep")) remove_pack(pack->stem());
     }
+    become_as_young(installed + ".pack");
     release_pack(installed);
     return packs_.size();
   }
@@ -101,9 +107,7 @@ class Fold {
         if (is_there(directory + name)) throw;
         continue;  // git has taken it away meanwhile
       }
-      newest_ = std::max(newest_, status->st_mtim, [](const timespec& a, const timespec& b) {
-        return std::pair(a.tv_sec, a.tv_nsec) < std::pair(b.tv_sec, b.tv_nsec);
-      });
+      newest_ = std::max(newest_, status->st_mtim, is_older);
       if (packs_.size() == kMostAtOnce) return;
     }
   }
@@ -121,6 +125,20 @@ class Fold {
     install_pack(writer.stem(), installed, "", false, SharedPermissions::of(parent_of(path_)));
     sync_directory(path_ + "/pack");
     return installed;
+  }
+
+  // A git that needs an object of a pack makes the pack younger, and counts on gc's grace from then on. Until a pack is
+  // removed, one may have done so.
+  void become_as_young(const std::string& pack_path) {
+    const auto look_at = [&](int fd) {
+      struct stat status {};
+      return ::fstat(fd, &status) == 0 ? status.st_mtim : timespec{};
+    };
+    for (const auto& pack : packs_) newest_ = std::max(newest_, look_at(pack->fd()), is_older);
+    const timespec times[2] = {newest_, newest_};
+    const UniqueFd folded = open_or_throw(AT_FDCWD, pack_path.c_str(), O_RDONLY, 0, "open " + pack_path);
+    if (is_older(look_at(folded.get()), newest_) && ::futimens(folded.get(), times) != 0)
+      throw system_error(errno, "set the time of " + pack_path);
   }
 
   void write_whole(const ObjectId& id, PackWriter& writer) const {

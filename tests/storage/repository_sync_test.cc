@@ -1,5 +1,8 @@
 // What of a repository is synced before something is said or removed that rests on it, and that a sync that fails is
 // told.
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
@@ -142,6 +145,32 @@ TEST(RepositorySync, SmallPacksGoOnceTheOneInTheirPlaceIsOnDisk) {
   EXPECT_EQ(count_packs(repository.path), 52u);
   EXPECT_EQ(opened->fold_packs(), 51u);
   EXPECT_EQ(count_packs(repository.path), 2u) << "the other is that of the attempt that failed, which gc takes";
+}
+
+// git freshens the pack of an object that it needs.
+TEST(RepositorySync, AFoldedPackIsAsYoungAsOneThatWasFreshenedUntilItWent) {
+  const GitTestRepository repository;
+  const std::string packs = repository.path + "/objects/pack/";
+  run("cd " + repository.path + " && for n in $(seq 51); do "
+      "echo $n | git hash-object -w --stdin | git -c core.fsync=none pack-objects -q objects/pack/pack; done && "
+      "git prune-packed && touch -d '1 day ago' objects/pack/*");
+  const auto opened = Repository::open(repository.path, silent);
+  timespec freshened{};
+  {
+    const support::WatchedSystemCalls calls([&](const support::SystemCall& call) {
+      const bool is_first = freshened.tv_sec == 0 && call.name == "unlink" && call.path.ends_with(".idx");
+      if (!is_first || !call.path.starts_with(packs)) return 0;
+      const std::string pack = call.path.substr(0, call.path.size() - 3) + "pack";
+      struct stat status {};
+      EXPECT_EQ(::utimensat(AT_FDCWD, pack.c_str(), nullptr, 0), 0);
+      EXPECT_EQ(::stat(pack.c_str(), &status), 0);
+      freshened = status.st_mtim;
+      return 0;
+    });
+    EXPECT_EQ(opened->fold_packs(), 51u);
+  }
+  ASSERT_NE(freshened.tv_sec, 0);
+  EXPECT_EQ(run("cd " + packs + "; stat -c %Y *.pack"), std::to_string(freshened.tv_sec));
 }
 
 TEST(RepositorySync, AResultIsHiddenOnDiskBeforeItIsKept) {
