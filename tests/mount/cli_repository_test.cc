@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "tests/mount/cli_fixture.h"
 
@@ -113,6 +114,20 @@ TEST_F(Repository, LogShowsTheAuditRecordAndOnlyCommitsOfThePath) {
   EXPECT_EQ(done({"log", "-n", "1"}).find("first import"), std::string::npos);
   EXPECT_NE(done({"log", "--json"}).find("\"Escrow-Trigger-Id\":\"7\""), std::string::npos);
   refused(1, "nowhere", {"log", "--branch", "nowhere"});
+}
+
+TEST_F(Repository, LogShowsWhatStandsInOneParagraphWithTheAuditRecord) {
+  const auto body_of = [&](const std::string& message) {
+    git("update-ref refs/heads/main $(printf '" + message + "' | git --git-dir='" + repository_ +
+        "' -c user.name=m -c user.email=m commit-tree main^{tree} -p main)");
+    const auto said = nlohmann::json::parse(done({"log", "-n", "1", "--json"}));
+    EXPECT_EQ(said[0]["audit"]["Escrow-Committer"], "user:x\n two") << said;
+    return said[0]["message"].get<std::string>();
+  };
+  const std::string audit = "Escrow-Committer: user:x\\n two\\n";
+  EXPECT_EQ(body_of("one\\n\\nwhy\\n\\n" + audit), "one\n\nwhy");
+  EXPECT_EQ(body_of("one\\n\\nCo-authored-by: y <y>\\n" + audit + "Signed-off-by: z <z>\\n"),
+            "one\n\nCo-authored-by: y <y>\nSigned-off-by: z <z>");
 }
 
 TEST_F(Repository, GcKeepsWhatAnOpenSessionNeeds) {

@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
+#include <sstream>
 
 #include "api/json_document.h"
 #include "daemon/cli/commands/commands.h"
@@ -32,16 +33,22 @@ std::string printable(std::string_view text) {
   return out;
 }
 
-// The message without its last paragraph when that is the audit record.
+// The message without the audit record, which git finds in its last paragraph: other lines there are its author's. A
+// line that begins with a blank goes on with the one before (git-interpret-trailers(1)).
 std::string body_of(const storage::LogEntry& entry) {
   std::string text = entry.commit.message;
   const auto is_ours = [](const auto& trailer) { return trailer.first.starts_with(kTrailerPrefix); };
-  if (std::any_of(entry.trailers.begin(), entry.trailers.end(), is_ours)) {
-    while (!text.empty() && text.back() == '\n') text.pop_back();
-    const std::size_t paragraph = text.rfind("\n\n");
-    if (paragraph != std::string::npos) text.resize(paragraph);
+  const std::size_t paragraph = text.rfind("\n\n", text.find_last_not_of('\n'));
+  if (paragraph != std::string::npos && std::any_of(entry.trailers.begin(), entry.trailers.end(), is_ours)) {
+    std::istringstream lines(text.substr(paragraph));
+    text.resize(paragraph);
+    bool is_audit = false;
+    for (std::string line; std::getline(lines, line);) {
+      if (!line.starts_with(' ') && !line.starts_with('\t')) is_audit = line.starts_with(kTrailerPrefix);
+      if (!is_audit) text += line + '\n';
+    }
   }
-  while (!text.empty() && text.back() == '\n') text.pop_back();
+  text.erase(text.find_last_not_of('\n') + 1);
   return text;
 }
 
