@@ -294,7 +294,7 @@ struct SessionHost::Impl {
         session->gate().move_to(before);
         return answer;
       }
-      // Only now is anybody refused.
+      // From here on each call is refused: before, one into the repository waited.
       session->gate().move_to(WriteGate::Position::sealed);
       cut.reset();
       add_warning(answer, take_mount_away());

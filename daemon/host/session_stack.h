@@ -32,7 +32,7 @@ class SessionStack {
  public:
   // All must outlive it. `roots`: where its mount is, for a session whose links must not lead out; `entries`: what it
   // shows beside the repository, with its sources open; `place`: of its mount; `git`: of a session that has a .git;
-  // `viewer`: for whom it is, nullopt: for nobody's programs, and then no .git is hidden, nor made; `trace` may be
+  // `viewer`: for whom it is; nullopt: no program sees it, and then no .git is hidden, nor made; `trace` may be
   // empty.
   SessionStack(session::Session& session, storage::Repository& repository, session::Log& log,
                const std::optional<session::ContainedLinks::Roots>& roots,

@@ -361,7 +361,7 @@ void Caches::publish_one(const std::string& session, const std::string& key, std
     const UniqueFd turn = lock_file(caches_ + kLock, LockKind::exclusive);
     const std::string generation = session.substr(session.rfind('/') + 1), next = cache + "/current.new";
     make_directory(cache);
-    remove_tree(cache + '/' + generation);  // nobody's: only this session publishes under its name
+    remove_tree(cache + '/' + generation);  // only this session publishes under its name
     if (::rename(copy.c_str(), (cache + '/' + generation).c_str()) != 0) throw system_error(errno, "move it");
     sync_directory(cache);
     tell(CacheStep::moved);

@@ -188,7 +188,7 @@ class GitInACache : public CacheOnTheKernel {
   std::set<std::string> sessions_;
 };
 
-TEST_F(GitInACache, OfAConfinedCommandIsNotShownToWhoMountsOrRuns) {
+TEST_F(GitInACache, AConfinedCommandsGitIsHiddenFromMountsAndRuns) {
   confined(hostile("build/sub/.git"));
   EXPECT_NE(mount({"--cache", "build"}).find(kSentence), std::string::npos);
   EXPECT_FALSE(is_shown("build/sub/.git"));
@@ -210,7 +210,7 @@ TEST_F(GitInACache, OfAConfinedCommandIsNotShownToWhoMountsOrRuns) {
   confined("test -e build/sub/.git/config");
 }
 
-TEST_F(GitInACache, OneThatIsAskedForByNameIsShownInThatMountAlone) {
+TEST_F(GitInACache, ShowGitShowsTheNamedOneInThatMountAlone) {
   confined(hostile("build/sub/.git") + "; mkdir -p build/else/.git");
   mount({"--cache", "build"});
   unmount();
@@ -223,7 +223,7 @@ TEST_F(GitInACache, OneThatIsAskedForByNameIsShownInThatMountAlone) {
   EXPECT_FALSE(is_shown("build/sub/.git"));
 }
 
-TEST_F(GitInACache, OfOnesOwnIsShownToOnesNextRunAndMount) {
+TEST_F(GitInACache, TheUsersOwnGitIsShownInTheNextRunAndMount) {
   plain("git init -q build/_deps/x; git init -q build/_deps/y; mv build/_deps/y/.git build/_deps/x/.git/modules; "
         "echo 'gitdir: ../x/.git/modules' > build/_deps/y/.git");
   plain("test -e build/_deps/x/.git/HEAD && git -C build/_deps/y status && echo more > build/more");
@@ -253,7 +253,7 @@ TEST_F(GitInACache, IsHiddenOnceTwoHandsHaveWrittenUntilTheCacheHasNone) {
   EXPECT_TRUE(is_shown("build/new/.git"));
 }
 
-TEST_F(GitInACache, OfAnEarlierVersionWhichHasNoNoteIsHidden) {
+TEST_F(GitInACache, WithoutANoteOfHandsEachGitIsHidden) {
   plain("mkdir -p build/old/.git");
   shell("sed -i '/^hands/d' '" + repository_ + "'/escrow/caches/build/*/about");
   EXPECT_NE(mount({"--cache", "build"}).find(kSentence), std::string::npos);
@@ -263,7 +263,7 @@ TEST_F(GitInACache, OfAnEarlierVersionWhichHasNoNoteIsHidden) {
   plain("test ! -e build/old/.git && test ! -e build/.git");
 }
 
-TEST_F(GitInACache, OfOthersIsHiddenBehindARestoreAndInAFork) {
+TEST_F(GitInACache, TheGitOfOthersIsHiddenAfterARestoreAndInAFork) {
   mount({"--cache", "build"});
   ASSERT_EQ(0, escrow({"savepoint", "create", id_, "empty"}).status);
   std::filesystem::create_directories(file("mnt/build/own/.git"));
