@@ -346,8 +346,9 @@ void SessionRun::run_container() {
   mount.invalidate({{session::kRootNode, ""}});  // the next look at it sends a request
   const std::uint64_t before = requests_of(mount);
   end_ = runner_->run(command_spec(), settings_.started);
-  if (const std::string left = container_->settle(end_, settings_.grace); !left.empty())
-    settings_.say("warning: " + left);
+  const std::string left = container_->settle(end_, settings_.grace);
+  runner_->container_is_settled();
+  if (!left.empty()) settings_.say("warning: " + left);
   if (end_.cause != EndCause::exited || requests_of(mount) != before) return;
   end_.cause = EndCause::failed;
   end_.command_status.reset();

@@ -35,7 +35,9 @@ std::string encode(const CommandSpec& spec) {
   out.optional(spec.device);
   out.text(spec.seen_at);
   out.number(spec.remove_mountpoint);
-  out.texts(spec.cleanup);
+  out.text(spec.container.runtime);
+  out.text(spec.container.session);
+  out.text(spec.container.file);
   return out.take();
 }
 
@@ -71,7 +73,9 @@ CommandSpec decode_command_spec(std::string_view bytes) {
   spec.device = in.optional<dev_t>();
   spec.seen_at = in.text();
   spec.remove_mountpoint = in.flag();
-  spec.cleanup = in.texts();
+  spec.container.runtime = in.text();
+  spec.container.session = in.text();
+  spec.container.file = in.text();
   return spec;
 }
 

@@ -52,8 +52,11 @@ struct CommandSpec {
   std::optional<dev_t> device;  // of the mount there
   std::string seen_at;  // where the command sees it, in a view of its own (run_view.h); empty: at its mountpoint
   bool remove_mountpoint = false;
-  // A program that then takes away what is not below the supervisor: a container. Empty: none.
-  std::vector<std::string> cleanup;
+  // The command's container is not below the supervisor, and the one of a killed host removes it:
+  // ContainerRuntime::find(). Without a runtime there is none.
+  struct Container {
+    std::string runtime, session, file;
+  } container;
 };
 
 // What decided the run; of several the first in time.

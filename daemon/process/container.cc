@@ -51,7 +51,7 @@ struct Unusable {
   const char* with = nullptr;  // which runtime; null: both
 };
 constexpr Unusable kUnusable[] = {
-    {"--name", 0, "Escrow removes the container by the name that it gives it"},
+    {"--name", 0, "Escrow names the container after its session"},
     {"--rm", 0, "Escrow asks how the container ended before it removes it"},
     {"--rmi", 0, "Escrow asks how the container ended before it removes it"},
     {"--detach", 'd', "Escrow waits for the container's end"},
@@ -166,8 +166,7 @@ void Container::wrap(CommandSpec& spec, const View& view) {
   session_ = view.session;
   directory_ = view.directory;
   events_ = std::make_unique<ContainerEvents>(runtime_, session_, session::SystemClock().now());
-  const std::string name = "escrow-" + view.session;
-  std::vector<std::string> run = {runtime_.program(), "run", "--name", name};
+  std::vector<std::string> run = {runtime_.program(), "run", "--name", "escrow-" + view.session};
   const auto add = [&](std::initializer_list<std::string> more) { run.insert(run.end(), more); };
   add({"--label", ContainerRuntime::kSessionLabel + ("=" + view.session), "--interactive"});
   if (::isatty(STDIN_FILENO) && ::isatty(STDOUT_FILENO)) add({"--tty"});
@@ -191,7 +190,7 @@ void Container::wrap(CommandSpec& spec, const View& view) {
   run.push_back(image_.id);
   run.insert(run.end(), spec.arguments.begin(), spec.arguments.end());
   spec.arguments = std::move(run);
-  spec.cleanup = {runtime_.program(), "rm", "--force", "--volumes", name};
+  spec.container = {.runtime = runtime_.program(), .session = view.session, .file = file};
 }
 
 // Another option among the runtime's arguments could have named it.
@@ -201,16 +200,12 @@ void Container::check_image(const ContainerRuntime::State& state) const {
                                      ": an argument of --runtime-arg named it; name it with --image");
 }
 
-std::optional<Container::Found> Container::find(const std::string& session, const std::string& directory) const {
-  for (const ContainerRuntime::Labelled& one : runtime_.labelled(session)) {
-    std::optional<ContainerRuntime::State> state = runtime_.state(one.id);
-    if (state && state->file == container_file(directory)) return Found{one.id, *std::move(state)};
-  }
-  return std::nullopt;
+std::optional<ContainerRuntime::Found> Container::find() const {
+  return runtime_.find(session_, container_file(directory_));
 }
 
 // It ended by itself: nothing but the runtime knows how.
-void Container::take_end(const Found& container, CommandEnd& end) const {
+void Container::take_end(const ContainerRuntime::Found& container, CommandEnd& end) const {
   const ContainerRuntime::State& state = container.state;
   const ContainerEvents::Heard heard = events_->until_end(container.id, state.stop_signal, kEventPatience);
   ContainerEnd ended{.exit_code = state.exit_code,
@@ -235,7 +230,7 @@ void Container::correct(CommandEnd& end, std::chrono::milliseconds grace) const 
   // Nobody watched the one whose supervisor was killed: what it exited with then decides nothing.
   const bool is_lost = end.cause == EndCause::lost;
   const bool is_decided = end.cause == EndCause::cancelled || end.cause == EndCause::timed_out || is_lost;
-  const std::optional<Found> found = find(session_, directory_);
+  const std::optional<ContainerRuntime::Found> found = find();
   const bool has_started = found && found->state.has_started;
   if (has_started && !found->state.is_running) {
     end.command_status = found->state.exit_code;
@@ -278,7 +273,7 @@ std::string Container::settle(CommandEnd& end, std::chrono::milliseconds grace) 
     }
   }
   try {
-    if (const std::optional<Found> left = find(session_, directory_)) runtime_.remove(left->id);
+    if (const std::optional<ContainerRuntime::Found> left = find()) runtime_.remove(left->id);
   } catch (const Error& error) {
     return std::string("a container of the run may be left (") + error.what() +
            "); the next `escrow run --image` of this repository removes it";

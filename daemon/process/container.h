@@ -55,8 +55,8 @@ class Container {
     Containment::Limits limits;            // of the container; the runtime keeps them
     std::vector<std::string> environment;  // of the command
   };
-  // Makes of a command (which may be empty: the image's own) one in a container; also how it is taken away should
-  // everything else be killed.
+  // Makes of a command (which may be empty: the image's own) one in a container; also says how the supervisor finds the
+  // container of a host that was killed.
   void wrap(CommandSpec& spec, const View& view);
   // Once the runtime's program has ended: corrects `end` to how the container ended, and removes it, whatever the end
   // is. One that still runs has what is left of its time of grace, or where nobody has told it to end yet, all of it; a
@@ -69,15 +69,10 @@ class Container {
   std::string sweep(const std::function<std::optional<std::string>(const std::string& session)>& directory_of) const;
 
  private:
-  struct Found {
-    std::string id;
-    ContainerRuntime::State state;
-  };
-  // nullopt: it was never created, or is gone.
-  std::optional<Found> find(const std::string& session, const std::string& directory) const;
+  std::optional<ContainerRuntime::Found> find() const;
   void correct(CommandEnd& end, std::chrono::milliseconds grace) const;
   void take_user(const std::string& user);
-  void take_end(const Found& container, CommandEnd& end) const;
+  void take_end(const ContainerRuntime::Found& container, CommandEnd& end) const;
   void check_image(const ContainerRuntime::State& state) const;
 
   const ContainerOptions options_;  // constant, as what follows up to gid_

@@ -82,6 +82,12 @@ ContainerRuntime::ContainerRuntime(const std::string& wanted) {
                                      "); install and start docker or podman, or get the right to use it");
 }
 
+ContainerRuntime ContainerRuntime::known(const std::string& program) {
+  ContainerRuntime runtime;
+  runtime.program_ = program;
+  return runtime;
+}
+
 ContainerRuntime::Image ContainerRuntime::image(const std::string& name, Pull pull) const {
   const std::vector<std::string> ask = {program_, "image", "inspect", "--format",
                                         "{{.Id}}|{{.Config.User}}|{{range .RepoDigests}}{{.}} {{end}}", "--", name};
@@ -164,6 +170,15 @@ std::vector<ContainerRuntime::Labelled> ContainerRuntime::labelled(const std::st
     found.push_back({.id = line.substr(0, space), .session = {begin, std::find_if_not(begin, line.end(), is_of_id)}});
   }
   return found;
+}
+
+std::optional<ContainerRuntime::Found> ContainerRuntime::find(const std::string& session,
+                                                              const std::string& file) const {
+  for (const Labelled& one : labelled(session)) {
+    std::optional<State> found = state(one.id);
+    if (found && found->file == file) return Found{one.id, *std::move(found)};
+  }
+  return std::nullopt;
 }
 
 void ContainerRuntime::hear_events(const std::string& session, const session::Timestamp& since,

@@ -19,8 +19,12 @@ class ContainerRuntime {
  public:
   // "docker", "podman", or "auto": the first of the two that answers.
   explicit ContainerRuntime(const std::string& wanted);
+  // The one of that name, which has answered before; it is not asked now.
+  static ContainerRuntime known(const std::string& program);
 
   const std::string& program() const noexcept { return program_; }
+  // It goes on making a container after the program that asked for it was killed.
+  bool has_server() const noexcept { return program_ == "docker"; }
   // Podman keeps nothing of `podman stop`: a container that traps the signal and exits with 0 ended by itself. Only a
   // stop signal that cannot be trapped tells them apart.
   bool records_stops() const noexcept { return program_ == "docker"; }
@@ -62,6 +66,13 @@ class ContainerRuntime {
   // The containers that have the label, those that have ended too; with `session` only those of that value. An image
   // that was made of such a container hands the label on: State::file tells them apart.
   std::vector<Labelled> labelled(const std::string& session = "") const;
+  struct Found {
+    std::string id;
+    State state;
+  };
+  // The container of a run: it has this label, and was started with this file. nullopt: it was never created, or is
+  // gone.
+  std::optional<Found> find(const std::string& session, const std::string& file) const;
   struct Event {
     std::string container;  // its id
     std::string action;     // "start"; "kill"; docker's "die" is podman's "died"
@@ -83,6 +94,8 @@ class ContainerRuntime {
   bool comes_back(std::chrono::milliseconds patience) const;
 
  private:
+  ContainerRuntime() = default;
+
   std::string program_;  // constant
 };
 

@@ -17,6 +17,7 @@ enum class MessageKind : std::uint32_t {
   start,     // host: encode(CommandSpec)
   signal,    // host: the number, in decimal
   contain,   // host: encode(CommandSpec) of a command that comes soon, for what will hold it
+  settled,   // host: it has looked after the command's container
   starting,  // supervisor: the command comes next, and can keep it from saying more; the paths of its cgroups, encode()
   started,   // supervisor: the command runs
   ended,     // supervisor: encode(CommandEnd)

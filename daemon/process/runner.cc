@@ -132,6 +132,8 @@ CommandEnd Runner::await_end(const CommandSpec& spec, const std::function<void()
   }
 }
 
+void Runner::container_is_settled() { channel_->send(MessageKind::settled, {}); }
+
 // The earlier one counts.
 void Runner::set_deadline(milliseconds from_now) {
   if (is_given_up_) return;

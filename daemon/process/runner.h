@@ -39,6 +39,10 @@ class Runner {
   // Once: runs the command, and returns when it and everything it started have ended. `started` is called when it runs.
   CommandEnd run(const CommandSpec& spec, const std::function<void()>& started = {});
 
+  // Says that the container of the command that ended is removed, or stays for a reason. Until then the supervisor
+  // removes it when this process is killed.
+  void container_is_settled();
+
   pid_t supervisor() const noexcept { return supervisor_; }
 
  private:

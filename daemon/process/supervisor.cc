@@ -11,9 +11,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <exception>
+#include <functional>
+#include <thread>
 #include <utility>
 
+#include "daemon/process/container_runtime.h"
 #include "daemon/process/fresh_mountpoint.h"
+#include "daemon/process/program_output.h"
 #include "fuse/place.h"
 
 namespace escrow::daemon {
@@ -22,7 +27,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kKilledPatience{20'000};  // for processes that were killed to be gone
+constexpr milliseconds kKilledPatience{20'000};   // for processes that were killed to be gone
+constexpr milliseconds kRuntimePatience{20'000};  // for a runtime that makes a container, or restarts
+constexpr milliseconds kRuntimePause{100};
 
 FileDescriptor watch_signals() {
   sigset_t set;
@@ -32,24 +39,12 @@ FileDescriptor watch_signals() {
   return FileDescriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
-void run_to_its_end(const std::vector<std::string>& program) {
-  const pid_t helper = ::fork();
-  if (helper == 0) {
-    std::vector<char*> words;
-    for (const std::string& word : program) words.push_back(const_cast<char*>(word.c_str()));
-    words.push_back(nullptr);
-    ::execvp(words[0], words.data());
-    ::_exit(127);
-  }
-  if (helper > 0) ::waitpid(helper, nullptr, 0);
-}
-
 // Only the mount of the session: another run may have the path by now. If no helper process can be started, the next
 // command of the repository detaches it.
 void detach_if_dead(const std::string& mountpoint, std::optional<dev_t> device) noexcept try {
   if (fuse::device_of(mountpoint) != device || !fuse::is_dead_mount(mountpoint)) return;
   if (::umount2(mountpoint.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) == 0) return;
-  run_to_its_end({"fusermount3", "-u", "-z", "-q", mountpoint});
+  run_program({"fusermount3", "-u", "-z", "-q", mountpoint});
 } catch (const std::exception&) {
 }
 
@@ -82,6 +77,10 @@ class Supervisor {
   void send_to_command(int signal_number) const { ::kill(-child_, signal_number); }
   void finish();
   void clean_up_after_host();
+  // Again and again until it is done, also where the runtime does not answer; but not for too long.
+  void ask_runtime_until(const std::function<bool(const ContainerRuntime&)>& is_done) const;
+  void await_container();
+  void remove_container() const;
   // What is left of it when the host was killed.
   void take_away_mountpoint();
 
@@ -120,10 +119,13 @@ void Supervisor::serve() {
     if (!step()) return clean_up_after_host();
   }
   finish();
-  // Until the host closes its end: if it is killed now, its mount and directory are still ours to take away.
-  channel_.receive();
+  // Until the host closes its end: if it is killed now, its mount, directory and container are still ours to take away.
+  bool is_settled = false;
+  while (const std::optional<Message> message = channel_.receive())
+    is_settled = is_settled || message->kind == MessageKind::settled;
   containment_.reset();
   take_away_mountpoint();
+  if (!is_settled) remove_container();
 }
 
 // While the host opens the session.
@@ -318,15 +320,47 @@ void Supervisor::finish() {
 }
 
 void Supervisor::clean_up_after_host() {
+  await_container();
   if (containment_) containment_->end_all(kKilledPatience);
   if (output_) output_->finish();
   containment_.reset();
-  if (!spec_.cleanup.empty()) run_to_its_end(spec_.cleanup);
   if (foreground_) {
     terminal_.take_back_from(child_);
     terminal_.restore_modes();
   }
   take_away_mountpoint();
+  remove_container();
+}
+
+void Supervisor::ask_runtime_until(const std::function<bool(const ContainerRuntime&)>& is_done) const {
+  if (spec_.container.runtime.empty()) return;
+  const ContainerRuntime runtime = ContainerRuntime::known(spec_.container.runtime);
+  const auto deadline = steady_clock::now() + kRuntimePatience;
+  while (true) {
+    try {
+      if (is_done(runtime)) return;
+    } catch (const std::exception&) {
+    }
+    if (steady_clock::now() >= deadline) return;
+    std::this_thread::sleep_for(kRuntimePause);
+  }
+}
+
+// A server goes on making a container whose program is killed: the program is killed once the container can be found.
+void Supervisor::await_container() {
+  ask_runtime_until([this](const ContainerRuntime& runtime) {
+    take_events();
+    return !running_ || !runtime.has_server() || runtime.find(spec_.container.session, spec_.container.file);
+  });
+}
+
+// If it stays for all that, the next `escrow run --image` of the repository removes it.
+void Supervisor::remove_container() const {
+  ask_runtime_until([this](const ContainerRuntime& runtime) {
+    const auto found = runtime.find(spec_.container.session, spec_.container.file);
+    if (found) runtime.remove(found->id);
+    return true;
+  });
 }
 
 void Supervisor::take_away_mountpoint() {

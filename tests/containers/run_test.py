@@ -284,18 +284,6 @@ def OptionsThatBreakARunAreRefusedByName(machine):
     machine.expect_clean()
 
 
-def WhenEscrowIsKilledTheContainerGoesToo(machine):
-    before = machine.git('rev-parse', 'main')
-    run, name = started(machine, [], TRAPS)
-    run.kill()
-    run.wait()
-    eventually('the container is gone', lambda: name not in machine.containers())
-    machine.escrow('sessions')
-    expect_equal('reason', machine.last_session()['reason'], 'host_lost')
-    expect_equal('the branch', machine.git('rev-parse', 'main'), before)
-    machine.expect_clean()
-
-
 def parent_of(process):
     """Its number; None: the process has ended."""
     with contextlib.suppress(OSError), open(f'/proc/{process}/status', encoding='utf-8') as file:
@@ -366,22 +354,6 @@ def ARunWhoseEndCannotBeJudgedLeavesNoContainer(machine):
     status, _, err = machine.container([], 'echo x > new', environment=environment)
     expect_equal(f'status ({err})', status, 125)
     expect_equal('the branch', machine.git('rev-parse', 'main'), before)
-    machine.expect_clean()
-
-
-def AContainerThatAKilledRunLeftIsRemovedByTheNext(machine):
-    run, name = started(machine, [], f'trap "" TERM; echo up; {WAITS}')
-    machine.run(machine.runtime.name, 'rename', name, 'other')
-    run.kill()
-    run.communicate(timeout=200)
-    # Not one that merely has the label: an image made of the container hands it on.
-    session = json.loads(machine.escrow('sessions', '--all', '--json'))[-1]['session']
-    machine.run(machine.runtime.name, 'create', '--name', 'somebodys', '--label', f'escrow.session={session}', IMAGE,
-                'true')
-    status, _, err = machine.container([], 'exit 0')
-    expect_equal(f'status ({err})', status, 0)
-    expect_equal('containers', machine.containers(), ['somebodys'])
-    machine.run(machine.runtime.name, 'rm', 'somebodys')
     machine.expect_clean()
 
 

@@ -322,9 +322,9 @@ class Machine(ContainerHost):
                                 check=False, timeout=300, env={**self.environment, **(environment or {})})
         return result.returncode, result.stdout, result.stderr
 
-    def start_container(self, options, script):
-        return subprocess.Popen(self.container_command(options, script), env=self.environment, text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    def start_container(self, options, script, environment=None):
+        return subprocess.Popen(self.container_command(options, script), text=True, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, env={**self.environment, **(environment or {})})
 
     def output(self, container):
         """What it has written so far, between the headers of the API's frames."""
