@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -246,32 +247,40 @@ RemoteSession PodVolumes::end(const RemoteSession& session, const PodVerdict& ve
     body.flag("keep_result", true);
     return api::session_from_json(asked(options_.escrowd, "POST", target + "/rollback", body.text()));
   };
-  const auto finish = [&](JsonObject& body) {
+  // Those that an escrowd of an earlier version does not know are left out.
+  std::set<std::string> fields = {"image", "only_if_seen"};
+  if (verdict.image.empty()) fields.erase("image");
+  if (verdict.kind != PodVerdict::Kind::exited) fields.erase("only_if_seen");
+  while (true) {
+    JsonObject body;
+    if (fields.contains("image")) body.text("image", verdict.image);
+    if (fields.contains("only_if_seen")) body.flag("only_if_seen", true);
+    switch (verdict.kind) {
+      case PodVerdict::Kind::exited:
+        body.number("exit_code", static_cast<unsigned>(verdict.exit_code) & 255U);
+        break;
+      case PodVerdict::Kind::cancelled:
+        body.flag("cancelled", true);
+        break;
+      case PodVerdict::Kind::timed_out:
+        body.flag("timed_out", true);
+        break;
+      case PodVerdict::Kind::killed:
+        body.number("signal", 9);
+        break;
+      case PodVerdict::Kind::open:
+      case PodVerdict::Kind::lost:
+        return keep();
+    }
     try {
       return api::session_from_json(asked(options_.escrowd, "POST", target + "/finish", body.text()));
     } catch (const api::Problem& problem) {
       // The programs have ended, so bytes that the disk did not take cannot be written again.
       if (problem.problem() == api::ProblemCode::data_lost) return keep();
-      throw;
+      const bool is_unknown = problem.problem() == api::ProblemCode::unknown_field;
+      if (!is_unknown || fields.erase(problem.member("field")) == 0) throw;
     }
-  };
-  JsonObject body;
-  if (!verdict.image.empty()) body.text("image", verdict.image);
-  switch (verdict.kind) {
-    case PodVerdict::Kind::exited:
-      body.flag("only_if_seen", true);
-      return finish(body.number("exit_code", static_cast<unsigned>(verdict.exit_code) & 255U));
-    case PodVerdict::Kind::cancelled:
-      return finish(body.flag("cancelled", true));
-    case PodVerdict::Kind::timed_out:
-      return finish(body.flag("timed_out", true));
-    case PodVerdict::Kind::killed:
-      return finish(body.number("signal", 9));
-    case PodVerdict::Kind::open:
-    case PodVerdict::Kind::lost:
-      break;
   }
-  return keep();
 }
 
 // When the host of a session is killed, escrowd mounts it again, where the pod does not see it, or leaves it. One that

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import signal
+import socketserver
 import ssl
 import subprocess
 import sys
@@ -21,7 +22,7 @@ sys.path[:0] = [f'{ROOT}/tests/escrowd', f'{ROOT}/tests/support']
 import grpc  # noqa: E402
 from expectations import eventually, expect, expect_equal, fail, run_cases  # noqa: E402
 from remote_test import free_port  # noqa: E402
-from service import Service  # noqa: E402
+from service import Service, request  # noqa: E402
 
 TOKEN = 'token-of-the-driver'
 
@@ -133,6 +134,38 @@ class Pod:
         self.api.pods.pop((self.space, self.name))
 
 
+class OlderService(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    """The node's escrowd, but for some fields of a finish: to it they are unknown."""
+    daemon_threads = True
+
+    def __init__(self, node, unknown):
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = 'HTTP/1.1'
+
+            def do_GET(self):
+                self.hand_on()
+
+            def do_POST(self):
+                fields = json.loads(self.rfile.read(int(self.headers['Content-Length'])))
+                gone = unknown if self.path.endswith('/finish') else ()
+                self.hand_on({f'later_{name}' if name in gone else name: value for name, value in fields.items()})
+
+            def hand_on(self, fields=None):
+                answer = request(node.service.socket, self.command, self.path, fields)
+                body = answer.body.replace(b'later_', b'')
+                self.send_response(answer.status)
+                self.send_header('Content-Type', answer.headers['content-type'])
+                self.send_header('Content-Length', str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        super().__init__(f'{node.directory}/older.sock', Handler)
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
+
+
 class Kubelet:
     """Asks a driver; each method is one call of the protocol. Answers are messages, refusals grpc.RpcError."""
 
@@ -165,6 +198,7 @@ class Node:
 
     def __init__(self, escrow, escrowd, escrow_csi):
         self.service = Service(escrow, escrowd)
+        self.escrowd = self.service.socket  # where the driver asks
         self.program, self.options, self.driver = escrow_csi, [], None
         self.directory = self.service.directory
         os.mkdir(f'{self.directory}/pods')
@@ -195,7 +229,7 @@ class Node:
     def start_driver(self, *options):
         with open(f'{self.directory}/csi.log', 'ab') as log:
             self.driver = subprocess.Popen(  # pylint: disable=consider-using-with
-                [self.program, '--socket', self.socket, '--escrowd', f'unix://{self.service.socket}', '--sessions',
+                [self.program, '--socket', self.socket, '--escrowd', f'unix://{self.escrowd}', '--sessions',
                  self.service.mounts, '--node', 'node-1', '--api-server', self.api.url, '--token-file',
                  self.api.token_file, '--api-server-ca', self.api.certificate, *self.options, *options],
                 stderr=log, stdin=subprocess.DEVNULL)

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 
-from cluster import Pod, eventually, expect, expect_equal, fail, main
+from cluster import OlderService, Pod, eventually, expect, expect_equal, fail, main
 from service import host_of, read, write
 
 
@@ -87,6 +87,18 @@ def play(node, name, end, *expected, **attributes):
     end(pod)
     node.unpublish(volume)
     return node.expect_end(volume, *expected)
+
+
+def AnEscrowdOfAnEarlierVersionIsToldTheEndInFieldsThatItKnows(node):
+    node.stop_driver()
+    with OlderService(node, unknown={'image', 'only_if_seen'}) as older:
+        node.escrowd = older.server_address
+        node.start_driver()
+        play(node, 'good', lambda pod: pod.end(0), 'committed', 'success')
+        play(node, 'bad', lambda pod: pod.end(3), 'rolled_back', 'exit_status')
+        play(node, 'late', lambda pod: pod.end(0, phase='Failed', reason='DeadlineExceeded'), 'rolled_back',
+             'timed_out')
+        older.shutdown()
 
 
 def AnyOtherEndOfAPodRollsBack(node):
