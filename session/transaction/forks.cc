@@ -6,6 +6,7 @@
 
 #include "session/base/error.h"
 #include "session/overlay/content_form.h"
+#include "session/transaction/opening.h"
 #include "session/transaction/savepoint_rules.h"
 #include "session/transaction/session_tree.h"
 
@@ -176,8 +177,7 @@ std::unique_ptr<Session> open_fork(const Services& services, const SessionId& pa
     // As of the cut: the parent may have come onto another head since.
     for (const Savepoint& one : held->journal().savepoints())
       if (one.name == kForkStart) record.base = ObjectId::from_hex(one.context.substr(0, one.context.find('\0')));
-    held->opened();
-    services.catalog.insert(record);
+    record_open(services, record, *held);
   } catch (...) {
     clean_up(services, id, *held, false);
     throw;

@@ -7,6 +7,7 @@
 #include "session/transaction/apply_changes.h"
 #include "session/transaction/commit.h"
 #include "session/transaction/disputes.h"
+#include "session/transaction/opening.h"
 #include "session/transaction/session_tree.h"
 
 namespace escrow::session {
@@ -108,8 +109,7 @@ std::unique_ptr<Session> resume_session(const Services& services, const SessionI
       }
     }
     if (terms.prepare) terms.prepare(held->path(), record.options);
-    held->opened();
-    services.catalog.insert(record);
+    record_open(services, record, *held);
   } catch (...) {
     clean_up(services, record.id, *held, false);
     throw;

@@ -4,6 +4,7 @@
 #include "session/base/path_prefix.h"
 #include "session/transaction/commit.h"
 #include "session/transaction/forks.h"
+#include "session/transaction/opening.h"
 #include "session/transaction/recovery.h"
 #include "session/transaction/resume.h"
 #include "session/transaction/session_tree.h"
@@ -50,14 +51,13 @@ std::unique_ptr<Session> SessionManager::open(SessionOptions options, bool creat
   overlay_options(services_, record);  // refuses a prefix that is a file
 
   // A directory under its lock first, the row last: a recovery elsewhere never sees a fresh session unlocked, and what
-  // is left when this process dies in between has a directory that recovery finds.
+  // is left when this process dies before the row has a directory that recovery finds.
   std::unique_ptr<SessionDirectory> held = services_.directories.create(record.id);
   try {
     if (record.options.isolation == Isolation::serializable) held->reads().create();
     if (prepare) prepare(held->path());
     if (record.base) services_.references.pin_fresh(record.id, record.options.branch, *record.base);
-    held->opened();
-    services_.catalog.insert(record);
+    record_open(services_, record, *held);
   } catch (...) {
     clean_up(services_, record.id, *held, false);
     throw;
@@ -113,6 +113,7 @@ SessionManager::Taken SessionManager::take(const SessionId& id, const char* verb
   if (record->state == State::committing) services_.log.write(LogLevel::info, decide_commit(services_, *record, *held));
   if (record->state == State::awaiting_approval) refuse_waiting(*record, verb);
   if (is_final(record->state)) throw ended(*record);
+  mark_open(services_, id, *held);  // the process that opened it may have died before that
   return {std::move(held), *std::move(record)};
 }
 

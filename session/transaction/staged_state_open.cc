@@ -8,6 +8,7 @@
 #include "session/base/path_prefix.h"
 #include "session/transaction/apply_changes.h"
 #include "session/transaction/commit.h"
+#include "session/transaction/opening.h"
 #include "session/transaction/session_tree.h"
 #include "session/transaction/staged_state.h"
 #include "session/trees/tree_walk.h"
@@ -283,8 +284,7 @@ std::unique_ptr<Session> open_from_staged_state(const Services& services, const 
     overlay->flush(true);
     overlay.reset();
     if (prepare) prepare(held->path(), record->options);
-    held->opened();
-    services.catalog.insert(*record);
+    record_open(services, *record, *held);
   } catch (...) {
     if (overlay) overlay->abandon();
     overlay.reset();

@@ -131,8 +131,18 @@ class FileSessionDirectory final : public session::SessionDirectory {
   session::Synchronized<std::unique_ptr<session::Quarantine>> quarantine_;  // self-locking
 };
 
+// The file keeps the time at which it was made (FileSessionDirectories::opened_aside_s()).
 void FileSessionDirectory::opened() {
-  write_at(lock_.get(), kOpened, 0, path_ + "/lock");
+  struct stat made;
+  const bool is_known = ::fstat(lock_.get(), &made) == 0;
+  try {
+    write_at(lock_.get(), kOpened, 0, path_ + "/lock");
+  } catch (const Error&) {
+    [[maybe_unused]] const int emptied = ::ftruncate(lock_.get(), 0);
+    throw;
+  }
+  const struct timespec times[2] = {{0, UTIME_OMIT}, made.st_mtim};
+  if (is_known) ::futimens(lock_.get(), times);
 }
 
 bool FileSessionDirectory::has_work() const {
@@ -278,7 +288,7 @@ std::vector<SessionId> FileSessionDirectories::list_aside() const {
 
 bool FileSessionDirectories::is_aside(const SessionId& id) const { return is_there(path_aside(id)); }
 
-// The last write to the lock file says that the session is open.
+// The lock file keeps the time at which the opening began.
 std::int64_t FileSessionDirectories::opened_aside_s(const SessionId& id) const {
   const auto lock = status_of(path_aside(id) + "/lock");
   return lock ? lock->st_mtim.tv_sec : 0;

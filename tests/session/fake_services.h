@@ -96,6 +96,7 @@ class FakeDirectories final : public session::SessionDirectories {
       contents->reads.lose_power();
     }
   }
+  bool was_opened(const Id& id) const { return state_.lock_shared()->at(id)->was_opened; }
   // Somebody's rm -rf.
   void lose(const Id& id) { state_.lock()->erase(id); }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "session/base/error.h"
+#include "session/transaction/session_manager.h"
 #include "session/trees/tree_walk.h"
 #include "tests/session/fake_services.h"
 #include "tests/support/journal_rows.h"
@@ -43,6 +44,32 @@ TEST_F(RecoveryOf, AnOpeningThatWasCutShortRemovesItsDirectoryAndPin) {
   EXPECT_TRUE(world_.directories.list().empty());
   EXPECT_FALSE(world_.references.is_pinned(id));
   EXPECT_TRUE(recover().empty());
+}
+
+TEST_F(RecoveryOf, AnOpeningThatWasCutShortBehindItsRowLeavesAnOpenSession) {
+  SessionRecord record = row(State::open, false);
+  record.base = world_.push("main", {{"a", "1"}});
+  world_.references.pin_base(record.id, *record.base);
+  world_.directories.create(record.id);
+  world_.catalog.insert(record);
+  EXPECT_TRUE(recover().empty());
+  SessionManager(world_.services()).attach(record.id);
+  EXPECT_TRUE(world_.directories.was_opened(record.id)) << "what is staged from now on would go with the catalog";
+}
+
+TEST_F(RecoveryOf, AnOpeningThatIsNotRecordedLeavesNothing) {
+  world_.push("main", {{"a", "1"}});
+  SessionManager manager(world_.services());
+  SessionRecord record = row(State::open, false);
+  record.options.audit.issuer = "user:alice";
+  bool was_marked = true;
+  world_.catalog.before_write = [&] {
+    was_marked = world_.directories.was_opened(record.id);
+    throw Error(Errc::no_space, "the disk is full");
+  };
+  EXPECT_THROW(manager.open(record.options, false, record.id), Error);
+  EXPECT_FALSE(was_marked) << "killed here, it would be set aside and hold back gc";
+  EXPECT_TRUE(world_.directories.list().empty());
 }
 
 // With a new catalog, or an older copy of it.

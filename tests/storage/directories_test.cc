@@ -265,6 +265,17 @@ TEST_F(SessionDirectoriesTest, OneThatIsSetAsideComesBackWithAllItHolds) {
   EXPECT_EQ(held->journal().load().nodes.size(), 1u);
 }
 
+// Whatever it was found to have since then stays for its sake.
+TEST_F(SessionDirectoriesTest, TheMarkLeavesTheTimeAtWhichTheOpeningBegan) {
+  const auto held = directories_.create(id_);
+  constexpr std::int64_t kBegun_s = 1'000'000'000;
+  const struct timespec times[2] = {{kBegun_s, 0}, {kBegun_s, 0}};
+  ASSERT_EQ(::utimensat(AT_FDCWD, (held->path() + "/lock").c_str(), times, 0), 0);
+  held->opened();
+  held->set_aside();
+  EXPECT_EQ(directories_.opened_aside_s(id_), kBegun_s);
+}
+
 TEST_F(SessionDirectoriesTest, NothingIsReplacedByOneThatComesBack) {
   const auto make_opened = [&] {
     auto held = directories_.create(id_);
