@@ -192,7 +192,7 @@ class Play:
             return False
         return self.scene.promises(ended.struck) and \
             not is_tidying(ended.struck, self.syncs[place:]) and \
-            not is_done_anew(ended, self.syncs.count(ended.struck))
+            not is_done_anew(ended, self.syncs)
 
     # A run whose commit failed leaves its session open, with what it wrote; the next run is another one.
     def roll_back_what_is_open(self):
@@ -231,9 +231,26 @@ def is_tidying(here, following):
 
 def is_done_anew(ended, usual):
     """A branch that has moved is written and synced once more, and so are its reflog (GitReferences::make_durable) and
-    the row that says so. `usual`: how often there is such a sync when nothing fails."""
-    return re.search(r'/(logs/)?refs(/|$)|/catalog\.db-wal$', ended.struck) and \
-        ended.report['listed'].count(ended.struck) > usual
+    the row that says so. What one sync of a session's staging area has not brought to the disk, further ones bring
+    there (FileStagingArea::sync_all(), Overlay::flush()). `usual`: the syncs when nothing fails."""
+    listed = ended.report['listed']
+    common = ids_in(listed) & ids_in(usual)  # others are of what each command makes anew
+
+    def kind(line):
+        line = ID.sub(lambda found: found[0] if found[0] in common else '#', line)
+        return re.sub(r'^\w+ (.*/staging)(/.*)?$', r'\1', line)
+
+    def times(lines):
+        return [kind(line) for line in lines].count(kind(ended.struck))
+    return re.search(r'/(logs/)?refs(/|$)|/catalog\.db-wal$|/staging$', kind(ended.struck)) and \
+        times(listed) > times(usual)
+
+
+ID = re.compile('[0-9a-f]{16,}')
+
+
+def ids_in(lines):
+    return {found for line in lines for found in ID.findall(line)}
 
 
 def kind_of_call(line):
