@@ -150,10 +150,11 @@ std::vector<std::string> children(const std::string& path) {
   return names;
 }
 
-// Kernels before 5.14 have no cgroup.kill.
+// Kernels before 5.14 have no cgroup.kill. A process of a foreign pid namespace is 0 there, which would be all of ours.
 void kill_one_by_one(const std::string& path) {
   std::istringstream pids(read_text(path + "/cgroup.procs"));
-  for (pid_t pid; pids >> pid;) ::kill(pid, SIGKILL);
+  for (pid_t pid; pids >> pid;)
+    if (pid > 0) ::kill(pid, SIGKILL);
   for (const std::string& child : children(path)) kill_one_by_one(child);
 }
 
@@ -186,6 +187,17 @@ std::uint64_t count_in(const std::string& path, std::string_view wanted) {
     if (key == wanted) return value;
   }
   return 0;
+}
+
+// With its driver "cgroupfs", and with "systemd". Only of a whole id: others could name the cgroup of all containers.
+std::optional<Place> place_of_docker(const std::string& container, std::string_view controller) {
+  const bool is_id = container.size() == 64 && container.find_first_not_of("0123456789abcdef") == std::string::npos;
+  if (!is_id) return std::nullopt;
+  for (const std::string& cgroup : {"/docker/" + container, "/system.slice/docker-" + container + ".scope"}) {
+    std::optional<Place> place = place_of_cgroup(cgroup, controller);
+    if (place && ::access(place->directory.c_str(), F_OK) == 0) return place;
+  }
+  return std::nullopt;
 }
 
 // Of versions 2 and 1, where there is such a cgroup.
@@ -308,14 +320,17 @@ std::string memory_counters_of(pid_t process) {
   return counters_where([&](std::string_view controller) { return place_of(std::to_string(process), controller); });
 }
 
-// With its driver "cgroupfs", and with "systemd".
 std::string memory_counters_of_docker(const std::string& container) {
-  for (const std::string& cgroup : {"/docker/" + container, "/system.slice/docker-" + container + ".scope"}) {
-    const std::string counters =
-        counters_where([&](std::string_view controller) { return place_of_cgroup(cgroup, controller); });
-    if (!counters.empty()) return counters;
+  return counters_where([&](std::string_view controller) { return place_of_docker(container, controller); });
+}
+
+bool end_container_of_docker(const std::string& container, milliseconds patience) {
+  for (const char* controller : {"", "memory"}) {
+    const std::optional<Place> place = place_of_docker(container, controller);
+    if (!place || !populated(place->directory)) continue;
+    if (!is_writable(place->directory) || !end_all_in(place->directory, patience)) return false;
   }
-  return {};
+  return true;
 }
 
 void remove_cgroup(const std::string& path, milliseconds patience) {

@@ -67,6 +67,8 @@ std::string memory_counters_of(pid_t process);
 // In the cgroup of docker's container with this id, from the moment when it is made; empty: it is not where docker
 // makes them unless it is told otherwise (dockerd(8), --cgroup-parent).
 std::string memory_counters_of_docker(const std::string& container);
+// Kills what runs in that cgroup. False: something still does, because this user may not kill it or for that long.
+bool end_container_of_docker(const std::string& container, std::chrono::milliseconds patience);
 
 // Ends and removes the cgroup at `path`, which an owner left behind: for the parent of an owner that was killed.
 void remove_cgroup(const std::string& path, std::chrono::milliseconds patience);

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "api/container_api.h"
-#include "daemon/process/program_output.h"
+#include "daemon/process/cgroup.h"
 #include "session/base/error.h"
 
 namespace escrow::daemon {
@@ -21,6 +21,7 @@ using namespace std::chrono_literals;
 
 constexpr int kRemovals = 5;
 constexpr auto kRemovalPause = 200ms, kAnswerPause = 100ms;
+constexpr auto kEndPatience = 20s;  // for processes that were killed to be gone
 
 // With its fraction: what happened within the last second counts.
 std::string seconds_text(const session::Timestamp& time) {
@@ -82,20 +83,25 @@ ContainerRuntime::ContainerRuntime(const std::string& wanted) {
                                      "); install and start docker or podman, or get the right to use it");
 }
 
-ContainerRuntime ContainerRuntime::known(const std::string& program) {
+ContainerRuntime ContainerRuntime::known(const std::string& program, std::chrono::steady_clock::time_point deadline) {
   ContainerRuntime runtime;
   runtime.program_ = program;
+  runtime.deadline_ = deadline;
   return runtime;
 }
 
+ProgramOutput ContainerRuntime::ask(const std::vector<std::string>& arguments) const {
+  return run_program(arguments, {.deadline = deadline_});
+}
+
 ContainerRuntime::Image ContainerRuntime::image(const std::string& name, Pull pull) const {
-  const std::vector<std::string> ask = {program_, "image", "inspect", "--format",
-                                        "{{.Id}}|{{.Config.User}}|{{range .RepoDigests}}{{.}} {{end}}", "--", name};
-  ProgramOutput answer = run_program(ask);
+  const std::vector<std::string> look = {program_, "image", "inspect", "--format",
+                                         "{{.Id}}|{{.Config.User}}|{{range .RepoDigests}}{{.}} {{end}}", "--", name};
+  ProgramOutput answer = ask(look);
   if (answer.status != 0 && names_nothing(answer) && pull == Pull::missing) {
-    const ProgramOutput pulled = run_program({program_, "pull", "--quiet", "--", name});
+    const ProgramOutput pulled = ask({program_, "pull", "--quiet", "--", name});
     if (pulled.status != 0) complain(program_, "pull the image " + name, pulled);
-    answer = run_program(ask);
+    answer = ask(look);
   }
   if (answer.status != 0 && names_nothing(answer)) {
     throw Error(Errc::not_found, program_ + " has no image " + name + "; pull it, or leave out --pull never");
@@ -114,13 +120,13 @@ ContainerRuntime::Image ContainerRuntime::image(const std::string& name, Pull pu
 }
 
 std::string ContainerRuntime::file_of(const Image& image, const std::string& path) const {
-  const ProgramOutput made = run_program({program_, "create", "--network", "none", image.id, "/nothing"});
+  const ProgramOutput made = ask({program_, "create", "--network", "none", image.id, "/nothing"});
   std::istringstream lines(made.out);
   std::string container;
   if (made.status != 0 || !(lines >> container)) complain(program_, "look into the image " + image.digest, made);
   std::vector<std::string> copy = {program_, "cp", container + ":" + path, "-"};
   if (program_ == "docker") copy.insert(copy.begin() + 2, "--follow-link");  // podman does so unasked
-  const ProgramOutput archive = run_program(copy);
+  const ProgramOutput archive = ask(copy);
   remove(container);
   return archive.status == 0 ? first_file_of(archive.out) : std::string();
 }
@@ -128,7 +134,7 @@ std::string ContainerRuntime::file_of(const Image& image, const std::string& pat
 std::optional<ContainerRuntime::State> ContainerRuntime::state(const std::string& container) const {
   const std::string file = writes_process() ? "{{.PidFile}}" : "{{.HostConfig.ContainerIDFile}}";
   const ProgramOutput answer =
-      run_program({program_, "container", "inspect", "--format",
+      ask({program_, "container", "inspect", "--format",
                    "{{.State.Status}} {{.State.Running}} {{.State.OOMKilled}} {{.State.ExitCode}} {{.Image}} "
                    "{{.Config.StopSignal}}\n" + file, container});
   if (answer.status != 0 && names_nothing(answer)) return std::nullopt;
@@ -153,7 +159,7 @@ std::optional<ContainerRuntime::State> ContainerRuntime::state(const std::string
 std::vector<ContainerRuntime::Labelled> ContainerRuntime::labelled(const std::string& session) const {
   const std::string label = kSessionLabel;
   const ProgramOutput answer =
-      run_program({program_, "ps", "--all", "--no-trunc", "--filter",
+      ask({program_, "ps", "--all", "--no-trunc", "--filter",
                    "label=" + label + (session.empty() ? "" : "=" + session), "--format",
                    "{{.ID}} " + (program_ == "docker" ? "{{.Label \"" + label + "\"}}" : "{{.Labels}}")});
   if (answer.status != 0) complain(program_, "list the containers of sessions", answer);
@@ -208,16 +214,22 @@ void ContainerRuntime::hear_events(const std::string& session, const session::Ti
 
 void ContainerRuntime::stop(const std::string& container, std::chrono::milliseconds grace) const {
   const auto seconds = std::chrono::ceil<std::chrono::seconds>(grace).count();
-  run_program({program_, "stop", "--time", std::to_string(seconds), container});
+  ask({program_, "stop", "--time", std::to_string(seconds), container});
 }
 
-void ContainerRuntime::unpause(const std::string& container) const { run_program({program_, "unpause", container}); }
+void ContainerRuntime::unpause(const std::string& container) const { ask({program_, "unpause", container}); }
 
-// Podman 4.3 refuses the first time where a paused container was killed; docker, where somebody else removes it.
+// Podman 4.3 refuses the first time where a paused container was killed; docker, where somebody else removes it. A
+// dockerd that was killed before it had noted the start of a container removes it as one that never ran: its processes
+// go on.
 void ContainerRuntime::remove(const std::string& container) const {
   for (int left = kRemovals; left > 0; --left) {
-    const ProgramOutput answer = run_program({program_, "rm", "--force", "--volumes", container});
-    if (answer.status == 0 || names_nothing(answer)) return;
+    const ProgramOutput answer = ask({program_, "rm", "--force", "--volumes", container});
+    if (answer.status == 0 || names_nothing(answer)) {
+      if (!has_server() || end_container_of_docker(container, kEndPatience)) return;
+      throw Error(Errc::unavailable, program_ + " has removed the container " + container + ", but what it ran goes "
+                                         "on, and could not be killed; its cgroup has that id");
+    }
     if (left == 1) complain(program_, "remove the container " + container, answer);
     unpause(container);
     std::this_thread::sleep_for(kRemovalPause);

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/process/program_output.h"
 #include "session/base/clock.h"
 
 namespace escrow::daemon {
@@ -19,8 +20,9 @@ class ContainerRuntime {
  public:
   // "docker", "podman", or "auto": the first of the two that answers.
   explicit ContainerRuntime(const std::string& wanted);
-  // The one of that name, which has answered before; it is not asked now.
-  static ContainerRuntime known(const std::string& program);
+  // The one of that name, which has answered before; it is not asked now. A program of it that runs at the deadline is
+  // killed, and could not do what it was to do.
+  static ContainerRuntime known(const std::string& program, std::chrono::steady_clock::time_point deadline);
 
   const std::string& program() const noexcept { return program_; }
   // It goes on making a container after the program that asked for it was killed.
@@ -88,7 +90,8 @@ class ContainerRuntime {
   void stop(const std::string& container, std::chrono::milliseconds grace) const;
   // A paused one runs again; anything else stays as it is.
   void unpause(const std::string& container) const;
-  // Kills it where it runs, and tries again for a second. One that is not there is no error.
+  // Kills it where it runs, and tries again for a second; also kills what runs in its cgroup though docker knows
+  // nothing of it. One that is not there is no error. `container` is its id.
   void remove(const std::string& container) const;
   // Waits until the runtime answers. False: it does not, for that long.
   bool comes_back(std::chrono::milliseconds patience) const;
@@ -96,7 +99,10 @@ class ContainerRuntime {
  private:
   ContainerRuntime() = default;
 
-  std::string program_;  // constant
+  ProgramOutput ask(const std::vector<std::string>& arguments) const;
+
+  std::string program_;                                           // constant
+  std::chrono::steady_clock::time_point deadline_ = kNoDeadline;  // constant
 };
 
 }  // namespace escrow::daemon

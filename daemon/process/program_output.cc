@@ -7,7 +7,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <sstream>
 
@@ -16,6 +19,8 @@
 
 namespace escrow::daemon {
 namespace {
+
+using std::chrono::steady_clock;
 
 struct Pipe {
   FileDescriptor read_end, write_end;
@@ -27,6 +32,12 @@ struct Pipe {
     write_end.reset(ends[1]);
   }
 };
+
+// At most a minute.
+int milliseconds_until(steady_clock::time_point deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - steady_clock::now()).count();
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
+}
 
 // False at the end.
 bool take_some(int descriptor, std::string& into, std::size_t most_bytes,
@@ -43,14 +54,16 @@ bool take_some(int descriptor, std::string& into, std::size_t most_bytes,
 void take_all(Pipe& out, Pipe& err, ProgramOutput& output, pid_t program, const ProgramOptions& options) {
   const std::size_t most = options.most_bytes;
   int until = options.until;
+  auto deadline = options.deadline;
   while (out.read_end || err.read_end) {
     pollfd all[3] = {{out.read_end.get(), POLLIN, 0}, {err.read_end.get(), POLLIN, 0}, {until, POLLIN, 0}};
-    if (::poll(all, 3, -1) < 0) continue;
+    if (::poll(all, 3, milliseconds_until(deadline)) < 0) continue;
     if (all[0].revents != 0 && !take_some(out.read_end.get(), output.out, most, options.hear)) out.read_end.reset();
     if (all[1].revents != 0 && !take_some(err.read_end.get(), output.err, most)) err.read_end.reset();
-    if (all[2].revents == 0) continue;
+    if (all[2].revents == 0 && steady_clock::now() < deadline) continue;
     ::kill(-program, SIGKILL);  // with what it has started
     until = -1;
+    deadline = kNoDeadline;
   }
 }
 
@@ -69,7 +82,8 @@ class SpawnAttributes {
     ::sigfillset(&all);
     ::posix_spawnattr_setsigmask(&attributes, &none);
     ::posix_spawnattr_setsigdefault(&attributes, &all);
-    const int apart = options.until >= 0 || options.lock >= 0 ? POSIX_SPAWN_SETSID : 0;  // also a group of its own
+    const bool is_apart = options.until >= 0 || options.deadline != kNoDeadline || options.lock >= 0;
+    const int apart = is_apart ? POSIX_SPAWN_SETSID : 0;  // also a group of its own
     ::posix_spawnattr_setflags(&attributes, static_cast<short>(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | apart));
   }
   ~SpawnAttributes() {

@@ -5,6 +5,7 @@
 // process can be made. Source: posix_spawn(3).
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <string>
@@ -21,10 +22,14 @@ struct ProgramOutput {
   std::string complaint() const;
 };
 
+inline constexpr auto kNoDeadline = std::chrono::steady_clock::time_point::max();
+
 struct ProgramOptions {
   std::size_t most_bytes = std::size_t{1} << 20;
   // A descriptor (-1: none): when it becomes readable the program is killed, with what it has started.
   int until = -1;
+  // When it comes the program is killed just so.
+  std::chrono::steady_clock::time_point deadline = kNoDeadline;
   // The descriptor of a lock (-1: none). The program keeps it, in a session of its own: neither a signal to the
   // process group nor the death of this process ends it, and the lock is held until it has come to its end.
   int lock = -1;

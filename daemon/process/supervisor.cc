@@ -28,7 +28,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kKilledPatience{20'000};   // for processes that were killed to be gone
-constexpr milliseconds kRuntimePatience{20'000};  // for a runtime that makes a container, or restarts
+constexpr milliseconds kRuntimePatience{20'000};  // for a runtime that makes a container, restarts or hangs
 constexpr milliseconds kRuntimePause{100};
 
 FileDescriptor watch_signals() {
@@ -81,7 +81,8 @@ class Supervisor {
   void ask_runtime_until(const std::function<bool(const ContainerRuntime&)>& is_done) const;
   void await_container();
   void remove_container() const;
-  // What is left of it when the host was killed.
+  // What is left of it when the host was killed. Once the container is gone: a runtime refuses to start one at a dead
+  // mount, but not at the directory that is below it.
   void take_away_mountpoint();
 
   MessageChannel channel_;
@@ -124,8 +125,8 @@ void Supervisor::serve() {
   while (const std::optional<Message> message = channel_.receive())
     is_settled = is_settled || message->kind == MessageKind::settled;
   containment_.reset();
-  take_away_mountpoint();
   if (!is_settled) remove_container();
+  take_away_mountpoint();
 }
 
 // While the host opens the session.
@@ -328,14 +329,14 @@ void Supervisor::clean_up_after_host() {
     terminal_.take_back_from(child_);
     terminal_.restore_modes();
   }
-  take_away_mountpoint();
   remove_container();
+  take_away_mountpoint();
 }
 
 void Supervisor::ask_runtime_until(const std::function<bool(const ContainerRuntime&)>& is_done) const {
   if (spec_.container.runtime.empty()) return;
-  const ContainerRuntime runtime = ContainerRuntime::known(spec_.container.runtime);
   const auto deadline = steady_clock::now() + kRuntimePatience;
+  const ContainerRuntime runtime = ContainerRuntime::known(spec_.container.runtime, deadline);
   while (true) {
     try {
       if (is_done(runtime)) return;

@@ -2,7 +2,7 @@
 //
 // A process of its own, forked before the host has threads, descriptors of the repository or of the mount: when the
 // host is killed in whatever way, the supervisor sees the end of the channel, kills everything the command started,
-// takes the dead mount away and removes the command's container. Single-threaded. Job control follows the GNU C library
+// removes the command's container and takes the dead mount away. Single-threaded. Job control follows the GNU C library
 // manual, "Implementing a Shell".
 #pragma once
 

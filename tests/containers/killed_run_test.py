@@ -3,8 +3,10 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
+import subprocess
 import threading
 
 from run_test import TRAPS, parent_of, replace_program, started
@@ -85,16 +87,36 @@ def WhenEscrowIsKilledBeforeItRemovesTheContainerItGoesToo(machine):
     expect_rolled_back(machine, before)
 
 
+@nightly()
+def ARuntimeThatHangsIsGivenUpAndTheNextRunRemovesTheContainer(machine):
+    before = machine.git('rev-parse', 'main')
+    killed = f'{machine.directory}/killed'
+    environment = replace_program(machine, machine.runtime.name,
+                                  f'#!/bin/sh\n[ "$1" != ps ] || [ ! -e {killed} ] || sleep 1000\n'
+                                  'exec "$PROGRAM" "$@"\n')
+    run = machine.start_container([], TRAPS, environment)
+    expect_equal('its first line', run.stdout.readline(), 'up\n')
+    mountpoint = mountpoint_of(machine)
+    with open(killed, 'w', encoding='ascii'):
+        pass
+    kill(run)
+    expect(not os.path.lexists(mountpoint), f'{mountpoint} is left')
+    status, _, err = machine.container([], 'exit 0')
+    expect_equal(f'status ({err})', status, 0)
+    expect_equal('the branch', machine.git('rev-parse', 'main'), before)
+    machine.expect_clean()
+
+
 class HeldDocker:
     """A socket that hands all on to docker's, but a request whose line has `route`: that one, though its client may be
-    gone by then, only once it is let go.
+    gone by then, only once it is let go. A removal waits until that one was answered.
     """
 
-    def __init__(self, machine, route):
-        self.machine, self.route = machine, route.encode()
+    def __init__(self, machine, route, later):
+        self.machine, self.route, self.later_route = machine, route.encode(), later.encode()
         self.held, self.freed, self.answered = threading.Event(), threading.Event(), threading.Event()
         self.answer = b''  # its first line
-        self.later = threading.Event()  # a further request about containers came while it was held
+        self.later = threading.Event()  # a further request, whose line has `later`, came while it was held
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(f'{machine.directory}/held.sock')
         self.listener.listen(100)
@@ -118,8 +140,10 @@ class HeldDocker:
                     is_held.set()
                     self.held.set()
                     self.freed.wait()
-                elif self.held.is_set() and b'/containers/' in line:
+                elif self.held.is_set() and self.later_route in line:
                     self.later.set()
+                    if line.startswith(b'DELETE '):
+                        self.answered.wait()
                 server.sendall(data)
             if not is_held.is_set():
                 server.shutdown(socket.SHUT_WR)
@@ -143,35 +167,52 @@ def mountpoint_of(machine):
     return place
 
 
-def killed_while_held(machine, route, is_mount_gone=False):
-    """Returns the first line of docker's answer."""
+def put_below(mountpoint, name):
+    """A file in the directory that is below the mount: whatever comes now, it stays."""
+    above, directory = os.path.split(mountpoint)
+    other = f'{above}/other'
+    os.mkdir(other)
+    subprocess.run(['mount', '--bind', above, other], check=True)
+    with open(f'{other}/{directory}/{name}', 'w', encoding='ascii'):
+        pass
+    subprocess.run(['umount', other], check=True)
+    os.rmdir(other)
+
+
+def killed_while_held(machine, route, until, is_mount_gone=False):
+    """Until the supervisor's request of which the line has `until`. Returns the first line of docker's answer."""
     before = machine.git('rev-parse', 'main')
-    docker = HeldDocker(machine, route)
+    docker = HeldDocker(machine, route, until)
     run = machine.start_container([], 'echo x > new; sleep 1000', docker.environment)
     expect(docker.held.wait(100), f'no request is about {route}')
     docker.later.clear()
     mountpoint = mountpoint_of(machine)
+    put_below(mountpoint, 'old')
     run.kill()
-    expect(docker.later.wait(100), 'the supervisor asks docker for nothing')
+    expect(docker.later.wait(100), f'the supervisor asks docker for no {until}')
     if is_mount_gone:
         machine.run('umount', '--lazy', mountpoint)
     docker.freed.set()
     expect(docker.answered.wait(100), f'docker does not answer to {route}')
     run.communicate(timeout=200)
     expect_rolled_back(machine, before)
+    left = os.listdir(mountpoint)
+    shutil.rmtree(os.path.dirname(mountpoint))
+    expect(is_mount_gone or left == ['old'], f'the command ran in the directory below the mount: {left}')
     return docker.answer
 
 
 @only('Docker')
 def AContainerThatIsMadeAfterEscrowWasKilledIsRemoved(machine):
     # It would refuse a dead mount: it finds the directory, as if it had looked at the mount before the kill.
-    answer = killed_while_held(machine, '/containers/create', is_mount_gone=True)
+    answer = killed_while_held(machine, '/containers/create', '/containers/', is_mount_gone=True)
     expect(b' 201 ' in answer, f'docker made no container: {answer}')
 
 
 @only('Docker')
 def AContainerIsNotStartedAfterEscrowWasKilled(machine):
-    killed_while_held(machine, '/start')
+    # By then the supervisor has done all that comes before. Docker still finds a mount there, which is dead.
+    killed_while_held(machine, '/start', 'DELETE /')
 
 
 def AContainerThatAKilledRunLeftIsRemovedByTheNext(machine):

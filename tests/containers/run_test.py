@@ -358,36 +358,39 @@ def ARunWhoseEndCannotBeJudgedLeavesNoContainer(machine):
 
 
 def started_for_docker(machine, grace):
-    """A run whose container docker will know to be running after a restart; its name.
-
-    A dockerd that is killed before it has noted the start takes the container for one that was only created. It then
-    removes what it knows of it, and the command goes on.
-    """
+    """A run whose container docker will know to be running after a restart; its name."""
     run, name = started(machine, ['--grace', grace], TRAPS)
     eventually('docker has noted the start', lambda: machine.state(name)['Running'])
     return run, name
 
 
-@only('Docker')
-def ARestartOfTheRuntimeLeavesNoContainer(machine):
-    before = machine.git('rev-parse', 'main')
+def restore_containers(machine):
+    """From now on the containers of a docker that is away go on."""
     machine.runtime.stop()
     machine.runtime.command.append('--live-restore')
     machine.runtime.start()
-    def die():
-        machine.runtime.server.kill()
-        machine.runtime.server.wait()
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(f'{machine.directory}/runtime/pid')
+
+
+def kill_docker(machine):
+    machine.runtime.server.kill()
+    machine.runtime.server.wait()
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(f'{machine.directory}/runtime/pid')
+
+
+@only('Docker')
+def ARestartOfTheRuntimeLeavesNoContainer(machine):
+    before = machine.git('rev-parse', 'main')
+    restore_containers(machine)
     run, _ = started_for_docker(machine, '100s')
-    die()
+    kill_docker(machine)
     machine.runtime.start()
     _, err = run.communicate(timeout=300)
     expect_equal(f'status ({err})', run.returncode, 125)
     machine.expect_clean()
     # Of one that is away for longer the next run removes what is left.
     run, name = started_for_docker(machine, '1ms')
-    die()
+    kill_docker(machine)
     _, err = run.communicate(timeout=300)
     expect_equal(f'status ({err})', run.returncode, 125)
     expect('the next `escrow run --image` of this repository removes it' in err, err)
@@ -396,6 +399,28 @@ def ARestartOfTheRuntimeLeavesNoContainer(machine):
     status, _, err = machine.container([], 'exit 0')
     expect_equal(f'status ({err})', status, 0)
     expect_equal('the branch', machine.git('rev-parse', 'main'), before)
+    machine.expect_clean()
+
+
+@only('Docker')
+def ACommandWhoseStartDockerHasForgottenIsEnded(machine):
+    """A dockerd that is killed before it has noted the start takes the container for one that was only created."""
+    restore_containers(machine)
+    run, name = started_for_docker(machine, '100s')
+    form = '{{.State.Pid}} {{.Id}}'
+    process, container = machine.run('docker', 'container', 'inspect', '--format', form, name).split()
+    kill_docker(machine)
+    notes = f'{machine.directory}/runtime/data/containers/{container}/config.v2.json'
+    with open(notes, encoding='utf-8') as file:
+        config = json.load(file)
+    config['State'].update(Running=False, Pid=0, StartedAt='0001-01-01T00:00:00Z')
+    with open(notes, 'w', encoding='utf-8') as file:
+        json.dump(config, file)
+    machine.runtime.start()
+    _, err = run.communicate(timeout=300)
+    # Asked before docker is there again, Escrow does not know what became of it; afterwards docker says: never started.
+    expect(run.returncode in (125, 126), f'status {run.returncode}: {err}')
+    eventually('the command has ended', lambda: not os.path.exists(f'/proc/{process}'))
     machine.expect_clean()
 
 
@@ -505,4 +530,5 @@ def TwentyContainersAtOnceEachHaveTheirOwnSession(machine):
 if __name__ == '__main__':
     os.umask(0o022)
     main(globals(), own_runtime=(WhenTheRuntimeDiesInTheMiddleItIsRolledBack,
-                                ARestartOfTheRuntimeLeavesNoContainer))
+                                ARestartOfTheRuntimeLeavesNoContainer,
+                                ACommandWhoseStartDockerHasForgottenIsEnded))
