@@ -28,16 +28,19 @@ int append_for_ever(const std::string& path, const HasBegun& has_begun) {
     if (::write(file, &count, sizeof count) != sizeof count) return errno;
 }
 
+// Below an open directory: its path leads elsewhere once the mount is gone.
 int make_names_for_ever(const std::string& directory, const HasBegun& has_begun) {
   if (::mkdir(directory.c_str(), 0755) != 0) return errno;
+  const int top = ::open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (top < 0) return errno;
   has_begun();
-  const std::string one = directory + "/one", two = directory + "/two", inner = directory + "/inner";
   for (;;) {
-    const int file = ::open(one.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    const int file = ::openat(top, "one", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (file < 0) return errno;
     ::close(file);
-    if (::chmod(one.c_str(), 0600) != 0 || ::rename(one.c_str(), two.c_str()) != 0) return errno;
-    if (::unlink(two.c_str()) != 0 || ::mkdir(inner.c_str(), 0755) != 0 || ::rmdir(inner.c_str()) != 0) return errno;
+    if (::fchmodat(top, "one", 0600, 0) != 0 || ::renameat(top, "one", top, "two") != 0) return errno;
+    if (::unlinkat(top, "two", 0) != 0 || ::mkdirat(top, "inner", 0755) != 0) return errno;
+    if (::unlinkat(top, "inner", AT_REMOVEDIR) != 0) return errno;
   }
 }
 

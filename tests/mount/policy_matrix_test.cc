@@ -8,12 +8,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -339,19 +342,35 @@ TEST_P(PolicyMatrix, WhatAMovedDirectoryShowsIsDecidedWhereItIs) {
   EXPECT_EQ(std::strerror(EACCES), target_of(there + "/link"));
 }
 
+// Beside other work the kernel asks again for something that it has let go of, now and then. The least of several runs
+// is what it has to ask.
+using Messages = std::map<std::string, std::uint64_t>;
+Messages least_of_runs(const std::function<Messages()>& run) {
+  Messages least = run();
+  for (int again = 0; again < 2; ++again) {
+    const Messages more = run();
+    for (auto& [operation, count] : least) count = std::min(count, more.contains(operation) ? more.at(operation) : 0);
+  }
+  std::erase_if(least, [](const auto& one) { return one.second == 0; });
+  return least;
+}
+
 // The numbers of messages of real programs, under documents and under none.
 TEST_P(PolicyMatrix, APolicyThatDeniesNoOpenOfWhatCanBeSeenCostsNoMessage) {
   if (GetParam().data != fuse::Data::cached || GetParam().uid != 0) return;
   std::map<std::string, std::string> base;
   for (int i = 0; i < 60; ++i)
     base["d" + std::to_string(i % 4) + "/f" + std::to_string(i)] = "text " + std::to_string(i);
-  const auto messages_under = [&](const std::vector<session::PolicyDocument>& documents) {
+  const auto once_under = [&](const std::vector<session::PolicyDocument>& documents) {
     PolicedMount mount(GetParam(), documents, base);
     const std::string program = "cd " + mount.path() +
                                 " && for i in 1 2; do tar -cf - . | cat > /dev/null && grep -r 'text 3' . > /dev/null "
                                 "&& cat d1/f1 d1/f5 > /dev/null; done && cp d2/f2 d2/new && ls -lR > /dev/null";
     EXPECT_EQ(0, std::system(program.c_str()));
     return mount.messages();
+  };
+  const auto messages_under = [&](const std::vector<session::PolicyDocument>& documents) {
+    return least_of_runs([&] { return once_under(documents); });
   };
   const auto without = messages_under({});
   EXPECT_EQ(1u, without.at("open")) << "the one that learns that there are none";
