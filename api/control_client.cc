@@ -1,5 +1,7 @@
 #include "api/control_client.h"
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -11,6 +13,7 @@
 #include "api/control_messages.h"
 #include "api/control_socket.h"
 #include "api/session_calls.h"
+#include "session/base/still_wanted.h"
 
 namespace escrow::api {
 
@@ -20,6 +23,8 @@ using session::Error;
 namespace {
 
 constexpr std::chrono::milliseconds kSilence{5'000};  // until the host is asked whether it is well
+constexpr std::chrono::milliseconds kPause{100};        // until the caller is looked for
+constexpr std::chrono::milliseconds kShortWait{1'000};  // by then a host that runs has taken a request
 constexpr std::chrono::milliseconds kHealthPatience{20'000};  // on a machine with other work, too
 
 int content_of(const Request& request) {
@@ -34,6 +39,12 @@ int connect_to(const std::string& directory, const Descriptor& socket) {
   const timeval patience{std::chrono::duration_cast<std::chrono::seconds>(kHealthPatience).count(), 0};
   ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
   return connect(socket.get(), reinterpret_cast<const sockaddr*>(&at.address), sizeof at.address) == 0 ? 0 : errno;
+}
+
+// Whether the peer has yet to read something of what was sent to it.
+bool has_unread(int socket) {
+  int bytes = 0;
+  return ::ioctl(socket, SIOCOUTQ, &bytes) == 0 && bytes > 0;
 }
 
 }  // namespace
@@ -106,10 +117,17 @@ Answer ControlClient::ask(const Request& request, const std::function<void(const
     };
   }
   ResponseReader reader(socket_, std::move(take));
-  for (;;) {
-    if (std::optional<HttpResponse> response = reader.next(kSilence)) return answer_of(request, *std::move(response));
+  const auto sent = std::chrono::steady_clock::now();
+  for (auto asked = sent;;) {
+    if (std::optional<HttpResponse> response = reader.next(kPause)) return answer_of(request, *std::move(response));
     if (reader.end() == NoMessage::malformed) fail_unintelligible();
     if (reader.end() != NoMessage::too_slow) break;
+    const auto now = std::chrono::steady_clock::now();
+    // Its host has not begun with it, and drops it once this socket is closed.
+    if (now - sent > kShortWait && has_unread(socket_))
+      session::require_still_wanted("a request to session " + id_.text());
+    if (now - asked < kSilence) continue;
+    asked = now;
     if ((can_answer && !can_answer(host())) || !is_well()) give_up();
   }
   if (reader.end() == NoMessage::unread) fail_untaken();

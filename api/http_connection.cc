@@ -5,7 +5,9 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <utility>
 
@@ -13,6 +15,7 @@
 #include "api/http_server_impl.h"
 #include "api/listening.h"
 #include "api/refusal.h"
+#include "session/base/still_wanted.h"
 
 namespace escrow::api {
 
@@ -27,6 +30,8 @@ namespace {
 
 // How long a client that has just come is waited for when the server is to stop.
 constexpr auto kLinger = 2s;
+// After which a request counts as one that has waited.
+constexpr auto kShortWait = 1s;
 
 // Whether what could not be read as a first line ends as one: with a version, if with another one.
 bool names_a_version(const beast::flat_buffer& buffer) {
@@ -313,16 +318,13 @@ void Connection::refuse_content(int failed) {
              std::strerror(failed) + "; nothing was changed");
 }
 
-// A request that has waited for a worker may have been given up. With a preference or a key it goes on without its
-// client, who asks for the answer later. Over TCP a client that has closed looks like one that only sends no more: it
-// counts as gone. curl, nginx and Go's net/http send no end before they have their answer; as servers, nginx and
-// net/http take a client that does for gone.
-bool Connection::is_abandoned(const HttpRequest& request) {
+// A request that has waited may have been given up. With a preference or a key it goes on without its client, who asks
+// for the answer later. Over TCP a client that has closed looks like one that only sends no more: once the request has
+// waited it counts as gone. curl, nginx and Go's net/http send no end before they have their answer; as servers, nginx
+// and net/http take a client that does for gone.
+bool Connection::has_gone(const HttpRequest& request, bool has_waited) {
   if (!request.prefer.empty() || request.idempotency_key) return false;
-  const bool is_closed = door_.is_remote && socket_.peer_is_gone();
-  if (!is_closed && !socket_.takes_no_answer()) return false;
-  note_dropped(head_.method, head_.target, who(), server_.log);
-  return true;
+  return (door_.is_remote && has_waited && socket_.peer_is_gone()) || socket_.takes_no_answer();
 }
 
 void Connection::dispatch(bool keep_alive, std::string body, std::shared_ptr<const ReceivedBody> content) {
@@ -336,7 +338,12 @@ void Connection::dispatch(bool keep_alive, std::string body, std::shared_ptr<con
   const bool has_to_wait = ++chosen.requests > chosen.size;
   asio::post(chosen, [self = shared_from_this(), request = std::move(request), &chosen, has_to_wait]() mutable {
     Impl& server = self->server_;
-    const bool is_abandoned = has_to_wait && self->is_abandoned(request);
+    const bool is_abandoned = has_to_wait && self->has_gone(request, true);
+    if (is_abandoned) note_dropped(self->head_.method, self->head_.target, self->who(), server.log);
+    const std::function<bool()> is_wanted = [&, begun = std::chrono::steady_clock::now()] {
+      return !self->has_gone(request, std::chrono::steady_clock::now() - begun > kShortWait);
+    };
+    const session::WantedWhile wanted(is_wanted);
     HttpReply reply = is_abandoned ? HttpResponse() : server.handler(request);
     --chosen.requests;
     if (is_abandoned) return asio::post(server.io, [self = std::move(self)] { self->close(); });

@@ -130,7 +130,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   void receive_piece(std::shared_ptr<Receiving> receiving);
   void keep_piece(std::shared_ptr<Receiving> receiving);
   void refuse_content(int failed);
-  bool is_abandoned(const HttpRequest& request);
+  bool has_gone(const HttpRequest& request, bool has_waited);
   void dispatch(bool keep_alive, std::string body, std::shared_ptr<const ReceivedBody> content);
   void refuse(error_code failed);
   void refuse(ProblemCode code, const std::string& detail);

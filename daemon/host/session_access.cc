@@ -19,6 +19,7 @@
 #include "fuse/place.h"
 #include "session/base/overloaded.h"
 #include "session/base/repo_path.h"
+#include "session/base/still_wanted.h"
 
 namespace escrow::daemon {
 
@@ -384,9 +385,14 @@ api::DiscardAnswer SessionAccess::discard(const std::vector<std::string>& paths)
   return std::get<api::DiscardAnswer>(ask(api::DiscardRequest{.paths = paths}));
 }
 
-void SessionAccess::fork_into(const session::SessionId& fork) { ask(api::ForkRequest{.fork = fork.text()}); }
+// Here and for land() the fork is the parent's host's until that has answered.
+void SessionAccess::fork_into(const session::SessionId& fork) {
+  const session::WantedAlways wanted;
+  ask(api::ForkRequest{.fork = fork.text()});
+}
 
 api::LandAnswer SessionAccess::land(const api::LandRequest& request) {
+  const session::WantedAlways wanted;
   return std::get<api::LandAnswer>(ask(request));
 }
 

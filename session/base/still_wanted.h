@@ -2,7 +2,8 @@
 //
 // A process that is killed while it reads a large file, or changes one that has to be copied first, ends only when its
 // call is answered, and a mount ends only then, too. Code below the core that may work for minutes asks here between
-// pieces. Each thread has its own answer; without a WantedWhile everything is wanted.
+// pieces, and so does a client of a host that has not taken its request. Each thread has its own answer; without a
+// WantedWhile everything is wanted.
 #pragma once
 
 #include <functional>
@@ -27,10 +28,17 @@ class WantedWhile {
   const std::function<bool()>* const outer_;
 };
 
+// Around what has to be done whatever becomes of the caller.
+class WantedAlways {
+ private:
+  static inline const std::function<bool()> kAlways = [] { return true; };
+  const WantedWhile wanted_{kAlways};
+};
+
 // Error{unavailable} with "<doing> was stopped: ...".
 inline void require_still_wanted(const std::string& doing) {
   if (!WantedWhile::is_still_wanted())
-    throw Error(Errc::unavailable, doing + " was stopped: the process that asked for it is ending");
+    throw Error(Errc::unavailable, doing + " was stopped: its caller waits for it no longer");
 }
 
 }  // namespace escrow::session

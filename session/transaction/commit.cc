@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "session/base/error.h"
+#include "session/base/still_wanted.h"
 #include "session/transaction/commit_chain.h"
 #include "session/transaction/commit_message.h"
 #include "session/trees/tree_walk.h"
@@ -580,6 +581,7 @@ bool keeps_result(const SessionRecord& record) {
 
 void publish_caches(const Services& services, const SessionRecord& record, SessionDirectory& directory) {
   if (record.state != State::committed || record.parent) return;
+  const WantedAlways wanted;
   try {
     directory.publish_caches();
   } catch (const std::exception& failure) {

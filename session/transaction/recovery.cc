@@ -4,6 +4,7 @@
 #include <exception>
 
 #include "session/base/error.h"
+#include "session/base/still_wanted.h"
 #include "session/trees/tree_walk.h"
 
 namespace escrow::session {
@@ -53,6 +54,7 @@ class Recovery {
   Recovery(const Services& services, const ResultOf& result_of) : services_(services), result_of_(result_of) {}
 
   std::vector<std::string> run() {
+    const WantedAlways wanted;
     sweep_locks();
     for (const SessionId& id : list_aside())
       guarded(id, [&] { return bring_back(id), std::string(); });

@@ -12,7 +12,7 @@ import threading
 import time
 
 from remote_test import Remote
-from service import eventually, expect, expect_equal, main, read, write
+from service import eventually, expect, expect_equal, host_of, main, read, write
 from seed import seed_of_this_run
 
 CROWD = 12
@@ -149,28 +149,35 @@ def all_workers_busy(service):
         answers[session].expect(200)
 
 
-def opening(name, *headers):
-    body = json.dumps({'repository': 'data', 'external_id': name}).encode()
-    head = ('POST /v1/sessions HTTP/1.1', 'Host: x', 'Content-Type: application/json', f'Content-Length: {len(body)}')
+def posting(route, document, *headers):
+    body = json.dumps(document).encode()
+    head = (f'POST /v1/{route} HTTP/1.1', 'Host: x', 'Content-Type: application/json', f'Content-Length: {len(body)}')
     return '\r\n'.join((*head, *headers, '', '')).encode() + body
+
+
+def opening(name, *headers):
+    return posting('sessions', {'repository': 'data', 'external_id': name}, *headers)
+
+
+def connect(service):
+    client = socket.socket(socket.AF_UNIX)
+    client.settimeout(300)
+    client.connect(service.socket)
+    return client
 
 
 def ARequestWhoseClientHasGoneBeforeItBeganIsDropped(start):
     with Remote(start) as remote:
         service = remote.service
-        def connect():
-            client = socket.socket(socket.AF_UNIX)
-            client.settimeout(300)
-            client.connect(service.socket)
-            return client
         with all_workers_busy(service):
-            for client, request in ((connect(), opening('gone')), (connect(), opening('keyed', 'Idempotency-Key: k')),
-                                    (connect(), opening('preferred', 'Prefer: respond-async')),
+            for client, request in ((connect(service), opening('gone')),
+                                    (connect(service), opening('keyed', 'Idempotency-Key: k')),
+                                    (connect(service), opening('preferred', 'Prefer: respond-async')),
                                     (remote.connect(), opening('far', f'Authorization: Bearer {remote.token}'))):
                 with client:
                     client.sendall(request)
             # It sends no more, and waits for its answer.
-            half = connect()
+            half = connect(service)
             half.sendall(opening('half'))
             half.shutdown(socket.SHUT_WR)
             # One thread reads all requests, one after the other; these are answered by a worker of their own.
@@ -186,6 +193,26 @@ def ARequestWhoseClientHasGoneBeforeItBeganIsDropped(start):
             return read(f'{service.directory}/log').count('was dropped before it began')
         eventually('each is decided', lambda: dropped() + found('gone') + found('far') == 2)
         expect_equal('what was carried out', (found('gone'), found('far')), (0, 0))
+
+
+def ARequestWhoseClientGivesUpWhileAHostIsStoppedIsDropped(start):
+    with Remote(start) as remote:
+        service = remote.service
+        near, _ = service.open_mounted('near')
+        mounted = {'repository': 'data', 'mountpoint': f'{service.mounts}/far'}
+        far = remote.ask('POST', '/v1/sessions', mounted).expect(201)['session']
+        for session, client, headers in ((near, connect(service), ()),
+                                         (far, remote.connect(), (f'Authorization: Bearer {remote.token}',))):
+            service.put(f'/v1/sessions/{session}/files/{session}', b'x').expect(201)
+            host = host_of(session)
+            os.kill(host, signal.SIGSTOP)
+            with client:
+                client.sendall(posting(f'sessions/{session}/rollback', {}, *headers))
+            words = f'a request to session {session} was stopped'
+            eventually('it is given up', lambda words=words: words in read(f'{service.directory}/log'))
+            os.kill(host, signal.SIGCONT)
+            expect_equal('the state', service.get(f'/v1/sessions/{session}').expect(200)['state'], 'open')
+            expect_equal('its end', service.finish(session, {'exit_code': 0}).expect(200)['state'], 'committed')
 
 
 if __name__ == '__main__':

@@ -62,7 +62,7 @@ TEST_F(KeptMountTable, ASignalEndsTheCopyOfWhatIsInjected) {
          "os.execv(sys.argv[1], sys.argv[1:])",
          ESCROW_BINARY, "--repo", repository_, "run", "--mount", "path=tools,source=" + source, "--", "true"});
     EXPECT_EQ(125, result.status) << result.err;
-    EXPECT_NE(std::string::npos, result.err.find("was stopped: the process that asked for it is ending")) << result.err;
+    EXPECT_NE(std::string::npos, result.err.find("was stopped: its caller waits for it no longer")) << result.err;
     EXPECT_EQ("0", shell("find '" + repository_ + "/escrow/sessions' -mindepth 1 -maxdepth 1 -type d | wc -l"))
         << "no session was opened";
   }

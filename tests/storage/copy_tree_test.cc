@@ -109,7 +109,7 @@ TEST_F(CopyTreeTest, ACopyEndsWhenItIsAskedTo) {
   const session::WantedWhile wanted(is_wanted);
   EXPECT_EQ(Errc::unavailable, copy());
   EXPECT_EQ(3, asked);
-  EXPECT_TRUE(said_.ends_with("was stopped: the process that asked for it is ending")) << said_;
+  EXPECT_TRUE(said_.ends_with("was stopped: its caller waits for it no longer")) << said_;
 }
 
 TEST_F(CopyTreeTest, ALargeCopyLeavesOthersRoomOnTheDisk) {

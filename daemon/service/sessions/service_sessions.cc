@@ -15,6 +15,7 @@
 #include "daemon/host/session_verbs.h"
 #include "daemon/service/commit_timer.h"
 #include "daemon/service/http/request_options.h"
+#include "session/base/still_wanted.h"
 
 namespace escrow::daemon {
 
@@ -386,6 +387,7 @@ void ServiceSessions::end(const Found& found, const Caller& caller, const Finish
                          .trigger_id = {},
                          .only_if_seen = ending.only_if_seen});
   if (ending.reason == Reason::success) return;
+  const session::WantedAlways wanted;
   try {
     roll_back_forks(*found.repository.context, found.record.id, caller.principal);
   } catch (const session::Error& error) {

@@ -81,7 +81,7 @@ TEST_F(KeptFilesOfARevision, WritingEndsWhenItIsAskedTo) {
   storage::CopyBudget budget(kMiB * 100);
   EXPECT_EQ(put({{"a", std::string(20 * kMiB, 'a')}}, budget, to_), Errc::unavailable);
   EXPECT_EQ(asked, 4) << "once for the file, and once for each of its pieces";
-  EXPECT_TRUE(said_.ends_with("was stopped: the process that asked for it is ending")) << said_;
+  EXPECT_TRUE(said_.ends_with("was stopped: its caller waits for it no longer")) << said_;
 }
 
 TEST_F(KeptFilesOfARevision, OthersKeepTheirRoomOnTheDisk) {
