@@ -308,9 +308,10 @@ TEST_F(Mount, UnmountsOnlyItselfWhenAnotherLiesOnTop) {
 // In a child: a page fault holds its process's memory lock while it waits for the mount, whose threads need theirs.
 TEST_F(Mount, UnmountWritesBackWhatAMappingDirtied) {
   auto mount = mounted(directory_.path());
+  const std::string path = directory_.path() + "/f";
   const pid_t child = fork();
   if (child == 0) {
-    const int file = open((directory_.path() + "/f").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (ftruncate(file, 1 << 20) != 0) _exit(1);
     void* memory = mmap(nullptr, 1 << 20, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (memory == MAP_FAILED) _exit(2);
@@ -476,10 +477,11 @@ TEST_F(Mount, ReadOnlyAnswersEROFS) {
 TEST_F(Mount, WithoutAllowOtherItIsForItsOwnUserAlone) {
   const auto mount = mounted(directory_.path());
   ASSERT_EQ(0, chmod(directory_.path().c_str(), 0777));
+  const std::string path = directory_.path() + "/x";
   const pid_t child = fork();
   if (child == 0) {
     if (setuid(65534) != 0) _exit(1);
-    _exit(access((directory_.path() + "/x").c_str(), F_OK) != 0 ? errno : 0);
+    _exit(access(path.c_str(), F_OK) != 0 ? errno : 0);
   }
   int status = 0;
   waitpid(child, &status, 0);
