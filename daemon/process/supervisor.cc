@@ -81,8 +81,8 @@ class Supervisor {
   void ask_runtime_until(const std::function<bool(const ContainerRuntime&)>& is_done) const;
   void await_container();
   void remove_container() const;
-  // What is left of it when the host was killed. Once the container is gone: a runtime refuses to start one at a dead
-  // mount, but not at the directory that is below it.
+  // A killed host leaves a dead mount and its directory. The container is removed before them: a runtime starts none at
+  // a dead mount, but does so in the directory below it.
   void take_away_mountpoint();
 
   MessageChannel channel_;

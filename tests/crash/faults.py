@@ -231,8 +231,8 @@ def is_tidying(here, following):
 
 def is_done_anew(ended, usual):
     """A branch that has moved is written and synced once more, and so are its reflog (GitReferences::make_durable) and
-    the row that says so. What one sync of a session's staging area has not brought to the disk, further ones bring
-    there (FileStagingArea::sync_all(), Overlay::flush()). `usual`: the syncs when nothing fails."""
+    the row that says so. A staging area of which one sync failed brings its bytes to the disk by further ones
+    (FileStagingArea::sync_all(), Overlay::flush()). `usual`: the syncs when nothing fails."""
     listed = ended.report['listed']
     common = ids_in(listed) & ids_in(usual)  # others are of what each command makes anew
 

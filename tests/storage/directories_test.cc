@@ -265,7 +265,7 @@ TEST_F(SessionDirectoriesTest, OneThatIsSetAsideComesBackWithAllItHolds) {
   EXPECT_EQ(held->journal().load().nodes.size(), 1u);
 }
 
-// Whatever it was found to have since then stays for its sake.
+// gc keeps the objects that the session may have found in the repository since that time.
 TEST_F(SessionDirectoriesTest, TheMarkLeavesTheTimeAtWhichTheOpeningBegan) {
   const auto held = directories_.create(id_);
   constexpr std::int64_t kBegun_s = 1'000'000'000;
