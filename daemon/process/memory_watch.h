@@ -3,6 +3,10 @@
 // container's end. The container's cgroup goes with it, so it is watched while it is there; what happened before, its
 // counter still says.
 //
+// The kernel can remove the cgroup before this thread has read the counter. Of version 1 a want of memory in the ten
+// seconds before then counts as a kill, unless the cgroup's processes wait instead (oom_kill_disable): a kill that is
+// missed would let unfinished work be committed. Of version 2 nothing is left to go by.
+//
 // Has a thread of its own. Thread-safe. Throws nothing: what cannot be watched has not run out of memory as far as
 // anybody knows. Sources: the kernel's admin-guide/cgroup-v2 (memory.events) and admin-guide/cgroup-v1/memory
 // (memory.oom_control), pidfd_open(2).
