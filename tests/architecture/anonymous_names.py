@@ -3,10 +3,10 @@
 The unnamed namespaces of two sources are then one, so no two sources of a target may define the same name in theirs: a
 constant, a variable, a type, or a function with the same types of parameters. Aliases may be repeated.
 """
-import os
 import re
 
-TARGET = re.compile(r"\b(?:add_library|add_executable|escrow_test)\(\s*([\w-]+)([^)]*)\)")
+from targets import targets
+
 LITERAL = re.compile(r'R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'|//[^\n]*', re.DOTALL)
 CONSTANT = re.compile(r"\b(k[A-Z]\w*)\s*(?:\[\w*\])?\s*[={]")
 VARIABLE = re.compile(r"(?:^|\n)(?!using |typedef |namespace |struct |class |enum |union )"
@@ -64,13 +64,9 @@ def type_of(parameter):
 def anonymous_names(sources):
     """No two sources of a target define the same name in unnamed namespaces."""
     for listing, text in sources.having("CMakeLists.txt"):
-        folder = os.path.dirname(listing)
-        for target, words in TARGET.findall(text):
+        for target, paths in targets(listing, text, sources.text):
             first = {}
-            for word in words.split():
-                path = os.path.normpath(os.path.join(folder, word))
-                if not word.endswith(".cc") or path not in sources.text:
-                    continue
+            for path in paths:
                 for name, line in names_of(sources.text[path]).items():
                     if name in first:
                         yield path, line, f"{name} stands in {first[name]} too, and {target} is compiled as one source"

@@ -26,7 +26,7 @@ namespace {
 
 using session::Errc;
 
-constexpr off_t kMiB = 1 << 20;
+constexpr off_t kMebibyte = 1 << 20;
 
 class CopyTreeTest : public testing::Test {
  protected:
@@ -67,29 +67,29 @@ class CopyTreeTest : public testing::Test {
 
 TEST_F(CopyTreeTest, AHoleStaysAHole) {
   write("file", 0, "head");
-  write("file", 1024 * kMiB, "middle");
-  std::filesystem::resize_file(from_ + "/file", 2048 * kMiB);
+  write("file", 1024 * kMebibyte, "middle");
+  std::filesystem::resize_file(from_ + "/file", 2048 * kMebibyte);
   write("all-hole", 0, "");
-  std::filesystem::resize_file(from_ + "/all-hole", 1024 * kMiB);
+  std::filesystem::resize_file(from_ + "/all-hole", 1024 * kMebibyte);
   // The holes are not counted.
-  ASSERT_EQ(std::nullopt, copy({.most_bytes = static_cast<std::uint64_t>(kMiB)})) << said_;
+  ASSERT_EQ(std::nullopt, copy({.most_bytes = static_cast<std::uint64_t>(kMebibyte)})) << said_;
   struct stat made {};
   ASSERT_EQ(0, ::stat((to_ + "/file").c_str(), &made));
-  EXPECT_EQ(2048 * kMiB, made.st_size);
-  EXPECT_LT(made.st_blocks * 512, kMiB);
+  EXPECT_EQ(2048 * kMebibyte, made.st_size);
+  EXPECT_LT(made.st_blocks * 512, kMebibyte);
   EXPECT_EQ("head", read(to_ + "/file", 0, 4));
-  EXPECT_EQ("middle", read(to_ + "/file", 1024 * kMiB, 6));
-  EXPECT_EQ(std::string(1, '\0'), read(to_ + "/file", 2048 * kMiB - 1, 2));
+  EXPECT_EQ("middle", read(to_ + "/file", 1024 * kMebibyte, 6));
+  EXPECT_EQ(std::string(1, '\0'), read(to_ + "/file", 2048 * kMebibyte - 1, 2));
   ASSERT_EQ(0, ::stat((to_ + "/all-hole").c_str(), &made));
-  EXPECT_EQ(1024 * kMiB, made.st_size);
+  EXPECT_EQ(1024 * kMebibyte, made.st_size);
   EXPECT_EQ(0, made.st_blocks);
 }
 
 TEST_F(CopyTreeTest, MoreThanTheBoundIsRefused) {
-  write("one", 0, std::string(kMiB, 'x'));
-  EXPECT_EQ(std::nullopt, copy({.most_bytes = static_cast<std::uint64_t>(kMiB)})) << said_;
+  write("one", 0, std::string(kMebibyte, 'x'));
+  EXPECT_EQ(std::nullopt, copy({.most_bytes = static_cast<std::uint64_t>(kMebibyte)})) << said_;
   std::filesystem::remove(to_ + "/one");
-  EXPECT_EQ(Errc::quota_exceeded, copy({.most_bytes = static_cast<std::uint64_t>(kMiB) - 1}));
+  EXPECT_EQ(Errc::quota_exceeded, copy({.most_bytes = static_cast<std::uint64_t>(kMebibyte) - 1}));
 }
 
 TEST_F(CopyTreeTest, AFileThatIsNotAsLargeAsItSaysIsReadToItsEnd) {
@@ -115,7 +115,7 @@ TEST_F(CopyTreeTest, ACopyEndsWhenItIsAskedTo) {
 TEST_F(CopyTreeTest, ALargeCopyLeavesOthersRoomOnTheDisk) {
   std::unique_ptr<support::LoopDisk> disk;
   ESCROW_NEEDS_LOOP_DISK(disk, "ext4");
-  write("file", 0, std::string(20 * kMiB, 'x'));
+  write("file", 0, std::string(20 * kMebibyte, 'x'));
   const auto left = [&] {
     struct statvfs about {};
     EXPECT_EQ(0, ::statvfs(disk->path().c_str(), &about));
@@ -124,7 +124,7 @@ TEST_F(CopyTreeTest, ALargeCopyLeavesOthersRoomOnTheDisk) {
   };
   const auto [free, kept] = left();
   const UniqueFd filler(::open((disk->path() + "/filler").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
-  ASSERT_EQ(0, ::posix_fallocate(filler.get(), 0, free - kept - 18 * kMiB));
+  ASSERT_EQ(0, ::posix_fallocate(filler.get(), 0, free - kept - 18 * kMebibyte));
   const std::string to = disk->path() + "/to";
   std::filesystem::create_directory(to);
   EXPECT_EQ(Errc::no_space, copy_to(to));
@@ -132,7 +132,7 @@ TEST_F(CopyTreeTest, ALargeCopyLeavesOthersRoomOnTheDisk) {
   EXPECT_GE(left().first, kept);
   std::filesystem::remove_all(to);
   std::filesystem::create_directory(to);
-  ASSERT_EQ(0, ::ftruncate(filler.get(), free - kept - 24 * kMiB));
+  ASSERT_EQ(0, ::ftruncate(filler.get(), free - kept - 24 * kMebibyte));
   EXPECT_EQ(std::nullopt, copy_to(to)) << said_;
 }
 
