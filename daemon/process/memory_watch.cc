@@ -29,9 +29,9 @@ constexpr std::int64_t kLook_ms = 5;
 // In the end: of a docker that makes its cgroups elsewhere nothing is ever seen.
 constexpr std::int64_t kLastLook_ms = 1000;
 
-// The kernel counts a kill after it has told of the want of memory, and reported the kill, which a slow console delays.
+// The kernel counts a kill after the OOM event, at once but for its report of it, which a slow console delays.
 constexpr std::chrono::seconds kKill(10);
-// The kernel tells of the end of a cgroup from a queue of work, some time after the counter has gone.
+// The kernel signals the end of a cgroup from a queue of work, some time after the counter has gone.
 constexpr int kEnd_ms = 1000;
 
 struct Counted {
@@ -60,6 +60,16 @@ std::string first_word_of(const std::string& file) {
   return word;
 }
 
+// How many processes the kernel has killed for want of memory on the whole machine. It counts one there first, and then
+// for the cgroup.
+std::uint64_t kills_of_the_machine() {
+  std::ifstream lines("/proc/vmstat");
+  std::string key;
+  for (std::uint64_t value; lines >> key >> value;)
+    if (key == "oom_kill") return value;
+  return 0;
+}
+
 // An eventfd that the kernel signals for what is asked of `file`, and at the end of the cgroup.
 FileDescriptor events_of(const std::string& directory, int file, const std::string& request) {
   FileDescriptor events(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -70,43 +80,47 @@ FileDescriptor events_of(const std::string& directory, int file, const std::stri
   return events;
 }
 
-// The wants of memory in a cgroup of version 1. The kernel tells of one right before it kills and counts; a kill right
-// before the cgroup's end leaves nothing else.
-class Wants {
+// The OOM events of a cgroup of version 1. The kernel signals one before it kills. At the end of the cgroup it signals
+// each eventfd once more; no threshold of the usage is ever reached, so that `end_` is signalled then only.
+class OomEvents {
  public:
   // The end is asked for first: at that end the kernel serves the last request first.
-  Wants(const std::string& directory, int counters) {
+  OomEvents(const std::string& directory, int counters) {
     const FileDescriptor usage(::open((directory + "/memory.usage_in_bytes").c_str(), O_RDONLY | O_CLOEXEC));
     end_ = events_of(directory, usage.get(), " " + std::to_string(std::numeric_limits<std::int64_t>::max()));
-    wants_ = events_of(directory, counters, "");
+    events_ = events_of(directory, counters, "");
   }
 
-  int descriptor() const { return wants_.get(); }
-  // False: nothing was told.
+  int descriptor() const { return events_.get(); }
+  // False: there was no signal.
   bool take() {
-    is_fresh();
     std::uint64_t count = 0;
-    if (::read(wants_.get(), &count, sizeof count) < 0) return false;
-    told_ += count;
+    if (::read(events_.get(), &count, sizeof count) < 0) return false;
+    signals_ += count;
     last_ = std::chrono::steady_clock::now();
     return true;
   }
-  // Whether a kill may still follow. A want that no kill followed was met otherwise, or was that of a cgroup above.
-  bool is_fresh() {
-    if (told_ > 0 && std::chrono::steady_clock::now() - last_ > kKill) told_ = 0;
-    return told_ > 0;
+  // The counter was there and had no kill: the signals so far were OOM events. An old one led to no kill: memory was
+  // freed in time, or it was the event of a cgroup above.
+  void counter_had_no_kill() {
+    is_open_ = (is_open_ || signals_ > 0) && std::chrono::steady_clock::now() - last_ < kKill;
+    signals_ = 0;
   }
-  // Once the counter has gone: whether a fresh want came before. The kernel signals `wants_` once for the end, too.
-  bool came_before_the_end() {
+  // Whether the kill of the last event may still come.
+  bool is_open() const { return is_open_; }
+  // Once the counter has gone.
+  bool is_open_at_the_end() {
+    if (is_open_) return true;
     pollfd end{end_.get(), POLLIN, 0};
-    if (!wants_ || !end_ || ::poll(&end, 1, kEnd_ms) <= 0) return false;
+    ::poll(&end, 1, kEnd_ms);
     take();
-    return told_ > 1;
+    return signals_ > 1;
   }
 
  private:
-  FileDescriptor wants_, end_;
-  std::uint64_t told_ = 0;
+  FileDescriptor events_, end_;
+  std::uint64_t signals_ = 0;  // since the counter was there
+  bool is_open_ = false;
   std::chrono::steady_clock::time_point last_;
 };
 
@@ -168,18 +182,27 @@ void MemoryWatch::watch(const std::string& path, int life) {
   const FileDescriptor counters(path.empty() ? -1 : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!counters) return;
   // Of version 2 the file itself tells.
-  std::optional<Wants> wants;
-  if (path.ends_with(kOldCounters)) wants.emplace(path.substr(0, path.size() - kOldCounters.size()), counters.get());
+  std::optional<OomEvents> events;
+  if (path.ends_with(kOldCounters)) events.emplace(path.substr(0, path.size() - kOldCounters.size()), counters.get());
   pollfd all[3] = {{stopping_.get(), POLLIN, 0},
                    {life, POLLIN, 0},
-                   wants ? pollfd{wants->descriptor(), POLLIN, 0} : pollfd{counters.get(), POLLPRI, 0}};
-  for (bool may_kill = true;;) {
+                   events ? pollfd{events->descriptor(), POLLIN, 0} : pollfd{counters.get(), POLLPRI, 0}};
+  bool may_kill = true;
+  std::uint64_t kills = kills_of_the_machine();  // before the last look
+  while (true) {
+    const std::uint64_t kills_now = kills_of_the_machine();
     const std::optional<Counted> counted = count(counters.get());
-    if (counted) may_kill = counted->may_kill;
-    ran_out_ = counted ? counted->has_killed : wants && may_kill && wants->came_before_the_end();
-    if (ran_out_ || !counted || (all[0].revents | all[1].revents) != 0) return;
-    ::poll(all, 3, wants && wants->is_fresh() ? static_cast<int>(kLook_ms) : -1);
-    if (wants && all[2].revents != 0 && !wants->take()) all[2].fd = -1;
+    if (!counted) {
+      ran_out_ = events && may_kill && kills_now > kills && events->is_open_at_the_end();
+      return;
+    }
+    ran_out_ = counted->has_killed;
+    if (ran_out_ || (all[0].revents | all[1].revents) != 0) return;
+    may_kill = counted->may_kill;
+    kills = kills_now;
+    if (events) events->counter_had_no_kill();
+    ::poll(all, 3, events && events->is_open() ? static_cast<int>(kLook_ms) : -1);
+    if (events && all[2].revents != 0 && !events->take()) all[2].fd = -1;
   }
 }
 

@@ -3,13 +3,14 @@
 // container's end. The container's cgroup goes with it, so it is watched while it is there; what happened before, its
 // counter still says.
 //
-// The kernel can remove the cgroup before this thread has read the counter. Of version 1 a want of memory in the ten
-// seconds before then counts as a kill, unless the cgroup's processes wait instead (oom_kill_disable): a kill that is
-// missed would let unfinished work be committed. Of version 2 nothing is left to go by.
+// The cgroup can be removed before its counter is read. On cgroup v1, an OOM event less than ten seconds old then
+// counts as a kill when the kernel has killed a process anywhere since the last look: a kill that is missed would let
+// unfinished work be committed. Only root is told of events. A kill right before the end of a cgroup is missed without
+// them, on cgroup v2, and when the whole machine, and not the cgroup, ran out of memory.
 //
 // Has a thread of its own. Thread-safe. Throws nothing: what cannot be watched has not run out of memory as far as
 // anybody knows. Sources: the kernel's admin-guide/cgroup-v2 (memory.events) and admin-guide/cgroup-v1/memory
-// (memory.oom_control), pidfd_open(2).
+// (memory.oom_control), the kernel's mm/oom_kill.c (the order of its counts), pidfd_open(2).
 #pragma once
 
 #include <sys/types.h>

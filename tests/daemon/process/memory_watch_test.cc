@@ -13,6 +13,7 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <utility>
 
 #include "daemon/process/cgroup.h"
 #include "process_helpers.h"
@@ -34,24 +35,46 @@ const std::string kPoll;  // poll(2) is ppoll(2) there
 
 void write_file(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
 
+std::unique_ptr<Cgroup> make_group() {
+  Cgroup::Limits limits{.memory_bytes = kMemory_bytes, .processes = {}, .millicpus = {}};
+  for (std::unique_ptr<Cgroup>& each : Cgroup::make(limits))
+    if (tests::exists(each->path() + "/memory.oom_control")) return std::move(each);
+  return nullptr;
+}
+
+pid_t start_in(const Cgroup& group, const std::string& script) {
+  const pid_t process = ::fork();
+  if (process != 0) return process;
+  if (::write(group.entrance(), "0", 1) == 1) ::execl("/bin/sh", "sh", "-c", script.c_str(), nullptr);
+  ::_exit(1);
+}
+
+void let_the_kernel_kill_elsewhere() {
+  const std::unique_ptr<Cgroup> group = make_group();
+  ASSERT_TRUE(group);
+  ::waitpid(start_in(*group, "exec tail /dev/zero"), nullptr, 0);
+  ASSERT_TRUE(group->ran_out_of_memory());
+}
+
 // The group of a command, and the process of a watch over it, which is stopped once it has asked the kernel for events.
-class MemoryWatchThatIsHeld : public testing::Test {
+class HeldMemoryWatch : public testing::Test {
  protected:
   void SetUp() override {
-    Cgroup::Limits limits{.memory_bytes = kMemory_bytes, .processes = {}, .millicpus = {}};
-    for (std::unique_ptr<Cgroup>& each : Cgroup::make(limits))
-      if (tests::exists(each->path() + "/memory.oom_control")) group_ = std::move(each);
+    group_ = make_group();
     if (!group_) GTEST_SKIP() << "no writable cgroup v1 hierarchy that limits memory here";
+  }
+
+  void TearDown() override {
+    for (const pid_t process : {command_, watcher_}) {
+      if (process <= 0) continue;
+      ::kill(process, SIGKILL);
+      ::waitpid(process, nullptr, 0);
+    }
   }
 
   // `script` in the group, once it is told to go on.
   void start(const std::string& script) {
-    command_ = ::fork();
-    if (command_ == 0) {
-      const std::string whole = "while [ ! -e " + scratch_.file("go") + " ]; do sleep 0.01; done; " + script;
-      if (::write(group_->entrance(), "0", 1) == 1) ::execl("/bin/sh", "sh", "-c", whole.c_str(), nullptr);
-      ::_exit(1);
-    }
+    command_ = start_in(*group_, "while [ ! -e " + scratch_.file("go") + " ]; do sleep 0.01; done; " + script);
     ASSERT_TRUE(eventually([&] { return group_->is_populated(); }));
     watcher_ = ::fork();
     if (watcher_ == 0) {
@@ -63,6 +86,7 @@ class MemoryWatchThatIsHeld : public testing::Test {
   }
 
   void hold() {
+    ASSERT_GT(watcher_, 0);
     ::kill(watcher_, SIGSTOP);
     int status = 0;
     ASSERT_EQ(::waitpid(watcher_, &status, WUNTRACED), watcher_);
@@ -73,16 +97,18 @@ class MemoryWatchThatIsHeld : public testing::Test {
 
   int status_of_the_command() {
     int status = 0;
-    ::waitpid(command_, &status, 0);
+    ::waitpid(std::exchange(command_, -1), &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
 
   bool saw_a_kill() {
+    const std::string path = group_->path();
     group_.reset();
+    EXPECT_FALSE(tests::exists(path));
     write_file(scratch_.file("look"), "");
     ::kill(watcher_, SIGCONT);
     int status = 0;
-    ::waitpid(watcher_, &status, 0);
+    ::waitpid(std::exchange(watcher_, -1), &status, 0);
     EXPECT_TRUE(WIFEXITED(status));
     return WEXITSTATUS(status) == 1;
   }
@@ -105,28 +131,31 @@ class MemoryWatchThatIsHeld : public testing::Test {
   pid_t command_ = -1, watcher_ = -1;
 };
 
-TEST_F(MemoryWatchThatIsHeld, SeesAKillThatTheEndFollows) {
-  start("tail /dev/zero; [ $? = 137 ] && exit 0");
-  hold();
+TEST_F(HeldMemoryWatch, AKillRightBeforeTheEndIsSeen) {
+  ASSERT_NO_FATAL_FAILURE(start("tail /dev/zero; [ $? = 137 ] && exit 0"));
+  ASSERT_NO_FATAL_FAILURE(hold());
   go_on();
   EXPECT_EQ(status_of_the_command(), 0);
   EXPECT_TRUE(group_->ran_out_of_memory());
   EXPECT_TRUE(saw_a_kill());
 }
 
-TEST_F(MemoryWatchThatIsHeld, TakesTheEndForNoKill) {
-  start("exit 0");
-  hold();
+TEST_F(HeldMemoryWatch, TheEndAloneIsNoKill) {
+  ASSERT_NO_FATAL_FAILURE(start("exit 0"));
+  ASSERT_NO_FATAL_FAILURE(hold());
+  ASSERT_NO_FATAL_FAILURE(let_the_kernel_kill_elsewhere());
   go_on();
   EXPECT_EQ(status_of_the_command(), 0);
   EXPECT_FALSE(saw_a_kill());
 }
 
-// It goes on once another process of its cgroup has ended.
-TEST_F(MemoryWatchThatIsHeld, TakesAWantForNoKillWhereProcessesWaitInstead) {
+// The kernel lets processes wait for memory where the cgroup says so; one of them is ended by somebody else.
+TEST_F(HeldMemoryWatch, AnEventWithoutAKillIsNoKill) {
   write_file(group_->path() + "/memory.oom_control", "1");
-  start("tail /dev/zero & echo $! > " + scratch_.file("waits") + "; wait; exit 0");
-  hold();
+  const std::string waiting = "sh -c 'echo $$ > " + scratch_.file("waits") + "; exec tail /dev/zero'";
+  ASSERT_NO_FATAL_FAILURE(start(waiting + " & wait; exit 0"));
+  ASSERT_NO_FATAL_FAILURE(hold());
+  ASSERT_NO_FATAL_FAILURE(let_the_kernel_kill_elsewhere());
   go_on();
   const pid_t waits = tests::pid_from(scratch_.file("waits"));
   const std::string control = group_->path() + "/memory.oom_control";
