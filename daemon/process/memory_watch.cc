@@ -29,17 +29,17 @@ constexpr std::int64_t kLook_ms = 5;
 // In the end: of a docker that makes its cgroups elsewhere nothing is ever seen.
 constexpr std::int64_t kLastLook_ms = 1000;
 
-// The kernel counts a kill after the OOM event, at once but for its report of it, which a slow console delays.
+// The kernel counts a kill right after its OOM event. Only the report that it prints in between can take long.
 constexpr std::chrono::seconds kKill(10);
 // The kernel signals the end of a cgroup from a queue of work, some time after the counter has gone.
 constexpr int kEnd_ms = 1000;
 
 struct Counted {
   bool has_killed;
-  bool may_kill;  // of version 1: a cgroup can be told to let its processes wait instead
+  bool may_kill;  // false: the processes of the cgroup wait for memory instead (version 1)
 };
 
-// From its beginning; nothing: it has gone with the cgroup.
+// Reads the counters anew; std::nullopt: the file has gone with the cgroup.
 std::optional<Counted> count(int counters) {
   char text[4096];
   const ssize_t length = ::pread(counters, text, sizeof text, 0);
@@ -60,8 +60,8 @@ std::string first_word_of(const std::string& file) {
   return word;
 }
 
-// How many processes the kernel has killed for want of memory on the whole machine. It counts one there first, and then
-// for the cgroup.
+// The number of processes that the kernel has killed for want of memory on the whole machine. The kernel counts a kill
+// here first, and then for the cgroup.
 std::uint64_t kills_of_the_machine() {
   std::ifstream lines("/proc/vmstat");
   std::string key;
@@ -181,7 +181,7 @@ void MemoryWatch::watch(pid_t process) {
 void MemoryWatch::watch(const std::string& path, int life) {
   const FileDescriptor counters(path.empty() ? -1 : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!counters) return;
-  // Of version 2 the file itself tells.
+  // The counters of version 2 can be polled themselves.
   std::optional<OomEvents> events;
   if (path.ends_with(kOldCounters)) events.emplace(path.substr(0, path.size() - kOldCounters.size()), counters.get());
   pollfd all[3] = {{stopping_.get(), POLLIN, 0},
