@@ -441,8 +441,7 @@ std::unique_ptr<RawFile> Content::open_raw(bool write) {
   auto raw = services_.staging.raw(id);
   if (!raw) return raw;
   // A file that was only just made for these bytes is as new as it is without having been changed.
-  const bool is_watched = noticed_ns_ != kNeverNoticed;
-  if (is_watched ? !had_file : write) noticed_ns_ = nanoseconds(services_.staging.usage(id).modified);
+  if (was_exposed() ? !had_file : write) noticed_ns_ = nanoseconds(services_.staging.usage(id).modified);
   if (!write) {
     state->raw_readers += 1;
     return raw;

@@ -284,7 +284,16 @@ Attributes Overlay::Impl::attributes(Locked::Read now, NodeId id) {
       const StagingUsage usage = content->usage();
       result.size_bytes = usage.size_bytes;
       result.blocks = usage.blocks;
-      if (learn(id, *content, usage.modified)) result.modified = result.changed = usage.modified;
+      if (content->was_exposed()) {
+        // Somebody else may have learned the times since they were read above.
+        learn(id, *content, usage.modified);
+        now = guarded.lock_shared();
+        if (const Found again = find(*now, id); again.node) {
+          result.modified = again.node->modified;
+          result.changed = again.node->changed;
+        }
+        now.lock().unlock();
+      }
     }
     if (!link.is_null()) result.size_bytes = objects.blob_size(link);
     return result;

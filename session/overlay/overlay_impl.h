@@ -54,7 +54,7 @@ struct Overlay::Impl {
 
   // Bytes that change without a call (overlay_raw.cc)
   std::shared_ptr<Content> content_of(NodeId id);
-  bool learn(NodeId id, Content& content, const Timestamp& modified);
+  void learn(NodeId id, Content& content, const Timestamp& modified);
   void learn(NodeId id);
 
   // Staging (overlay_names.cc)

@@ -1,5 +1,6 @@
 // Files whose bytes a process reads and writes without a call here (FileSystem::open with `raw`): handing them out, and
 // learning from the staging file what became of them.
+#include <algorithm>
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -32,15 +33,16 @@ std::shared_ptr<Content> Overlay::Impl::content_of(NodeId id) {
   return found.node ? found.node->content : nullptr;
 }
 
-// The times of a file that was changed without a call are those of its staging file.
-bool Overlay::Impl::learn(NodeId id, Content& content, const Timestamp& modified) {
-  if (!content.would_notice(modified)) return false;
+// The times of a file that was changed without a call are those of its staging file. What was changed by a call since
+// then, as its mode, has a later change time.
+void Overlay::Impl::learn(NodeId id, Content& content, const Timestamp& modified) {
+  if (!content.would_notice(modified)) return;
   auto now = guarded.lock();
   const Found found = find(*now, id);
-  if (!found.node || !content.notice(modified)) return false;
-  found.node->modified = found.node->changed = modified;
+  if (!found.node || !content.notice(modified)) return;
+  found.node->modified = modified;
+  found.node->changed = std::max(found.node->changed, modified);
   mark(*now, *found.node);
-  return true;
 }
 
 void Overlay::Impl::learn(NodeId id) {

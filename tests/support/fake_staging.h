@@ -15,7 +15,7 @@
 
 namespace escrow::support {
 
-class FakeStaging final : public session::StagingArea {
+class FakeStaging : public session::StagingArea {
  public:
   void create(session::StagingId id) override;
   void remove(session::StagingId id) override;
