@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <climits>
-#include <fstream>
-#include <iterator>
 #include <span>
 #include <thread>
 #include <utility>
@@ -16,6 +14,7 @@
 #include "session/base/error.h"
 #include "session/transaction/commit_message.h"
 #include "session/trees/git_file_rules.h"
+#include "storage/disk/durable_file.h"
 #include "storage/git/work_tree_index.h"
 
 namespace escrow::daemon {
@@ -100,8 +99,7 @@ std::string packed_references(const session::SessionRecord& record, const storag
 }
 
 std::string exclude_file(const storage::Repository& repository) {
-  std::ifstream file(repository.git_directory() + "/info/exclude", std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  return storage::read_if_there(repository.git_directory() + "/info/exclude").value_or("");
 }
 
 void remove_below(FileSystem& files, NodeId directory) {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -71,7 +72,7 @@ void write_file_durably(const std::string& path, std::string_view content, unsig
   sync_directory(parent_of(path));
 }
 
-std::optional<std::string> read_if_there(const std::string& path) {
+std::optional<std::string> read_if_there(const std::string& path, std::uint64_t most_bytes) {
   int descriptor;
   do {
     descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -79,14 +80,16 @@ std::optional<std::string> read_if_there(const std::string& path) {
   const UniqueFd fd(descriptor);
   if (!fd && (errno == ENOENT || errno == ENOTDIR)) return std::nullopt;
   if (!fd) throw system_error(errno, "read " + path);
-  std::string content, piece(std::size_t{64} << 10, '\0');
-  for (;;) {
-    const ssize_t count = ::read(fd.get(), piece.data(), piece.size());
+  std::string content;
+  char piece[64 << 10];  // not filled with zeroes first
+  while (content.size() < most_bytes) {
+    const ssize_t count = ::read(fd.get(), piece, std::min<std::uint64_t>(sizeof piece, most_bytes - content.size()));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) throw system_error(errno, "read " + path);
-    if (count == 0) return content;
-    content.append(piece, 0, static_cast<std::size_t>(count));
+    if (count == 0) break;
+    content.append(piece, static_cast<std::size_t>(count));
   }
+  return content;
 }
 
 void write_at(int fd, std::string_view bytes, std::uint64_t offset, const std::string& path) {

@@ -1,12 +1,12 @@
 #include "storage/git/branch_rules.h"
 
 #include <array>
-#include <fstream>
 #include <optional>
 
 #include "session/base/duration.h"
 #include "session/base/error.h"
 #include "session/trees/ignore_patterns.h"
+#include "storage/disk/durable_file.h"
 #include "storage/git/git_directory.h"
 #include "storage/git/git_error.h"
 #include "storage/git/git_handle.h"
@@ -101,15 +101,7 @@ class Configuration {
 
 // Empty: there is none.
 std::string text_if_there(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return {};
-  // Not all that it may have at once: filling a MiB with zeroes takes longer than the rest of a short run's opening.
-  std::string text;
-  char piece[4096];
-  do {
-    file.read(piece, sizeof piece);
-    text.append(piece, static_cast<std::size_t>(file.gcount()));
-  } while (file && text.size() <= session::kLargestIgnoreFile_bytes);
+  std::string text = read_if_there(path, session::kLargestIgnoreFile_bytes + 1).value_or("");
   if (text.size() > session::kLargestIgnoreFile_bytes)
     throw Error(Errc::bad_request, path + " has more than the 1 MiB that is read; make it smaller");
   return text;

@@ -9,8 +9,8 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <set>
+#include <sstream>
 #include <utility>
 
 #include "storage/disk/durable_file.h"
@@ -119,7 +119,7 @@ EntryHeader PackFile::header_at(std::uint64_t offset, std::span<std::uint8_t> pi
 std::vector<std::string> ObjectDirectory::directories() const {
   std::vector<std::string> found{path_};
   for (std::size_t i = 0; i < found.size() && found.size() < 32; ++i) {
-    std::ifstream in(found[i] + "/info/alternates");
+    std::istringstream in(read_if_there(found[i] + "/info/alternates").value_or(""));
     for (std::string line; std::getline(in, line);) {
       if (line.empty() || line[0] == '#') continue;
       const std::string path = line[0] == '/' ? line : found[i] + "/" + line;

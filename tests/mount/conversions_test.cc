@@ -201,6 +201,29 @@ TEST_F(EscrowFilters, AttributesAreThoseOfWhatIsCommitted) {
                   "') 2> /dev/null && echo stored || true"), "");
 }
 
+// A link that leads to itself stands for whatever keeps a file from being read: root may read all others.
+TEST_F(EscrowFilters, AttributesThatCannotBeReadRefuseTheCommit) {
+  shell("mkdir '" + file("mnt") + "'");
+  const ProcessResult mounted = escrow({"mount", file("mnt")});
+  ASSERT_EQ(mounted.status, 0) << mounted.err;
+  shell("printf secret-3 > '" + file("mnt/plain") + "'");
+  base_ = head();
+  for (const std::string name : {"attributes", "exclude"}) {
+    const std::string path = repository_ + "/info/" + name;
+    shell("mkdir -p '" + repository_ + "/info' && rm -f '" + path + "' && ln -s " + name + " '" + path + "'");
+    const ProcessResult committed = escrow({"commit", mounted.out.substr(0, 16)});
+    const ProcessResult ran = run("printf secret-3 > plain");
+    for (const ProcessResult& refused : {committed, ran}) {
+      EXPECT_EQ(refused.status, 125);
+      EXPECT_NE(refused.err.find("/info/" + name), std::string::npos) << refused.err;
+    }
+    EXPECT_EQ(head(), base_);
+    EXPECT_FALSE(is_stored("secret-3")) << "clear text is in the repository's objects";
+    shell("rm '" + path + "'");
+  }
+  EXPECT_EQ(escrow({"commit", mounted.out.substr(0, 16)}).status, 0);
+}
+
 // A failed command's work is not lost; whoever fetches or mirrors the repository is not shown it.
 TEST_F(EscrowFilters, AResultThatIsKeptIsHiddenFromFetchesAndTheRunSaysSo) {
   const auto shown = [&] { return shell("git ls-remote '" + repository_ + "' 'refs/sessions/*' | cut -f 2"); };
