@@ -24,8 +24,9 @@ class SessionDirectory {
   virtual Quarantine& quarantine() = 0;
   virtual ReadLog& reads() = 0;
   virtual std::string path() const = 0;
-  // Its row is recorded. Until then what lies in a directory is a copy of what others have. Throws Error; then what it
-  // holds says whether it has_work().
+  // Its row is recorded. Until then what lies in a directory is a copy of what others have. On disk with the journal's
+  // next barrier, and so before anything that the session promises. Throws Error; then what it holds says whether it
+  // has_work().
   virtual void opened() = 0;
   // It was opened: something may be staged or published in it that nobody else has.
   virtual bool has_work() const = 0;

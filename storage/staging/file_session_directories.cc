@@ -30,10 +30,10 @@ constexpr int kMostAttempts = 100;
 // In a session's objects (storage/objects/quarantine.h).
 constexpr const char* kPublished = "published";
 
-// What `lock` holds until a session was opened, and from then on. Not synced: after a power cut it may be empty.
-constexpr std::string_view kOpening = "opening";
-constexpr std::string_view kOpened = "opened\n";
-static_assert(kOpening.size() == kOpened.size());
+// A file of one of these names says how far the opening of a session came: the second is the first one under another
+// name. Whatever brings the directory to disk brings the name, too.
+constexpr const char* kOpening = "opening";
+constexpr const char* kOpened = "opened";
 
 struct flock whole_file(short type) {
   struct flock lock {};
@@ -56,9 +56,13 @@ bool was_removed(int fd) {
   return ::fstat(fd, &status) == 0 && status.st_nlink == 0;
 }
 
+UniqueFd directory_of(const std::string& session) {
+  return UniqueFd(::open(session.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+}
+
 // The file `name` in a session's directory; none, with errno set: ENOENT where there is no such directory.
 UniqueFd open_in(const std::string& session, const char* name, int flags) {
-  const UniqueFd directory(::open(session.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  const UniqueFd directory = directory_of(session);
   if (!directory) return {};
   return UniqueFd(::openat(directory.get(), name, flags | O_NOFOLLOW | O_CLOEXEC, 0600));
 }
@@ -131,27 +135,22 @@ class FileSessionDirectory final : public session::SessionDirectory {
   session::Synchronized<std::unique_ptr<session::Quarantine>> quarantine_;  // self-locking
 };
 
-// The file keeps the time at which it was made (FileSessionDirectories::opened_aside_s()).
 void FileSessionDirectory::opened() {
-  struct stat made;
-  const bool is_known = ::fstat(lock_.get(), &made) == 0;
-  try {
-    write_at(lock_.get(), kOpened, 0, path_ + "/lock");
-  } catch (const Error&) {
-    [[maybe_unused]] const int emptied = ::ftruncate(lock_.get(), 0);
-    throw;
-  }
-  const struct timespec times[2] = {{0, UTIME_OMIT}, made.st_mtim};
-  if (is_known) ::futimens(lock_.get(), times);
+  journal_.directory_changed();
+  const UniqueFd directory = directory_of(path_);
+  if (directory && ::renameat(directory.get(), kOpening, directory.get(), kOpened) == 0) return;
+  if (directory && errno == ENOENT && open_in(path_, kOpened, O_WRONLY | O_CREAT)) return;
+  const int error = errno;
+  if (directory) ::unlinkat(directory.get(), kOpening, 0);
+  throw system_error(error, "make " + path_ + "/" + kOpened);
 }
 
+// Where neither name is left, as in a session of an earlier version, whatever is there may be somebody's work.
 bool FileSessionDirectory::has_work() const {
-  char stage[kOpened.size()];
-  const ssize_t length = ::pread(lock_.get(), stage, sizeof stage, 0);
-  if (length < 0) throw system_error(errno, "read " + path_ + "/lock");
-  const std::string_view said(stage, static_cast<std::size_t>(length));
-  if (said == kOpened || said == kOpening) return said == kOpened;
-  return is_there(path_ + "/session.db") || is_there(path_ + "/staging") || is_there(path_ + "/objects/" + kPublished);
+  if (is_there(path_ + "/" + kOpened)) return true;
+  if (is_there(path_ + "/" + kOpening)) return false;
+  const std::vector<std::string> names = names_in(path_);
+  return std::any_of(names.begin(), names.end(), [](const std::string& name) { return name != "lock"; });
 }
 
 std::string FileSessionDirectory::set_aside() {
@@ -172,7 +171,7 @@ std::string FileSessionDirectory::set_aside() {
 // The names are gone then; what is still open goes with its descriptors.
 bool FileSessionDirectory::drop_staged() {
   journal_.abandon();
-  const bool here = remove_inside(path_, {"lock", "objects", "caches"});
+  const bool here = remove_inside(path_, {"lock", kOpened, "objects", "caches"});
   const bool in_objects = remove_inside(path_ + "/objects", {kPublished});
   return here || in_objects;
 }
@@ -237,7 +236,7 @@ std::unique_ptr<session::SessionDirectory> FileSessionDirectories::create(const 
     UniqueFd lock = open_in(path, "lock", O_RDWR | O_CREAT);
     if (!lock && errno != ENOENT) throw system_error(errno, "create " + path + "/lock");
     if (lock && try_lock(lock.get(), path + "/lock") && !was_removed(lock.get())) {
-      write_at(lock.get(), kOpening, 0, path + "/lock");
+      if (!open_in(path, kOpening, O_WRONLY | O_CREAT)) throw system_error(errno, "create " + path + "/" + kOpening);
       return std::make_unique<FileSessionDirectory>(path, path_aside(id), std::move(lock), quarantine_factory_,
                                                     caches_);
     }

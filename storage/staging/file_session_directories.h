@@ -1,5 +1,6 @@
 // Sessions' directories as <state>/sessions/<id>/ with `lock`, `session.db`, `staging/`, `objects/`, `control.sock`,
-// `caches/`, `reads`; those that were set aside as <state>/orphans/<id>/. `lock` says whether a session was opened.
+// `caches/`, `reads`; those that were set aside as <state>/orphans/<id>/. An empty file `opening` is there until a
+// session was opened; from then on its name is `opened`.
 //
 // No link is followed to a directory or a lock: whoever may write <state> could else have other files locked, or
 // removed, by the next command.

@@ -29,6 +29,8 @@ class SqliteSessionJournal final : public session::SessionJournal {
   void barrier() override;
   void let_go() override;
 
+  // A name in the session's directory changed: the next barrier brings it to disk, too.
+  void directory_changed() noexcept { directories_synced_ = false; }
   // The session is being removed: closes the database without a checkpoint; later calls do nothing.
   void abandon() noexcept;
 

@@ -10,10 +10,13 @@ and mounted again, and the session is committed. As after a power cut
   1. each page of the first file is the repository's or the program's, and no other;
   2. the files that were synced are there, byte for byte;
   3. `escrow verify` finds nothing wrong.
+A session that began with a copied directory is opened and shut down likewise, and then the catalog is one of before the
+session: its directory is set aside with what was synced in it, and comes back with the catalog that knows it.
 Needs root, FUSE and loop devices. Exit status 1 names the broken promise.
 """
 import argparse
 import fcntl
+import functools
 import os
 import shutil
 import struct
@@ -88,19 +91,16 @@ def expect_pages(found, base, written):
             raise Broken(f'page {place // PAGE} of the {PAGES} that the program wrote was committed as {what}')
 
 
-def check_mode(bench, disk, io):
-    base = import_base(bench)['big']
-    written, small, large = b'w' * PAGE * PAGES, b'synced\n', b'large and synced\n' * 20_000
-    host = subprocess.Popen(bench.command('mount', bench.mount, '--foreground', '--io', io), text=True,
+def work_and_shut_down(bench, disk, arguments, files):
+    """Writes `files`, each (name, data, place, whether it is synced), in a new session; returns the session."""
+    host = subprocess.Popen(bench.command('mount', bench.mount, '--foreground', *arguments), text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         line = host.stdout.readline()
         if not line:
             raise Broken(f'escrow mount says: {host.stderr.read().strip()}')
-        session = line.split()[-1]
-        write(f'{bench.mount}/big', written, at=AT, sync=False)
-        write(f'{bench.mount}/small', small, sync=True)
-        write(f'{bench.mount}/large', large, sync=True)
+        for name, data, place, sync in files:
+            write(f'{bench.mount}/{name}', data, at=place, sync=sync)
         disk.shut_down()
     finally:
         host.kill()
@@ -111,12 +111,55 @@ def check_mode(bench, disk, io):
     disk.mount()
     if disk.sequence() != sequence:
         raise Broken('the loop device was attached again: the test says nothing')
+    return line.split()[-1]
+
+
+def check_mode(bench, disk, io):
+    base = import_base(bench)['big']
+    written, small, large = b'w' * PAGE * PAGES, b'synced\n', b'large and synced\n' * 20_000
+    session = work_and_shut_down(bench, disk, ['--io', io], [('big', written, AT, False), ('small', small, 0, True),
+                                                             ('large', large, 0, True)])
     bench.run('commit', session)
     for name, data in (('small', small), ('large', large)):
         if contents(bench, name) != data:
             raise Broken(f'{name} is not what was synced')
     expect_pages(contents(bench, 'big'), base, written)
     bench.run('verify')
+    return 'what was synced is there, and no page that nobody wrote'
+
+
+def check_opening(bench, disk):
+    import_base(bench)
+    source, older = os.path.join(bench.top, 'source'), os.path.join(bench.top, 'older')
+    os.makedirs(source)
+    os.makedirs(older)
+    write(f'{source}/copied', b'copied\n', sync=True)
+    state = os.path.join(bench.repo, 'escrow')
+    exchange(state, older, shutil.copy)
+    session = work_and_shut_down(bench, disk, ['--inject', f'copies={source}'], [('small', b'synced\n', 0, True)])
+    newer = os.path.join(bench.top, 'newer')
+    os.makedirs(newer)
+    exchange(state, newer, shutil.move)
+    exchange(older, state, shutil.copy)
+    bench.run('sessions')
+    if not os.path.isdir(f'{state}/orphans/{session}'):
+        raise Broken('a session with synced work was removed, because an older catalog does not know it')
+    exchange(newer, state, shutil.copy)
+    bench.run('sessions')
+    bench.run('commit', session)
+    if contents(bench, 'small') != b'synced\n':
+        raise Broken('what was synced is not in the commit')
+    return 'a session of which the catalog does not know comes back with what was synced'
+
+
+def exchange(directory, other, deed):
+    """Moves or copies the catalog's files to the other directory, in which it then has no other."""
+    for name in os.listdir(other):
+        if name.startswith('catalog.db'):
+            os.remove(f'{other}/{name}')
+    for name in os.listdir(directory):
+        if name.startswith('catalog.db'):
+            deed(f'{directory}/{name}', f'{other}/{name}')
 
 
 def contents(bench, name):
@@ -132,14 +175,15 @@ def main():
     status = 0
     try:
         private_mounts()
-        for io in IO_MODES:
-            place = os.path.join(top, io)
+        checks = {io: functools.partial(check_mode, io=io) for io in IO_MODES} | {'opening': check_opening}
+        for name, check in checks.items():
+            place = os.path.join(top, name)
             disk = AttachedDisk(place)
             try:
-                check_mode(Bench(os.path.abspath(options.escrow), os.path.join(disk.where, 'b')), disk, io)
-                print(f'{io}: what was synced is there, and no page that nobody wrote')
+                kept = check(Bench(os.path.abspath(options.escrow), os.path.join(disk.where, 'b')), disk)
+                print(f'{name}: {kept}')
             except Broken as error:
-                print(f'BROKEN: {io}: {error}')
+                print(f'BROKEN: {name}: {error}')
                 status = 1
             finally:
                 detach(disk.where)

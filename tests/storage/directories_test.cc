@@ -55,10 +55,10 @@ session::JournalBatch one_row() {
   return batch;
 }
 
-TEST_F(SessionDirectoriesTest, AFreshDirectoryHoldsNothingButItsLock) {
+TEST_F(SessionDirectoriesTest, AFreshDirectoryHoldsNothingButItsLockAndItsMark) {
   const auto held = directories_.create(id_);
   EXPECT_EQ(held->path(), directories_.path_of(id_));
-  EXPECT_EQ(std::distance(fs::directory_iterator(held->path()), fs::directory_iterator()), 1);
+  EXPECT_EQ(std::distance(fs::directory_iterator(held->path()), fs::directory_iterator()), 2);
   EXPECT_EQ(directories_.list(), std::vector{id_});
   struct stat status;
   ASSERT_EQ(::stat(held->path().c_str(), &status), 0);
@@ -290,14 +290,25 @@ TEST_F(SessionDirectoriesTest, NothingIsReplacedByOneThatComesBack) {
   EXPECT_TRUE(directories_.exists(id_));
 }
 
-// As sessions of earlier versions have it, and a power cut leaves it.
-TEST_F(SessionDirectoriesTest, WhereTheLockSaysNothingFilesDecide) {
+// As sessions of earlier versions have it, and as a power cut may leave it.
+TEST_F(SessionDirectoriesTest, WhereNoMarkIsLeftFilesDecide) {
   const auto held = directories_.create(id_);
   held->opened();
   EXPECT_TRUE(held->has_work());
-  fs::resize_file(held->path() + "/lock", 0);
+  fs::remove(held->path() + "/opened");
   EXPECT_FALSE(held->has_work());
   held->journal().append(one_row());
+  EXPECT_TRUE(held->has_work());
+  held->opened();
+  EXPECT_TRUE(fs::exists(held->path() + "/opened"));
+}
+
+TEST_F(SessionDirectoriesTest, WhereTheMarkCannotBeMadeFilesDecide) {
+  const auto held = directories_.create(id_);
+  held->journal().append(one_row());
+  fs::create_directory(held->path() + "/opened");  // nothing is renamed over it
+  EXPECT_THROW(held->opened(), Error);
+  fs::remove(held->path() + "/opened");
   EXPECT_TRUE(held->has_work());
 }
 
