@@ -33,6 +33,7 @@ constexpr unsigned kRecordMode = 0644;
 constexpr std::size_t kMostBytesOfAList = std::size_t{1} << 30;
 constexpr std::chrono::seconds kCheckoutPatience{60}, kIndexPatience{10};
 constexpr int kNotOurs = 128;  // as git itself ends
+constexpr int kMostAttempts = 3;
 // Of files that git could not write: who committed them as they are would take the session's commit back.
 constexpr const char* kWritesOne = "; `git checkout HEAD -- FILE` writes one there, too";
 
@@ -285,11 +286,25 @@ std::unique_ptr<CheckoutStep> Checkouts::begin(const std::string& work_tree, std
       from, to);
 }
 
-// The record is there before the first lock, and after the last.
 std::unique_ptr<Checkouts::Move> Checkouts::prepare(const std::string& branch,
                                                     const std::optional<session::ObjectId>& from,
                                                     const session::ObjectId& to) const {
-  if (on_branch(branch).empty()) return nullptr;
+  for (int attempt = 1;; ++attempt) {
+    const std::vector<std::string> work_trees = on_branch(branch);
+    if (work_trees.empty()) return nullptr;
+    try {
+      return try_to_prepare(branch, from, to);
+    } catch (const Error& error) {
+      const bool may_be_a_switch = error.code() == Errc::wrong_state && attempt < kMostAttempts;
+      if (!may_be_a_switch || !goes_one_elsewhere(work_trees, branch)) throw;
+    }
+  }
+}
+
+// The record is there before the first lock, and after the last.
+std::unique_ptr<Checkouts::Move> Checkouts::try_to_prepare(const std::string& branch,
+                                                           const std::optional<session::ObjectId>& from,
+                                                           const session::ObjectId& to) const {
   storage::UniqueFd turn = storage::try_lock_file(lock_path(), kCheckoutPatience);
   if (!turn)
     throw Error(Errc::unavailable, "another command has been taking the work trees of '" + branch + "' along for " +
@@ -301,7 +316,7 @@ std::unique_ptr<Checkouts::Move> Checkouts::prepare(const std::string& branch,
   const std::vector<std::string> work_trees = on_branch(branch);
   if (work_trees.empty()) return nullptr;
   std::vector<Begun> moves = read_record();
-  auto move = std::make_unique<Move>(*this, std::move(turn), branch, to.hex(), moves);
+  auto move = std::make_unique<Move>(*this, std::move(turn), branch, to.hex(), work_trees, moves);
   moves.push_back({branch, before, work_trees});
   write_record(moves);
   try {
@@ -326,11 +341,12 @@ std::unique_ptr<Checkouts::Move> Checkouts::prepare(const std::string& branch,
 }
 
 Checkouts::Move::Move(const Checkouts& checkouts, storage::UniqueFd turn, std::string branch, std::string to,
-                      std::vector<Begun> others)
+                      std::vector<std::string> work_trees, std::vector<Begun> others)
     : checkouts_(checkouts),
       turn_(std::move(turn)),
       branch_(std::move(branch)),
       to_(std::move(to)),
+      work_trees_(std::move(work_trees)),
       others_(std::move(others)) {}
 
 Checkouts::Move::~Move() {

@@ -66,12 +66,14 @@ class Checkouts {
    public:
     // `others`: older ones that are not done.
     Move(const Checkouts& checkouts, storage::UniqueFd turn, std::string branch, std::string to,
-         std::vector<Begun> others);
+         std::vector<std::string> work_trees, std::vector<Begun> others);
     // Unless one of the next has been called, the branch may have moved: git is asked.
     ~Move();
     void has_not_moved() noexcept;
     // The branch has moved. What cannot follow now is logged, and is tried again by the next command.
     void follow() noexcept;
+    // Those that were on the branch before it moved.
+    const std::vector<std::string>& work_trees() const { return work_trees_; }
     Move(const Move&) = delete;
     Move& operator=(const Move&) = delete;
 
@@ -80,15 +82,22 @@ class Checkouts {
     const Checkouts& checkouts_;
     const storage::UniqueFd turn_;
     const std::string branch_, to_;
+    const std::vector<std::string> work_trees_;
     const std::vector<Begun> others_;
     std::vector<std::unique_ptr<CheckoutStep>> steps_;
     bool is_settled_ = false;
   };
   // Before the branch moves from `from` (nullopt: it is not there yet) to a commit of the repository. nullptr: no work
   // tree is on it. Waits up to 10 s for git to unlock the indexes. Throws Error{wrong_state} naming what is in the way
-  // there, Error{unavailable} naming a lock that stays. On disk when it returns.
+  // there, Error{unavailable} naming a lock that stays. On disk when it returns. A work tree in which git has just
+  // written the index may be on its way to another branch: before it counts as in the way it is looked at once more.
   std::unique_ptr<Move> prepare(const std::string& branch, const std::optional<session::ObjectId>& from,
                                 const session::ObjectId& to) const;
+  // After the branch has moved, and the work trees that were on it, `followed`, with it. A `git switch` that was under
+  // way brings its work tree onto the branch with the index of an older commit: such a work tree follows now. A git
+  // that has just locked an index is waited for up to 5 s. One that takes longer, or has not come to its lock, leaves
+  // its work tree behind; a work tree in which something is in the way is named in the log.
+  void look_again(const std::string& branch, const std::vector<std::string>& followed) const noexcept;
   // Finishes what a dead process has begun. Returns what was done, or could not be, a sentence each.
   std::vector<std::string> mend() const;
 
@@ -117,6 +126,10 @@ class Checkouts {
   std::string index_of(const std::string& work_tree) const;
   // nullopt: git has it locked.
   std::optional<IndexLock> lock_index(const std::string& index, IndexLock::Deadline deadline) const;
+  std::unique_ptr<Move> try_to_prepare(const std::string& branch, const std::optional<session::ObjectId>& from,
+                                       const session::ObjectId& to) const;
+  // Whether git takes one of these, which were on the branch, to another one, now or in a moment.
+  bool goes_one_elsewhere(const std::vector<std::string>& work_trees, const std::string& branch) const;
   // The turn must stay where it is for as long as the step is there. `number` tells it from others of the same move.
   std::unique_ptr<CheckoutStep> begin(const std::string& work_tree, std::size_t number, IndexLock lock,
                                       const std::string& from, const std::string& to,
@@ -131,6 +144,12 @@ class Checkouts {
   };
   std::optional<Mended> mend_one(const std::string& work_tree, const std::string& branch, const std::string& from,
                                  const storage::UniqueFd& turn, IndexLock::Deadline deadline) const;
+  // A work tree that a switch has brought onto the branch goes from the commit that the switch had read to that of the
+  // branch, if that is another one.
+  void take_along(const std::string& work_tree, const std::string& branch, const storage::UniqueFd& turn) const;
+  // From HEAD, along first parents, to the commit that the index is closest to: the one that a switch has read a moment
+  // ago. The rest of the index is what the user has taken along.
+  std::vector<std::string> closest_to_index(const std::string& work_tree) const;
 
   const std::string git_directory_;  // constant, as the next
   session::Log& log_;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "storage/disk/durable_file.h"
+#include "storage/disk/file_lookup.h"
 
 namespace escrow::daemon {
 namespace {
@@ -56,6 +57,11 @@ storage::UniqueFd make_index_lock(const std::string& path, const std::string& sc
 }
 
 }  // namespace
+
+bool IndexLock::is_gits(const std::string& index) {
+  const std::string path = path_of(index);
+  return storage::is_there(path) && !adopt_index_lock(path);
+}
 
 std::optional<IndexLock> IndexLock::take(const std::string& index, const std::string& scratch, Deadline deadline) {
   const std::string path = path_of(index);

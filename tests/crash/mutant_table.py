@@ -283,6 +283,13 @@ MUTANTS = {
         (CHECKOUT_MOVES, '  std::vector<Begun> moves = read_record();\n  auto move',
          '  std::vector<Begun> moves;\n  auto move'),
     ], [CHECKOUTS]),
+    'checkout-switch-unseen': ('a work tree that comes onto the branch as that moves is not looked for', [
+        ('daemon/host/checked_out_references.cc', 'if (has_moved) checkouts_->look_again',
+         'if (false) checkouts_->look_again'),
+    ], [CHECKOUTS]),
+    'checkout-switch-older': ('a switch is taken for one that has read the last commit but one', [
+        ('daemon/host/checkout_switches.cc', 'made >= young && least > 0 && found', 'passed.size() < 2 && found'),
+    ], [CHECKOUTS]),
     'checkout-lock-gap': ('a lock of a killed process goes before it is taken', [
         (CHECKOUT_MOVES, '    std::optional<IndexLock> lock = lock_index(index, deadline);\n    GitAnswer head',
          '    std::optional<IndexLock> lock = lock_index(index, deadline);\n'

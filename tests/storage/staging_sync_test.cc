@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "session/base/error.h"
+#include "storage/staging/file_session_directories.h"
 #include "storage/staging/sqlite_session_journal.h"
 #include "storage/staging/tiered_staging_area.h"
 #include "tests/session/eventually.h"
@@ -423,6 +424,29 @@ TEST(JournalSync, RowsThatCouldNotBeSyncedAreInTheDatabaseOnceABarrierSucceeds) 
     const support::TemporaryDirectory copy;
     std::filesystem::copy_file(directory.path() + "/session.db", copy.path() + "/session.db");
     EXPECT_GE(SqliteSessionJournal(copy.path()).load().nodes.size(), before + 1);
+  }
+}
+
+// Whether or not the session's journal was on disk while it was being opened.
+TEST(SessionDirectorySync, TheMarkOfAnOpeningIsOnDiskWithTheNextBarrier) {
+  for (const bool is_synced_before : {false, true}) {
+    const support::TemporaryDirectory top;
+    std::filesystem::create_directory(top.path() + "/sessions");
+    FileSessionDirectories directories(top.path() + "/sessions", {});
+    const auto held = directories.create(session::SessionId::generate());
+    session::JournalBatch batch;
+    batch.nodes = {support::sample_node(5)};
+    held->journal().append(batch);
+    if (is_synced_before) held->journal().barrier();
+    held->opened();
+    held->journal().append(batch);
+    std::atomic<bool> is_on_disk = false;
+    const SyncDecision watch([&](int descriptor) {
+      if (path_of(descriptor) == held->path()) is_on_disk = std::filesystem::exists(held->path() + "/opened");
+      return 0;
+    });
+    held->journal().barrier();
+    EXPECT_TRUE(is_on_disk) << is_synced_before;
   }
 }
 
