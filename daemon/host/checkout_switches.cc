@@ -1,5 +1,6 @@
-// A `git switch` beside a commit to the branch that it comes onto, or leaves. It reads the branch, writes index and
-// files under the lock of the index, compares them, and changes HEAD last, without that lock.
+// A `git switch` may be under way while a session is committed to the branch that it comes onto, or leaves. git reads
+// the branch, writes index and files under the lock of the index, compares them, and changes HEAD last, without that
+// lock.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -27,7 +28,7 @@ namespace {
 constexpr std::chrono::milliseconds kSwitchPatience{5000}, kComparePatience{300}, kLookAgainEvery{5};
 constexpr std::chrono::seconds kTurnPatience{10};
 constexpr std::time_t kRecent_s = 2;
-// The commits that come while git is switching are younger, and fewer.
+// Commits that come while git is switching are younger than that, and fewer.
 constexpr std::time_t kYoung_s = 15;
 constexpr int kMostMissed = 17;
 
@@ -55,8 +56,8 @@ bool is_later(const std::string& path, const std::string& other) {
   return time_of(path) > time_of(other);
 }
 
-// `directory` is the git directory of a work tree. Where git has just locked the index it is waited for: it may be
-// about to change HEAD. A `git commit -a` has the index locked for as long as its editor is open.
+// `directory` is the git directory of a work tree. A git that has just locked the index is waited for: it may be about
+// to change HEAD. A `git commit -a` is not: it has the index locked for as long as its editor is open.
 bool comes_onto(const std::string& branch, const std::string& directory, IndexLock::Deadline deadline) try {
   const std::string index = directory + "/index", lock = IndexLock::path_of(index);
   const auto is_on = [&] { return storage::first_line_of(directory + "/HEAD") == head_on(branch); };
@@ -113,21 +114,21 @@ void Checkouts::look_again(const std::string& branch, const std::vector<std::str
                                              "behind it: " + failure.what());
 }
 
-// Of a switch that has just ended: what differs later on may be as the user wants it.
+// Only a switch that has just ended counts: an index that differs later on may be as the user wants it.
 void Checkouts::take_along(const std::string& work_tree, const std::string& branch,
                            const storage::UniqueFd& turn) const try {
   const std::string index = index_of(work_tree), head = storage::parent_of(index) + "/HEAD";
   const auto find = [&] {
     return storage::is_there(index) && is_recent(head) ? closest_to_index(work_tree) : std::vector<std::string>();
   };
-  if (find().size() < 2) return;  // no lock for one that has come in time
+  if (find().size() < 2) return;  // the switch came in time: git need not be kept out
   std::optional<IndexLock> lock = lock_index(index, std::chrono::steady_clock::now() + kComparePatience);
   if (!lock) throw Error(Errc::unavailable, "git has its index locked");
   const std::vector<std::string> commits = find();
   if (commits.size() < 2 || branch_of(work_tree) != branch) return;
   const auto step = begin(work_tree, 0, std::move(*lock), commits.back(), commits.front(), turn);
   step->prepare();
-  // From here on it is a move that was begun: the next command finishes it.
+  // From here on the next command finishes it, should this process be killed.
   const std::vector<Begun> others = read_record();
   std::vector<Begun> moves = others;
   moves.push_back({branch, commits.back(), {work_tree}});

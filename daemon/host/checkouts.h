@@ -128,7 +128,7 @@ class Checkouts {
   std::optional<IndexLock> lock_index(const std::string& index, IndexLock::Deadline deadline) const;
   std::unique_ptr<Move> try_to_prepare(const std::string& branch, const std::optional<session::ObjectId>& from,
                                        const session::ObjectId& to) const;
-  // Whether git takes one of these, which were on the branch, to another one, now or in a moment.
+  // Whether git takes one of these work trees, which were on the branch, to another one, now or in a moment.
   bool goes_one_elsewhere(const std::vector<std::string>& work_trees, const std::string& branch) const;
   // The turn must stay where it is for as long as the step is there. `number` tells it from others of the same move.
   std::unique_ptr<CheckoutStep> begin(const std::string& work_tree, std::size_t number, IndexLock lock,
@@ -144,11 +144,11 @@ class Checkouts {
   };
   std::optional<Mended> mend_one(const std::string& work_tree, const std::string& branch, const std::string& from,
                                  const storage::UniqueFd& turn, IndexLock::Deadline deadline) const;
-  // A work tree that a switch has brought onto the branch goes from the commit that the switch had read to that of the
-  // branch, if that is another one.
+  // Brings a work tree that git has switched to the branch from the commit that git had read to the branch's own, if
+  // that is another one. A failure is logged.
   void take_along(const std::string& work_tree, const std::string& branch, const storage::UniqueFd& turn) const;
-  // From HEAD, along first parents, to the commit that the index is closest to: the one that a switch has read a moment
-  // ago. The rest of the index is what the user has taken along.
+  // The commits from HEAD, along first parents, to the one that the index is closest to: git has read that one, a
+  // moment ago. Whatever else the index has is the user's, who has taken it along.
   std::vector<std::string> closest_to_index(const std::string& work_tree) const;
 
   const std::string git_directory_;  // constant, as the next

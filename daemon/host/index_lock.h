@@ -19,7 +19,7 @@ class IndexLock {
   using Deadline = std::chrono::steady_clock::time_point;
 
   static std::string path_of(const std::string& index) { return index + ".lock"; }
-  // Whether it is there, and not of Escrow's.
+  // Whether a lock of that index is there, and is not Escrow's.
   static bool is_gits(const std::string& index);
   // Waits for a lock of git's until the deadline; nullopt: it is still there. `scratch`: a file of the same file system
   // that the caller alone writes; it is gone afterwards.

@@ -109,7 +109,7 @@ class Content {
   void was_raw(const Timestamp& last_seen);
   // Whether the bytes may change, or may have changed, without a call here.
   bool is_exposed() const { return exposed_.load(); }
-  // Whether they could at any time: the staging file tells the times of such changes.
+  // Whether the bytes could ever change without a call here: the staging file tells the times of such changes.
   bool was_exposed() const { return noticed_ns_.load() != kNeverNoticed; }
   // Ends that once nobody can write the staging file any more. False: somebody still can.
   bool settle();

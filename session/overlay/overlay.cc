@@ -285,7 +285,7 @@ Attributes Overlay::Impl::attributes(Locked::Read now, NodeId id) {
       result.size_bytes = usage.size_bytes;
       result.blocks = usage.blocks;
       if (content->was_exposed()) {
-        // Somebody else may have learned the times since they were read above.
+        // Another thread may have learned the times since they were read above.
         learn(id, *content, usage.modified);
         now = guarded.lock_shared();
         if (const Found again = find(*now, id); again.node) {

@@ -33,8 +33,8 @@ std::shared_ptr<Content> Overlay::Impl::content_of(NodeId id) {
   return found.node ? found.node->content : nullptr;
 }
 
-// The times of a file that was changed without a call are those of its staging file. What was changed by a call since
-// then, as its mode, has a later change time.
+// The times of a file that was changed without a call are those of its staging file. A call since then, which changed
+// the mode for example, has left a later change time.
 void Overlay::Impl::learn(NodeId id, Content& content, const Timestamp& modified) {
   if (!content.would_notice(modified)) return;
   auto now = guarded.lock();

@@ -27,7 +27,8 @@ void put_file(const std::string& path, const std::string& temporary, std::string
 // The same with its name on disk, too, when it returns (fsync of the directory).
 void write_file_durably(const std::string& path, std::string_view content, unsigned mode);
 
-// The file's content, or as many bytes of it; nullopt: there is no such file. Throws where it cannot be read.
+// The first `most_bytes` of the file's content, or all of it; nullopt: there is no such file. Throws Error where the
+// file cannot be read.
 std::optional<std::string> read_if_there(const std::string& path, std::uint64_t most_bytes = UINT64_MAX);
 // All of `bytes` at `offset`: pwrite(2), as often as it takes. `path` is for the message.
 void write_at(int fd, std::string_view bytes, std::uint64_t offset, const std::string& path);

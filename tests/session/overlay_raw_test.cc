@@ -13,7 +13,7 @@ namespace {
 
 constexpr OpenIntent kRawWrite{.write = true, .raw = true};
 
-// Hands out its files, and a test says when they were written last.
+// This staging area hands out its files, and a test says when they were written last.
 class HandingOut final : public FakeStaging {
  public:
   StagingUsage usage(StagingId id) const override {

@@ -290,7 +290,7 @@ TEST_F(SessionDirectoriesTest, NothingIsReplacedByOneThatComesBack) {
   EXPECT_TRUE(directories_.exists(id_));
 }
 
-// As sessions of earlier versions have it, and as a power cut may leave it.
+// Sessions of earlier versions have no mark, and a power cut may take it.
 TEST_F(SessionDirectoriesTest, WhereNoMarkIsLeftFilesDecide) {
   const auto held = directories_.create(id_);
   held->opened();

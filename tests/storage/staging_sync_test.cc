@@ -427,7 +427,7 @@ TEST(JournalSync, RowsThatCouldNotBeSyncedAreInTheDatabaseOnceABarrierSucceeds) 
   }
 }
 
-// Whether or not the session's journal was on disk while it was being opened.
+// The session's journal may have been on disk already while the session was being opened.
 TEST(SessionDirectorySync, TheMarkOfAnOpeningIsOnDiskWithTheNextBarrier) {
   for (const bool is_synced_before : {false, true}) {
     const support::TemporaryDirectory top;

@@ -1,5 +1,5 @@
-// A `git switch` beside a commit to the branch that it comes onto, or leaves: git reads the branch first, then writes
-// index and files, and changes HEAD last.
+// A `git switch` is under way while a session is committed to the branch that it comes onto, or leaves: git reads the
+// branch first, then writes index and files, and changes HEAD last.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -97,7 +97,7 @@ TEST_F(CheckoutSwitch, DeletionThatTheSwitchCarriesAlongStays) {
   EXPECT_FALSE(has_record());
 }
 
-TEST_F(CheckoutSwitch, WhatTheUserStagesAfterTheSwitchStays) {
+TEST_F(CheckoutSwitch, StagedChangesOfTheUsersStay) {
   switch_after_list(1, "main", "echo own > src/b && git add src/b");
   const ProcessResult done = run("echo 2 > src/a");
   ASSERT_EQ(done.status, 0) << done.err;
@@ -115,7 +115,7 @@ TEST_F(CheckoutSwitch, WorkTreeOfAnotherBranchIsLeftAlone) {
   EXPECT_EQ(status() + read("src/a") + git("symbolic-ref HEAD"), "A  own1refs/heads/dev");
 }
 
-// Its HEAD names a branch, too.
+// HEAD of a bare repository names a branch, too.
 TEST_F(CheckoutSwitch, BareRepositoryWithLinkedWorkTreesGetsNoWorkTreeOfItsOwn) {
   in_project("git clone -q --bare . ../bare/.git && git -C ../bare worktree add -q -b other linked main");
   const ProcessOptions there{.directory = directory_.path() + "/bare/linked", .environment = {}, .input = {}};
