@@ -44,6 +44,7 @@ void add_mount_options(api::JsonObject& body, const MountArguments& arguments) {
   write_session_request(body, arguments.opened, {RequestPart::mount});
   std::vector<std::string> options = arguments.kernel_options;
   if (arguments.allow_other) options.emplace_back("allow_other");
+  if (arguments.in_container) options.emplace_back("in_container");
   if (!options.empty()) body.texts("mount_options", options);
 }
 

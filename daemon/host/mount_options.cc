@@ -40,6 +40,8 @@ void apply_one(std::string_view option, MountArguments& arguments) {
     arguments.opened.read_only = true;
   } else if (option == "allow_other") {
     arguments.allow_other = true;
+  } else if (option == "in_container") {
+    arguments.in_container = true;
   } else if (key == "session") {
     arguments.session = value_of(key, value);
   } else if (key == "trace") {

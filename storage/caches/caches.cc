@@ -220,9 +220,11 @@ void Caches::refuse_beside_others(const std::string& session_directory, const st
     const std::string directory = sessions_ + '/' + session;
     if (session_directory.ends_with('/' + session) || !meets(directory + kInSession)) continue;
     if (!is_locked(directory + "/lock")) continue;
-    throw Error(Errc::busy, "the cache '" + session::quote_path(name) + "' is in use by session " + session +
-                                ", and the paths in it may lead a build in one session to the files of the other; wait "
-                                "until that session is unmounted, or take another cache with PATH=NAME");
+    throw Error(Errc::wrong_state,
+                "the cache '" + session::quote_path(name) + "' is in use by session " + session +
+                    ", and the paths in it may lead a build in one session to the files of the other; wait until that "
+                    "session is unmounted, or take another cache with PATH=NAME (mounts with the option in_container, "
+                    "in which containers alone work, share caches)");
   }
 }
 

@@ -72,7 +72,7 @@ class Caches {
   // `hand`: whose programs will see the cache, noted before they can change anything; empty: it is not known; nullopt:
   // no program will. Each node's kGitMaker is the cache's only hand. It is empty where the cache has several hands, or
   // where they are not known.
-  // The caller holds the session's lock. Throws Error{busy} that names the other session where `place` forbids it.
+  // The caller holds the session's lock. Throws Error{wrong_state} naming the other session where `place` forbids it.
   std::shared_ptr<session::EntryFileSystem> open(const std::string& session_directory, const std::string& name,
                                                  const Owner& owner, Place place,
                                                  const std::optional<std::string>& hand) const;

@@ -103,6 +103,8 @@ def ASessionIsMountedAnotherWayLater(start):
         # What was refused has changed nothing.
         service.post(f'/v1/sessions/{session}/mount', {'mountpoint': point}).expect(200)
         expect('nodiratime' in options_of_mount(point)[0], 'it is mounted in another way')
+        mount(mount_options=[]).expect(200)
+        expect('nodiratime' not in options_of_mount(point)[0], 'an empty list is not taken')
         for wrong, code in (({'mount_options': ['suid']}, 'invalid_value'),
                             ({'mount_options': 'noexec'}, 'invalid_value'), ({'xattr': 'x'}, 'invalid_value'),
                             ({'symlinks': 'any'}, 'unknown_field'),

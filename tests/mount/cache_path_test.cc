@@ -134,6 +134,16 @@ TEST_F(CachePaths, ASecondHandMountedSessionIsRefusedTheCache) {
   EXPECT_EQ(escrow({"unmount", file("two")}).status, 0);
 }
 
+TEST_F(CachePaths, MountsForContainersShareACache) {
+  shell("mkdir '" + file("one") + "' '" + file("two") + "' '" + file("three") + "'");
+  for (const char* at : {"one", "two"})
+    ASSERT_EQ(escrow({"mount", file(at), "--cache", "build", "-o", "in_container"}).status, 0);
+  const ProcessResult refused = escrow({"mount", file("three"), "--cache", "build"});
+  EXPECT_NE(refused.status, 0);
+  EXPECT_NE(refused.err.find("mounts with the option in_container"), std::string::npos) << refused.err;
+  for (const char* at : {"one", "two"}) EXPECT_EQ(escrow({"unmount", file(at)}).status, 0);
+}
+
 // No directory can be made below /run, as in a container whose root is read-only.
 TEST_F(CachePaths, ARunWithoutANamespaceRefusesTheCacheToOthers) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root to hide /run";

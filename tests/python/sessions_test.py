@@ -142,8 +142,9 @@ def FilesAreThoseOfAMountWithAnyName(start):
                 raised(escrow.WrongState, lambda: s.list('sub/c.txt'))
                 s.rollback()
         with client.session('data') as s:
-            s.mount(f'{service.mounts}/later')
+            s.mount(f'{service.mounts}/later', mount_options=['noatime'])
             expect(os.path.exists(f'{service.mounts}/later/a.txt'), 'it is not mounted')
+            expect(os.statvfs(f'{service.mounts}/later').f_flag & os.ST_NOATIME, 'its options are not taken')
             os.mkdir(f'{service.mounts}/later/many')
             for number in range(1005):
                 with open(f'{service.mounts}/later/many/{number:04}', 'wb'):

@@ -283,9 +283,10 @@ class Session:
     def status(self, with_changes: bool = False) -> SessionInfo:
         return drive(self._inner.status(with_changes))
 
-    def mount(self, mountpoint: PathLike, *, show_git: Sequence[str] = ()) -> str:
+    def mount(self, mountpoint: PathLike, *, show_git: Sequence[str] = (),
+              mount_options: Optional[Sequence[str]] = None) -> str:
         """Mounts it below one of the service's mount_roots; shows the .git of others at `show_git`, which git obeys."""
-        return drive(self._inner.mount(mountpoint, show_git=show_git))
+        return drive(self._inner.mount(mountpoint, show_git=show_git, mount_options=mount_options))
 
     def unmount(self) -> None:
         drive(self._inner.unmount())

@@ -26,6 +26,10 @@ def bytes_of(path: PathLike) -> bytes:
     return raw if isinstance(raw, bytes) else raw.encode("utf-8", "surrogateescape")
 
 
+def without_none(**members: Any) -> Dict[str, Any]:
+    return {name: value for name, value in members.items() if value is not None}
+
+
 def set_bytes(document: Dict[str, Any], name: str, path: PathLike) -> None:
     """The member of a request: as NAME where it is UTF-8, else as NAME_base64."""
     raw = bytes_of(path)

@@ -15,7 +15,7 @@ from typing import (Any, AsyncIterator, Dict, Generator, Iterable, List, Literal
 from ._channel import AsyncChannel, Channel, address_of
 from ._documents import (AuditEntry, Change, CommitInfo, Entry, PathLike, RepositoryInfo, RunInfo, RunResult,
                          SessionInfo, audit_entry, bytes_of, changes_of, commit_info, names_of, repository_info,
-                         run_info, session_info, set_bytes, text_of)
+                         run_info, session_info, set_bytes, text_of, without_none)
 from ._errors import CommitFailed, Conflict, EscrowError, NotFound, RunFailed, WaitTimeout
 from ._requests import POLL_MS, Query, Requests, target_of
 from ._terms import opening, order
@@ -116,10 +116,10 @@ class Client:
         seen = result or (info.result if isinstance(info, SessionInfo) else None)
         if not seen:
             raise ValueError("approve() needs the id of the result that was looked at")
-        return await self.verb(session, "approve", _given(result=seen, comment=comment, message=message))
+        return await self.verb(session, "approve", without_none(result=seen, comment=comment, message=message))
 
     async def reject(self, session: SessionLike, comment: Optional[str] = None) -> SessionInfo:
-        return await self.verb(session, "reject", _given(comment=comment))
+        return await self.verb(session, "reject", without_none(comment=comment))
 
     async def audit(self, repository: Optional[str] = None, *, session: Optional[str] = None,
                     branch: Optional[str] = None, states: Iterable[str] = (),
@@ -140,7 +140,7 @@ class Client:
     async def register(self, name: str, path: Optional[PathLike] = None, *, create: bool = False,
                        branch: Optional[str] = None) -> RepositoryInfo:
         """For operators. With `create` it is made when it is missing."""
-        document = _given(name=name, create=create or None, branch=branch)
+        document = without_none(name=name, create=create or None, branch=branch)
         if path is not None:
             set_bytes(document, "path", path)
         return repository_info(await self.requests.json("POST", target_of("repositories"), document))
@@ -301,10 +301,6 @@ class Client:
 
 
 
-def _given(**members: Any) -> Dict[str, Any]:
-    return {name: value for name, value in members.items() if value is not None}
-
-
 def _filter(state: Optional[str], repository: Optional[str], labels: Optional[Mapping[str, str]],
             external_id: Optional[str], principal: Optional[str]) -> Query:
     query: List[Tuple[str, Union[str, bytes, int, bool, None]]] = [
@@ -454,9 +450,10 @@ class Session:
         self.info = await self._client.verb(self, name, document)
         return self.info
 
-    async def mount(self, mountpoint: PathLike, *, show_git: Sequence[str] = ()) -> str:
+    async def mount(self, mountpoint: PathLike, *, show_git: Sequence[str] = (),
+                    mount_options: Optional[Sequence[str]] = None) -> str:
         """Mounts it below one of the service's mount_roots; shows the .git of others at `show_git`, which git obeys."""
-        document: Dict[str, Any] = {"show_git": list(show_git)} if show_git else {}
+        document = without_none(show_git=list(show_git) or None, mount_options=mount_options)
         set_bytes(document, "mountpoint", mountpoint)
         return (await self._verb("mount", document)).mountpoint or ""
 
@@ -465,7 +462,7 @@ class Session:
 
     async def renew(self, lease_ms: Optional[int] = None) -> SessionInfo:
         """Of a session with lease_ms: not renewed in time it is rolled back."""
-        return await self._verb("lease", _given(lease_ms=lease_ms))
+        return await self._verb("lease", without_none(lease_ms=lease_ms))
 
     async def update(self) -> List[str]:
         """Brings it onto the branch's new head. Returns the paths that both changed: then it stays as it was."""
@@ -516,18 +513,18 @@ class Session:
         """How the work ended: exit_code 0 commits, or seals for a reviewer; everything else rolls back. A conflict ends
         the session, and raises Conflict.
         """
-        info = await self._verb("finish", _given(exit_code=exit_code, signal=signal, cancelled=cancelled or None,
-                                                 message=message))
+        info = await self._verb("finish", without_none(exit_code=exit_code, signal=signal, cancelled=cancelled or None,
+                                                       message=message))
         if info.state == "commit_failed":
             raise not_committed(info)
         return info
 
     async def commit(self, message: Optional[str] = None) -> SessionInfo:
         """Commits now. A conflict raises Conflict and leaves the session open."""
-        return await self._verb("commit", _given(message=message))
+        return await self._verb("commit", without_none(message=message))
 
     async def rollback(self, keep_result: bool = False) -> SessionInfo:
-        return await self._verb("rollback", _given(keep_result=keep_result or None))
+        return await self._verb("rollback", without_none(keep_result=keep_result or None))
 
     async def wait(self, timeout: Optional[float] = None, states: str = ENDED) -> SessionInfo:
         """The session when it has ended, for example when a reviewer has decided. Raises WaitTimeout."""

@@ -101,7 +101,7 @@ int host_session(const GlobalOptions& options, const Arguments& arguments, const
     hosted.mount.root_mask = closed_to_others(hosted.mount.mountpoint, context.repository().git_directory());
   }
   hosted.mount.extra_options = arguments.mount.kernel_options;
-  hosted.place = {.is_seen = true, .sees_others = true};
+  hosted.place = {.is_seen = true, .sees_others = !arguments.mount.in_container};
   std::unique_ptr<session::Session> session = open_or_attach(context, options.repository, arguments.mount);
   if (arguments.with_changes) {
     if (const std::string words = open_with_changes(context, session); !words.empty()) tell("escrow: " + words);
@@ -254,7 +254,8 @@ void register_mount(CLI::App& app, const GlobalOptions& options, Action& chosen)
   command
       ->add_option("-o", arguments->option_lists,
                    "As in fstab: the options above (path_prefix=models, require_approval), session=, ro, allow_other, "
-                   "and those of the kernel (nosuid, noexec)")
+                   "in_container (work is done in it in containers only: such mounts share caches), and those of the "
+                   "kernel (nosuid, noexec)")
       ->type_name("OPTIONS")
       ->allow_extra_args(false);
   command->add_flag("--json", arguments->json, "Print one JSON object");

@@ -17,8 +17,9 @@ using session::Error;
 namespace {
 
 // Never suid and dev: whatever a session holds, it gives nobody rights.
-constexpr std::array<std::string_view, 9> kOfMounts = {"allow_other", "nosuid",  "nodev",      "exec",   "noexec",
-                                                       "sync",        "noatime", "nodiratime", "dirsync"};
+constexpr std::array<std::string_view, 10> kOfMounts = {"allow_other", "in_container", "nosuid",  "nodev",
+                                                        "exec",        "noexec",       "sync",    "noatime",
+                                                        "nodiratime",  "dirsync"};
 
 void add(std::string& options, const std::string& option) { options += (options.empty() ? "" : ",") + option; }
 

@@ -84,9 +84,9 @@ class MountHost {
     SessionHost::Options options;
     options.git = noted_git_terms(attached.directory());
     options.git_viewer = order.viewer;
-    options.place = {.is_seen = true};  // containers see it at a path of their own, and no other session
     options.mount.mountpoint = check_mountpoint(order.mountpoint, git_directory);
     const MountArguments wanted = mounting_of(order.mount_options);
+    options.place = {.is_seen = true, .sees_others = !wanted.in_container};
     options.mount.allow_other = wanted.allow_other || ::geteuid() == 0;
     if (!wanted.allow_other) options.mount.root_mask = closed_to_others(options.mount.mountpoint, git_directory);
     options.mount.read_only = session.read_only;

@@ -314,12 +314,12 @@ SessionResource ServiceSessions::mount(const Caller& caller, const std::string& 
   if (const auto mounted = hosts_.find(found.record.id);
       mounted && sessions.status(found.record.id).attachment == session::Attachment::mounted) {
     const bool is_the_same =
-        mounting.mount_options.empty() || mounting.mount_options == store_.terms(found.record.id).mount_options;
+        !mounting.mount_options || mounting.mount_options == store_.terms(found.record.id).mount_options;
     if (mounted->mountpoint == mounting.mountpoint && is_the_same && mounting.shown_git.empty()) return resource(found);
     throw Problem(ProblemCode::wrong_state, "session " + id + " is mounted on " + mounted->mountpoint +
                                                 "; unmount it there first");
   }
-  check_terms(caller, GuardTerms(record.options), mounting.mount_options);
+  check_terms(caller, GuardTerms(record.options), mounting.mount_options.value_or(""));
   sessions.attach(found.record.id);  // or it says who has it
   remark(found, caller, "mounted it");
   hosts_.mount(found.repository, found.record.id, mounting.mountpoint,

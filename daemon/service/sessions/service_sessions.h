@@ -115,7 +115,7 @@ class ServiceSessions {
 
   struct Mounting {
     std::string mountpoint;
-    std::string mount_options;  // request_options.h; empty: as before
+    std::optional<std::string> mount_options;  // request_options.h; nullopt: as before
     std::vector<std::string> shown_git{};  // paths of others' .git (hidden_git.h)
   };
   api::SessionResource mount(const Caller& caller, const std::string& id, const Mounting& mounting);

@@ -187,7 +187,8 @@ HostProcess SessionHosts::start(const ServiceRepositories::Entry& repository, co
 }
 
 void SessionHosts::mount(const ServiceRepositories::Entry& repository, const SessionId& id,
-                         const std::string& mountpoint, GitViewer viewer, const std::string& mount_options) {
+                         const std::string& mountpoint, GitViewer viewer,
+                         const std::optional<std::string>& mount_options) {
   const auto hosted = std::shared_ptr<Hosted>(
       new Hosted{.repository = repository, .mountpoint{*this, mountpoint}, .io = {}, .process = {}, .life = {}});
   const Mounting mounting(*this, mountpoint);
@@ -199,7 +200,7 @@ void SessionHosts::mount(const ServiceRepositories::Entry& repository, const Ses
                          .verbose = verbose_,
                          .id = id,
                          .mountpoint = mountpoint,
-                         .mount_options = mount_options.empty() ? store_.terms(id).mount_options : mount_options,
+                         .mount_options = mount_options ? *mount_options : store_.terms(id).mount_options,
                          .viewer = std::move(viewer)};
   // First: whoever takes up what a killed service leaves finds the host by it.
   const bool is_noted = facts && facts->mountpoint == mountpoint && facts->hand == order.viewer.hand;
@@ -213,7 +214,7 @@ void SessionHosts::mount(const ServiceRepositories::Entry& repository, const Ses
     if (!is_noted) unmounted_.lock()->push_back(id);
     throw;
   }
-  if (!mount_options.empty()) store_.set_mount_options(id, mount_options);
+  if (mount_options) store_.set_mount_options(id, *mount_options);
   shared_.lock()->hosts[id] = hosted;
   signal(wake_);
 }

@@ -44,10 +44,10 @@ class SessionHosts {
   // nullopt: the session is not mounted by this service.
   std::optional<Mounted> find(const session::SessionId& id);
   // Mounts an open session that nobody holds, and records that it is to be mounted there, for this viewer's hand
-  // (empty: as before) and with these options (request_options.h; empty: as before). Throws api::Problem for a
+  // (empty: as before) and with these options (request_options.h; nullopt: as before). Throws api::Problem for a
   // mountpoint that is not allowed, Error for one that cannot be used.
   void mount(const ServiceRepositories::Entry& repository, const session::SessionId& id, const std::string& mountpoint,
-             GitViewer viewer, const std::string& mount_options = {});
+             GitViewer viewer, const std::optional<std::string>& mount_options = std::nullopt);
   // It was unmounted on request: it is not to be mounted again.
   void forget(const session::SessionId& id);
 

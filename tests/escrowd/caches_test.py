@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A .git in a cache, over the API."""
+"""Caches of sessions that are opened over the API."""
 import os
 
 from authorization_test import asked
@@ -44,6 +44,28 @@ def AGitOfACacheIsShownToTheCallerWhoseSessionsWroteToItAlone(start):
         view = awaited(service, run(service, shell('test ! -e build/sub/.git && test -e build/sub', mounts=CACHE,
                                                    confined=False)))
         expect_equal('an unconfined run', outcome(view)[1:], ('no_changes', 0))
+
+
+def MountsShareACacheWhereContainersAloneWorkInThem(start):
+    with start() as service:
+        def opened(number, **fields):
+            point = f'{service.mounts}/{number}'
+            return service.post('/v1/sessions', {'repository': 'data', 'mountpoint': point, 'mounts': CACHE, **fields})
+
+        first = opened(1).expect(201)['session']
+        for fields in ({}, {'mount_options': ['in_container']}):
+            problem = opened(2, **fields).expect(409, 'wrong_state')
+            expect(f"the cache 'objects' is in use by session {first}" in problem['detail'], problem)
+        service.post(f'/v1/sessions/{first}/unmount').expect(200)
+        opened(2, mount_options=['in_container']).expect(201)
+        opened(3, mount_options=['in_container']).expect(201)
+        again = f'/v1/sessions/{first}/mount'
+        service.post(again, {'mountpoint': f'{service.mounts}/1'}).expect(409, 'wrong_state')
+        service.post(again, {'mountpoint': f'{service.mounts}/1', 'mount_options': ['in_container']}).expect(200)
+        service.stop()
+        service.start()
+        for number in (1, 2, 3):
+            expect_equal('after a restart', os.listdir(f'{service.mounts}/{number}/build'), [])
 
 
 if __name__ == '__main__':
