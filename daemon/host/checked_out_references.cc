@@ -49,7 +49,7 @@ bool CheckedOutReferences::move_through(const std::string& branch, const std::op
   const bool has_moved = inner_.move_through(branch, expected, moves);  // where it throws, ~Move looks
   if (move && has_moved) move->follow();
   if (move && !has_moved) move->has_not_moved();
-  const std::vector<std::string> followed = move ? move->work_trees() : std::vector<std::string>();
+  const std::vector<std::string> followed = move ? move->git_directories() : std::vector<std::string>();
   move.reset();
   if (has_moved) checkouts_->look_again(branch, followed);
   return has_moved;

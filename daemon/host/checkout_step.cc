@@ -274,7 +274,7 @@ void CheckoutStep::prepare() {
   }
   throw Error(Errc::wrong_state, "the branch is checked out in " + places_.work_tree +
                                      ", and what is not committed there is in the way: " + named +
-                                     "; commit, stash or remove it there, then commit the session again");
+                                     "; commit, stash or remove it there");
 }
 
 std::optional<std::vector<std::string>> CheckoutStep::take_up() {

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <ctime>
-#include <filesystem>
 #include <sstream>
 #include <thread>
 #include <utility>
@@ -62,6 +61,7 @@ bool comes_onto(const std::string& branch, const std::string& directory, IndexLo
   const std::string index = directory + "/index", lock = IndexLock::path_of(index);
   const auto is_on = [&] { return storage::first_line_of(directory + "/HEAD") == head_on(branch); };
   const auto is_switching = [&] { return IndexLock::is_gits(index) && !is_later(directory + "/COMMIT_EDITMSG", lock); };
+  if (!storage::is_there(index) && !storage::is_there(lock)) return false;  // there is no work tree
   if (is_on()) return true;
   if (!is_switching() || !is_recent(lock)) return false;
   if (!wait_until([&] { return is_on() || !is_switching(); }, deadline)) return false;
@@ -87,59 +87,44 @@ bool Checkouts::goes_one_elsewhere(const std::vector<std::string>& work_trees, c
 
 void Checkouts::look_again(const std::string& branch, const std::vector<std::string>& followed) const noexcept try {
   const auto deadline = std::chrono::steady_clock::now() + kSwitchPatience;
-  const auto is_one = [](const std::vector<std::string>& all, const std::string& one) {
-    return std::any_of(all.begin(), all.end(), [&](const std::string& other) {
-      std::error_code failed;
-      return std::filesystem::equivalent(one, other, failed);
-    });
+  std::vector<std::string> newcomers;
+  const auto look = [&](const std::string& directory) {
+    const bool has_followed = std::find(followed.begin(), followed.end(), directory) != followed.end();
+    if (!has_followed && comes_onto(branch, directory, deadline)) newcomers.push_back(directory);
   };
-  std::vector<std::string> followed_directories(followed.size());
-  for (std::size_t at = 0; at < followed.size(); ++at) whose_is(followed[at], followed_directories[at]);
-  std::vector<std::string> directories;
-  if (git_directory_.ends_with("/.git")) directories.push_back(git_directory_);
+  if (git_directory_.ends_with("/.git")) look(git_directory_);
   for (const std::string& name : storage::names_in(git_directory_ + "/worktrees"))
-    directories.push_back(git_directory_ + "/worktrees/" + name);
-  bool has_come = false;
-  for (const std::string& directory : directories)
-    if (!is_one(followed_directories, directory) && comes_onto(branch, directory, deadline)) has_come = true;
-  if (!has_come) return;
-  std::vector<std::string> newcomers = on_branch(branch);
-  std::erase_if(newcomers, [&](const std::string& work_tree) { return is_one(followed, work_tree); });
+    look(git_directory_ + "/worktrees/" + name);
   if (newcomers.empty()) return;
-  const storage::UniqueFd turn = storage::try_lock_file(lock_path(), kTurnPatience);
-  if (!turn) throw Error(Errc::unavailable, "another command takes work trees along");
-  for (const std::string& work_tree : newcomers) take_along(work_tree, branch, turn);
+  for (const std::string& work_tree : on_branch(branch)) {
+    std::string directory;
+    whose_is(work_tree, directory);
+    if (std::find(newcomers.begin(), newcomers.end(), directory) != newcomers.end()) take_along(work_tree, branch);
+  }
 } catch (const std::exception& failure) {
   log_.write(session::LogLevel::warning, "a work tree that git switched to '" + branch + "' while that moved may be " +
                                              "behind it: " + failure.what());
 }
 
 // Only a switch that has just ended counts: an index that differs later on may be as the user wants it.
-void Checkouts::take_along(const std::string& work_tree, const std::string& branch,
-                           const storage::UniqueFd& turn) const try {
-  const std::string index = index_of(work_tree), head = storage::parent_of(index) + "/HEAD";
-  const auto find = [&] {
-    return storage::is_there(index) && is_recent(head) ? closest_to_index(work_tree) : std::vector<std::string>();
-  };
-  if (find().size() < 2) return;  // the switch came in time: git need not be kept out
-  std::optional<IndexLock> lock = lock_index(index, std::chrono::steady_clock::now() + kComparePatience);
-  if (!lock) throw Error(Errc::unavailable, "git has its index locked");
-  const std::vector<std::string> commits = find();
+void Checkouts::take_along(const std::string& work_tree, const std::string& branch) const try {
+  const std::string directory = storage::parent_of(index_of(work_tree));
+  storage::UniqueFd turn = storage::try_lock_file(lock_path(), kTurnPatience);
+  if (!turn) throw Error(Errc::unavailable, "another command takes work trees along");
+  if (!storage::is_there(directory + "/index") || !is_recent(directory + "/HEAD")) return;
+  std::vector<std::string> commits = closest_to_index(work_tree);
+  if (commits.size() < 2) return;  // the switch came in time: git need not be kept out
+  Move move(*this, std::move(turn), branch, {work_tree});
+  move.record(commits.front());
+  move.lock(std::chrono::steady_clock::now() + kComparePatience);
+  commits = closest_to_index(work_tree);
   if (commits.size() < 2 || branch_of(work_tree) != branch) return;
-  const auto step = begin(work_tree, 0, std::move(*lock), commits.back(), commits.front(), turn);
-  step->prepare();
+  move.prepare(commits.back(), commits.front());
   // From here on the next command finishes it, should this process be killed.
-  const std::vector<Begun> others = read_record();
-  std::vector<Begun> moves = others;
-  moves.push_back({branch, commits.back(), {work_tree}});
-  write_record(moves);
-  step->take_index();
-  const CheckoutStep::Behind behind = step->take_files();
-  if (!behind.paths.empty())
-    throw Error(Errc::unavailable, first_of(behind.paths) + " (" + behind.complaint + ")");
-  keep_record(others);
-  log_.write(session::LogLevel::warning, "git switched the work tree " + session::quote_path(work_tree) + " to '" +
-                                             branch + "' while that moved; it follows");
+  move.record(commits.back());
+  if (move.follow())
+    log_.write(session::LogLevel::warning, "git switched the work tree " + session::quote_path(work_tree) + " to '" +
+                                               branch + "' while that moved; it follows");
 } catch (const std::exception& failure) {
   log_.write(session::LogLevel::warning, "git switched the work tree " + session::quote_path(work_tree) + " to '" +
                                              branch + "' while that moved, and it is behind: " + failure.what() +

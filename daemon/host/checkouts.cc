@@ -301,7 +301,6 @@ std::unique_ptr<Checkouts::Move> Checkouts::prepare(const std::string& branch,
   }
 }
 
-// The record is there before the first lock, and after the last.
 std::unique_ptr<Checkouts::Move> Checkouts::try_to_prepare(const std::string& branch,
                                                            const std::optional<session::ObjectId>& from,
                                                            const session::ObjectId& to) const {
@@ -312,45 +311,61 @@ std::unique_ptr<Checkouts::Move> Checkouts::try_to_prepare(const std::string& br
                                        " locked); wait for it or end it, then commit the session again");
   const auto deadline = std::chrono::steady_clock::now() + kIndexPatience;
   for (const std::string& sentence : mend_now(turn, branch, deadline)) log_.write(session::LogLevel::warning, sentence);
-  const std::string before = from ? from->hex() : kEmptyTree;
   const std::vector<std::string> work_trees = on_branch(branch);
   if (work_trees.empty()) return nullptr;
-  std::vector<Begun> moves = read_record();
-  auto move = std::make_unique<Move>(*this, std::move(turn), branch, to.hex(), work_trees, moves);
-  moves.push_back({branch, before, work_trees});
-  write_record(moves);
+  auto move = std::make_unique<Move>(*this, std::move(turn), branch, work_trees);
+  const std::string before = from ? from->hex() : kEmptyTree;
+  move->record(before);
   try {
-    for (const std::string& one : work_trees) {
-      const std::string index = index_of(one);
-      std::optional<IndexLock> lock = lock_index(index, deadline);
-      if (!lock)
-        throw Error(Errc::unavailable, "the branch is checked out in " + session::quote_path(one) +
-                                           ", and git has its index locked for " +
-                                           std::to_string(kIndexPatience.count()) + " s already (" +
-                                           session::quote_path(IndexLock::path_of(index)) + "); wait for that git or "
-                                           "end it, or, if none is running, remove the lock; then commit the session "
-                                           "again");
-      move->steps_.push_back(begin(one, move->steps_.size(), std::move(*lock), before, to.hex(), move->turn_));
-      move->steps_.back()->prepare();
-    }
-  } catch (...) {
-    move->has_not_moved();
-    throw;
+    move->lock(deadline);
+    move->prepare(before, to.hex());
+  } catch (const Error& error) {
+    throw Error(error.code(), std::string(error.what()) + "; then commit the session again");
   }
   return move;
 }
 
-Checkouts::Move::Move(const Checkouts& checkouts, storage::UniqueFd turn, std::string branch, std::string to,
-                      std::vector<std::string> work_trees, std::vector<Begun> others)
+Checkouts::Move::Move(const Checkouts& checkouts, storage::UniqueFd turn, std::string branch,
+                      std::vector<std::string> work_trees)
     : checkouts_(checkouts),
       turn_(std::move(turn)),
       branch_(std::move(branch)),
-      to_(std::move(to)),
       work_trees_(std::move(work_trees)),
-      others_(std::move(others)) {}
+      others_(checkouts.read_record()) {}
+
+void Checkouts::Move::record(const std::string& before) {
+  std::vector<Begun> moves = others_;
+  moves.push_back({branch_, before, work_trees_});
+  checkouts_.write_record(moves);
+}
+
+void Checkouts::Move::lock(IndexLock::Deadline deadline) {
+  for (const std::string& one : work_trees_) {
+    const std::string index = checkouts_.index_of(one);
+    std::optional<IndexLock> lock = checkouts_.lock_index(index, deadline);
+    if (!lock)
+      throw Error(Errc::unavailable, "the branch is checked out in " + session::quote_path(one) +
+                                         ", and git keeps its index locked (" +
+                                         session::quote_path(IndexLock::path_of(index)) + "); wait for that git or "
+                                         "end it, or, if none is running, remove the lock");
+    git_directories_.push_back(storage::parent_of(index));
+    locks_.push_back(*std::move(lock));
+  }
+}
+
+void Checkouts::Move::prepare(const std::string& from, const std::string& to) {
+  std::vector<std::unique_ptr<CheckoutStep>> steps;
+  for (std::size_t at = 0; at < work_trees_.size(); ++at) {
+    steps.push_back(checkouts_.begin(work_trees_[at], at, std::move(locks_[at]), from, to, turn_));
+    steps.back()->prepare();
+  }
+  steps_ = std::move(steps);
+  to_ = to;
+}
 
 Checkouts::Move::~Move() {
-  if (is_settled_ || steps_.empty()) return;
+  if (!is_settled_ && steps_.empty()) has_not_moved();  // it was not prepared
+  if (is_settled_) return;
   try {
     const GitAnswer head = checkouts_.git(steps_.front()->work_tree(), {"rev-parse", "--verify", "--quiet",
                                                                         "refs/heads/" + branch_});
@@ -364,11 +379,12 @@ Checkouts::Move::~Move() {
 void Checkouts::Move::has_not_moved() noexcept {
   is_settled_ = true;
   steps_.clear();
+  locks_.clear();
   checkouts_.keep_record(others_);
 }
 
 // All indexes first: until then a plain `git commit` would take the commit back, if it came through.
-void Checkouts::Move::follow() noexcept {
+bool Checkouts::Move::follow() noexcept {
   is_settled_ = true;
   bool has_followed = true;
   const auto warn = [&](const std::string& work_tree, const std::string& why) {
@@ -395,6 +411,7 @@ void Checkouts::Move::follow() noexcept {
   });
   steps_.clear();
   if (has_followed) checkouts_.keep_record(others_);
+  return has_followed;
 }
 
 std::vector<std::string> Checkouts::mend() const {

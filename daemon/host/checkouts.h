@@ -64,26 +64,34 @@ class Checkouts {
   // index of none of them.
   class Move {
    public:
-    // `others`: older ones that are not done.
-    Move(const Checkouts& checkouts, storage::UniqueFd turn, std::string branch, std::string to,
-         std::vector<std::string> work_trees, std::vector<Begun> others);
+    Move(const Checkouts& checkouts, storage::UniqueFd turn, std::string branch, std::vector<std::string> work_trees);
     // Unless one of the next has been called, the branch may have moved: git is asked.
     ~Move();
     void has_not_moved() noexcept;
-    // The branch has moved. What cannot follow now is logged, and is tried again by the next command.
-    void follow() noexcept;
-    // Those that were on the branch before it moved.
-    const std::vector<std::string>& work_trees() const { return work_trees_; }
+    // The branch has moved. What cannot follow now is logged, and is tried again by the next command; false: something
+    // cannot.
+    bool follow() noexcept;
+    // Of the work trees that were on the branch before it moved.
+    const std::vector<std::string>& git_directories() const { return git_directories_; }
     Move(const Move&) = delete;
     Move& operator=(const Move&) = delete;
 
    private:
     friend class Checkouts;
+    // In this order. The record is there before the first lock, and after the last: a lock that is left behind goes
+    // with the mend of its move. There is nothing to mend where a work tree's HEAD is at `before`.
+    void record(const std::string& before);
+    void lock(IndexLock::Deadline deadline);
+    void prepare(const std::string& from, const std::string& to);
+
     const Checkouts& checkouts_;
     const storage::UniqueFd turn_;
-    const std::string branch_, to_;
+    const std::string branch_;
     const std::vector<std::string> work_trees_;
-    const std::vector<Begun> others_;
+    const std::vector<Begun> others_;  // older ones that are not done
+    std::string to_;
+    std::vector<std::string> git_directories_;
+    std::vector<IndexLock> locks_;  // until the steps have them
     std::vector<std::unique_ptr<CheckoutStep>> steps_;
     bool is_settled_ = false;
   };
@@ -93,10 +101,10 @@ class Checkouts {
   // written the index may be on its way to another branch: before it counts as in the way it is looked at once more.
   std::unique_ptr<Move> prepare(const std::string& branch, const std::optional<session::ObjectId>& from,
                                 const session::ObjectId& to) const;
-  // After the branch has moved, and the work trees that were on it, `followed`, with it. A `git switch` that was under
-  // way brings its work tree onto the branch with the index of an older commit: such a work tree follows now. A git
-  // that has just locked an index is waited for up to 5 s. One that takes longer, or has not come to its lock, leaves
-  // its work tree behind; a work tree in which something is in the way is named in the log.
+  // After the branch has moved, and work trees with it: `followed` are their git directories. A `git switch` that was
+  // under way brings its work tree onto the branch with the index of an older commit: such a work tree follows now. A
+  // git that has just locked an index is waited for up to 5 s. One that takes longer, or has not come to its lock,
+  // leaves its work tree behind; a work tree in which something is in the way is named in the log.
   void look_again(const std::string& branch, const std::vector<std::string>& followed) const noexcept;
   // Finishes what a dead process has begun. Returns what was done, or could not be, a sentence each.
   std::vector<std::string> mend() const;
@@ -146,9 +154,9 @@ class Checkouts {
                                  const storage::UniqueFd& turn, IndexLock::Deadline deadline) const;
   // Brings a work tree that git has switched to the branch from the commit that git had read to the branch's own, if
   // that is another one. A failure is logged.
-  void take_along(const std::string& work_tree, const std::string& branch, const storage::UniqueFd& turn) const;
+  void take_along(const std::string& work_tree, const std::string& branch) const;
   // The commits from HEAD, along first parents, to the one that the index is closest to: git has read that one, a
-  // moment ago. Whatever else the index has is the user's, who has taken it along.
+  // moment ago. All other entries of the index are changes that the user has taken along.
   std::vector<std::string> closest_to_index(const std::string& work_tree) const;
 
   const std::string git_directory_;  // constant, as the next

@@ -31,7 +31,7 @@ constexpr int kMostAttempts = 100;
 constexpr const char* kPublished = "published";
 
 // A file of one of these names says how far the opening of a session came: the second is the first one under another
-// name. Whatever brings the directory to disk brings the name, too.
+// name. A sync of the directory brings the name to disk, too.
 constexpr const char* kOpening = "opening";
 constexpr const char* kOpened = "opened";
 

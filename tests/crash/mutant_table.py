@@ -280,12 +280,14 @@ MUTANTS = {
          '  return {};'),
     ], [CHECKOUT_KILLS]),
     'checkout-record-over-another': ('a commit writes its record over that of a move that is not done', [
-        (CHECKOUT_MOVES, '  std::vector<Begun> moves = read_record();\n  auto move',
-         '  std::vector<Begun> moves;\n  auto move'),
+        (CHECKOUT_MOVES, 'others_(checkouts.read_record()) {}', 'others_() {}'),
     ], [CHECKOUTS]),
     'checkout-switch-unseen': ('a work tree that comes onto the branch as that moves is not looked for', [
         ('daemon/host/checked_out_references.cc', 'if (has_moved) checkouts_->look_again',
          'if (false) checkouts_->look_again'),
+    ], [CHECKOUTS]),
+    'checkout-switch-early': ('a switch is to be followed before it is known how far', [
+        ('daemon/host/checkout_switches.cc', 'move.record(commits.front())', 'move.record(commits.back())'),
     ], [CHECKOUTS]),
     'checkout-switch-older': ('a switch is taken for one that has read the last commit but one', [
         ('daemon/host/checkout_switches.cc', 'made >= young && least > 0 && found', 'passed.size() < 2 && found'),

@@ -27,16 +27,18 @@ class CheckoutSwitch : public Project {
   bool has_record() const { return ::access((project_ + "/.git/escrow/checkouts.behind").c_str(), F_OK) == 0; }
 
   // A git that Escrow finds first: after the `number`th time that it lists the work trees for a commit, git switches,
-  // and the user does `more`.
-  void switch_after_list(int number, const std::string& branch, const std::string& more = "true") {
+  // and the user does `more`. Escrow is killed at the `kill_at`th look for the commit that git had read.
+  void switch_after_list(int number, const std::string& branch, const std::string& more = "true", int kill_at = 0) {
     const std::string bin = directory_.path() + "/bin", real = shell("command -v git");
     ASSERT_EQ(::mkdir(bin.c_str(), 0755), 0);
-    const std::string lists = bin + "/lists";
+    const std::string lists = bin + "/lists", looks = bin + "/looks";
     std::ofstream(bin + "/git") << "#!/bin/sh\n'" << real << "' \"$@\"\nstatus=$?\ncase \"$*\" in *'worktree list'*)\n"
                                 << "  echo >> '" << lists << "'\n"
                                 << "  [ $(wc -l < '" << lists << "') != " << number << " ] || "
                                 << "(cd '" << project_ << "' && '" << real << "' switch -q " << branch << " && "
                                 << more << ");;\n"
+                                << "*rev-list*) echo >> '" << looks << "'\n"
+                                << "  [ $(wc -l < '" << looks << "') != " << kill_at << " ] || kill -9 $PPID;;\n"
                                 << "esac\nexit $status\n";
     ASSERT_EQ(::chmod((bin + "/git").c_str(), 0755), 0);
     with_path_.environment = {{"PATH", bin + ":" + std::getenv("PATH")}};
@@ -78,6 +80,20 @@ TEST_F(CheckoutSwitch, SwitchBetweenTheLookAndTheMoveFollowsAndKeepsWhatIsStaged
   EXPECT_FALSE(has_record());
 }
 
+TEST_F(CheckoutSwitch, FileThatCannotBeWrittenIsNamedAndFollowsLater) {
+  switch_after_list(1, "main");
+  make_unwritable("src");
+  const ProcessResult done = run("echo 2 > src/a; echo n > new");
+  const std::string kept = status();
+  make_writable("src");
+  ASSERT_EQ(done.status, 0) << done.err;
+  EXPECT_TRUE(has(done.err, "not as committed: src/a (")) << done.err;
+  EXPECT_EQ(kept + read("src/a") + read("new"), " M src/a1n") << "and nothing is staged";
+  EXPECT_TRUE(has(escrow({"sessions"}).err, "follows it again"));
+  EXPECT_EQ(status() + read("src/a"), "2");
+  EXPECT_FALSE(has_record());
+}
+
 TEST_F(CheckoutSwitch, SwitchToAnotherBranchIsNotInTheWay) {
   in_project("echo dev > src/a && git commit -qam dev && git switch -q main");
   switch_after_list(2, "dev");
@@ -93,6 +109,21 @@ TEST_F(CheckoutSwitch, DeletionThatTheSwitchCarriesAlongStays) {
   ASSERT_EQ(done.status, 0) << done.err;
   EXPECT_TRUE(has(done.err, "it is behind: ")) << done.err;
   in_project("test ! -e src/a");
+  EXPECT_EQ(read("src/b"), "1");
+  EXPECT_FALSE(has_record());
+}
+
+// The second look is under the lock of the index; nothing is decided before it.
+TEST_F(CheckoutSwitch, KillAtALookLeavesTheWorkTreeAsItIs) {
+  in_project("rm src/a");
+  switch_after_list(1, "main", "true", 2);
+  const ProcessResult done = run("echo 2 > src/a; echo 2 > src/b");
+  EXPECT_NE(done.status, 0) << done.err;
+  EXPECT_EQ(git("show main:src/b"), "2");
+  in_project("test -e .git/index.lock");
+  EXPECT_TRUE(has_record());
+  EXPECT_EQ(escrow({"sessions"}).status, 0);
+  in_project("test ! -e src/a && test ! -e .git/index.lock");
   EXPECT_EQ(read("src/b"), "1");
   EXPECT_FALSE(has_record());
 }

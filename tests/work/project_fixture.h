@@ -36,6 +36,15 @@ class Project : public testing::Test {
   std::string git(const std::string& arguments) const { return in_project("git " + arguments); }
   // What git says of files, index and HEAD together; nothing: they are the same.
   std::string status() const { return git("status --porcelain"); }
+  // Nobody can make or remove a file in this directory of the project, root neither, until it can be again.
+  void make_unwritable(const std::string& directory) const {
+    in_project(::geteuid() != 0 ? "chmod a-w " + directory
+                                : "mount --bind " + directory + " " + directory + " && mount -o remount,bind,ro " +
+                                      directory);
+  }
+  void make_writable(const std::string& directory) const {
+    in_project((::geteuid() == 0 ? "umount " : "chmod u+w ") + directory);
+  }
   // Until no git of a command, ended or not, is changing a work tree.
   void wait_for_the_turn() const {
     const int turn = ::open((project_ + "/.git/escrow/checkouts.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
