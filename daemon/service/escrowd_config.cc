@@ -99,7 +99,10 @@ JwtIssuer jwt_issuer_of(const std::string& document, const std::string& what) {
 
 std::vector<JwtIssuer> jwt_issuers_of(api::RequestFields& fields, const std::string& path) {
   std::vector<JwtIssuer> issuers;
-  for (const std::string& document : fields.documents("jwt_issuers")) {
+  const std::vector<std::string> documents = fields.documents("jwt_issuers"), members = fields.names();
+  if (documents.empty() && std::find(members.begin(), members.end(), "jwt_issuers") != members.end())
+    fields.refuse("jwt_issuers", "is empty; leave it out to have none");
+  for (const std::string& document : documents) {
     issuers.push_back(jwt_issuer_of(document, "the configuration " + path + ": \"jwt_issuers\""));
   }
   return issuers;
@@ -189,18 +192,28 @@ std::optional<std::map<std::string, std::vector<Grant>>> grants_of(api::RequestF
   std::map<std::string, std::vector<Grant>> grants;
   for (const std::string& principal : given->names()) {
     std::vector<Grant>& own = grants[principal];
-    for (const std::string& document : given->documents(principal)) {
+    const std::vector<std::string> documents = given->documents(principal);
+    if (documents.empty()) given->refuse(principal, "is empty; leave the principal out to give it no grant of its own");
+    for (const std::string& document : documents) {
       own.push_back(grant_of(document, "the configuration " + path + ": \"grants." + principal + "\""));
     }
   }
   return grants;
 }
 
-// A template without its value must not turn anything off: null and an empty text are not an absent member.
+// A template without its value must not turn anything off: null, an empty text and an empty list are not an absent
+// member.
 void refuse_empty(api::RequestFields& fields) {
   fields.refuse_nulls();
   for (const char* name : {"socket_group", "tls_certificate", "tls_key"}) {
     if (fields.text(name) == "") fields.refuse(name, "is empty; leave it out to have none");
+  }
+  for (const char* name : {"operators", "reviewers", "host_network"}) {
+    if (const auto named = fields.texts(name); named && named->empty())
+      fields.refuse(name, "is empty; leave it out to name nobody");
+  }
+  for (const auto& [principal, committers] : fields.texts_map("run_as")) {
+    if (committers.empty()) fields.refuse("run_as." + principal, "is empty; leave the principal out");
   }
 }
 

@@ -213,6 +213,10 @@ def EmptyAndNullLimitsAreRefusedByName(start):
                               ({'quotas': {NOBODY_NAME: {'sessions': None}}}, f'quotas.{NOBODY_NAME}.sessions'),
                               ({'socket_group': ''}, 'socket_group'),
                               ({'tls_certificate': '', 'tls_key': ''}, 'tls_certificate'),
+                              ({'grants': {NOBODY_NAME: []}}, f'grants.{NOBODY_NAME}'),
+                              ({'operators': []}, 'operators'), ({'reviewers': []}, 'reviewers'),
+                              ({'host_network': []}, 'host_network'), ({'jwt_issuers': []}, 'jwt_issuers'),
+                              ({'run_as': {NOBODY_NAME: []}}, f'run_as.{NOBODY_NAME}'),
                               ({'max_memory_bytes': None}, 'max_memory_bytes')):
             said = check(members)
             expect(said.returncode == 2 and f'"{name}" is ' in said.stderr and said.stderr.count('\n') == 1,
@@ -224,7 +228,8 @@ def EmptyAndNullLimitsAreRefusedByName(start):
                               capture_output=True, timeout=300)
         expect(said.returncode == 2 and f'{path} is empty' in said.stderr, f'{said.returncode} {said.stderr}')
         for members in (granted(), granted(branches=['main'], path_prefix='dir'), {'grants': {}},
-                        {'grants': {NOBODY_NAME: []}}, {'quotas': {}}, {'operators': [], 'reviewers': []}):
+                        {'quotas': {}, 'tokens': {NOBODY_NAME: []}, 'run_as': {}},
+                        {'mount_roots': [], 'source_roots': []}):
             said = check(members)
             expect(said.returncode == 0, f'{members}: {said.returncode} {said.stderr}')
 

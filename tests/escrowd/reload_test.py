@@ -39,7 +39,8 @@ def RolesRootsAndLimitsCountFromTheReloadOn(start):
         service.post('/v1/sessions', large).expect(413, 'body_too_large')
         mounted = service.post('/v1/sessions', {'repository': 'data', 'mountpoint': f'{other}/mounts/a'}).expect(201)
         # A root that is taken away takes no mount away.
-        change(service, reviewers=[], mount_roots=[service.mounts])
+        del service.config['reviewers']
+        change(service, mount_roots=[service.mounts])
         service.process.send_signal(signal.SIGHUP)
         eventually('the signal counts', lambda: nobody('GET', f'/v1/sessions/{following}') == 404)
         expect(service.is_mounted(f'{other}/mounts/a'), 'the mount is gone')

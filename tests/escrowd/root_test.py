@@ -68,7 +68,7 @@ def RootWithoutTheServicesRightsIsNoOperator(start):
 def RootIsNoOperatorUnlessTheConfigurationSaysSo(start):
     with start() as service:
         service.stop()
-        service.config['operators'] = []
+        del service.config['operators']
         other = f'{service.repositories}/other.git'
         subprocess.run([service.escrow_binary, '--repo', other, 'init'], check=True, capture_output=True, timeout=300)
         service.config['repositories'] = {'data': service.repository, 'other': other}
@@ -118,7 +118,7 @@ def AnOrdinaryUsersServiceHasThatUserAsItsOperator(start):
         subprocess.run(['chown', '-R', f'{NOBODY}:{NOBODY}', service.directory], check=True, timeout=300)
         as_nobody = ['env', 'HOME=/', 'setpriv', f'--reuid={NOBODY}', f'--regid={NOBODY}', '--clear-groups']
         service.before = as_nobody
-        service.config['operators'] = []
+        del service.config['operators']
         service.write_config()
         service.start()
         for lack, wrapper, status in (('nothing', [], 200), ('our PID namespace', ['unshare', '--pid', '--fork'], 403)):

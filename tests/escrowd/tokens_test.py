@@ -196,7 +196,7 @@ def ATokenThatTheCallerMadeIsSentAsItsHash(start):
 
 
 def BeginningsAndEndsAreToldToWhoseTheyAre(start):
-    with Remote(start, tls=False, reviewers=['agent:reviewer'], grants={AGENT: []}, verbose=True) as remote:
+    with Remote(start, tls=False, reviewers=['agent:reviewer'], grants={}, verbose=True) as remote:
         service = remote.service
         agent, reviewer = [create(service, principal=who)['secret'] for who in (AGENT, 'agent:reviewer')]
         with Follower(service) as operator, FollowerOverTcp(remote, agent) as own, \
