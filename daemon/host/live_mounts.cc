@@ -142,6 +142,13 @@ api::MountsAnswer change_live_mounts(const session::Session& session, storage::R
   }
   tell_kernel(mount, log, stale);
   stack.close_departed();
+  try {
+    leave_other_caches(session, wanted, repository);
+  } catch (const Error& error) {
+    log.write(session::LogLevel::warning, std::string("a cache that was taken out of the session is still refused to "
+                                                      "others; mount the session again to let it go: ") +
+                                              error.what());
+  }
   note_mounts(session.directory(), stack.mounts());
   return {stack.mounts()};
 }

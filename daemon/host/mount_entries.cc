@@ -183,12 +183,21 @@ std::shared_ptr<session::EntryFileSystem> open_entry(const MountEntrySpec& spec,
   return std::make_shared<session::LimitedEntry>(std::move(files), spec.limits, !spec.is_volatile());
 }
 
+void leave_other_caches(const session::Session& session, const KeptMounts& mounts,
+                        const storage::Repository& repository) {
+  std::vector<std::string> names;
+  for (const MountEntrySpec& spec : mounts.entries)
+    if (!spec.cache.empty()) names.push_back(spec.cache);
+  repository.caches().leave_all_but(session.directory(), names);
+}
+
 std::vector<MountEntry> open_entries(const session::Session& session, const std::optional<GitTerms>& git,
                                      const storage::Repository& repository, storage::Caches::Place place,
                                      const std::optional<std::string>& hand) {
   remove_unnamed_copies(session.directory());
   std::vector<MountEntry> entries;
   const KeptMounts mounts = kept_mounts(session.directory());
+  leave_other_caches(session, mounts, repository);
   for (const MountEntrySpec& spec : mounts.entries)
     entries.push_back({.spec = spec, .files = open_entry(spec, session, repository, place, hand)});
   if (git && git->objects.empty()) entries.push_back(objects_entry(repository));

@@ -40,6 +40,9 @@ std::shared_ptr<session::EntryFileSystem> open_entry(const MountEntrySpec& spec,
                                                      storage::Caches::Place place,
                                                      const std::optional<std::string>& hand,
                                                      const session::EntryFileSystem* before = nullptr);
+// Caches that the session had and that are not in this table are free for sessions at other places.
+void leave_other_caches(const session::Session& session, const KeptMounts& mounts,
+                        const storage::Repository& repository);
 // All that a session has that is about to be mounted; copies that none of it names go. With `git`, the objects of its
 // repository where their users see them in no other way.
 std::vector<MountEntry> open_entries(const session::Session& session, const std::optional<GitTerms>& git,

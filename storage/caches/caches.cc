@@ -228,6 +228,20 @@ void Caches::refuse_beside_others(const std::string& session_directory, const st
   }
 }
 
+void Caches::leave_all_but(const std::string& session_directory, const std::vector<std::string>& names) const {
+  const std::string copies = session_directory + kInSession;
+  const std::vector<std::string> keys = names_in(copies);
+  if (keys.empty()) return;
+  const UniqueFd turn = lock_file(caches_ + kLock, LockKind::exclusive);
+  for (const std::string& key : keys) {
+    const std::string name = decoded(is_cache(key) ? key : key_of_dropped(key)), copy = copies + '/' + key;
+    std::optional<About> about = read_about(copy);
+    if (!about || about->place == Place{} || std::find(names.begin(), names.end(), name) != names.end()) continue;
+    about->place = {};
+    write_about(copy, *about);
+  }
+}
+
 std::shared_ptr<session::EntryFileSystem> Caches::open(const std::string& session_directory, const std::string& name,
                                                        const Owner& owner, Place place,
                                                        const std::optional<std::string>& hand) const {

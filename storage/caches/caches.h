@@ -76,6 +76,8 @@ class Caches {
   std::shared_ptr<session::EntryFileSystem> open(const std::string& session_directory, const std::string& name,
                                                  const Owner& owner, Place place,
                                                  const std::optional<std::string>& hand) const;
+  // What the session has of all other caches is at no place any more: they are no longer in its mount table.
+  void leave_all_but(const std::string& session_directory, const std::vector<std::string>& names) const;
   // Makes what a session that was committed has of its caches their published state, and it is gone from the session:
   // what has them open changes them no more, and a call that would is refused with Error{read_only}.
   // One that it did not change stays what it is. All are tried; the first Error is thrown, and names its cache.

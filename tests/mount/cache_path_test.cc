@@ -134,6 +134,16 @@ TEST_F(CachePaths, ASecondHandMountedSessionIsRefusedTheCache) {
   EXPECT_EQ(escrow({"unmount", file("two")}).status, 0);
 }
 
+TEST_F(CachePaths, ACacheThatWasTakenOutOfAMountIsFreeForOthers) {
+  shell("mkdir '" + file("one") + "' '" + file("two") + "'");
+  const std::string one = escrow({"mount", file("one"), "--cache", "build", "--cache", "kept"}).out.substr(0, 16);
+  ASSERT_EQ(escrow({"mounts", "remove", one, "build"}).status, 0);
+  const std::string two = escrow({"mount", file("two"), "--cache", "build"}).out.substr(0, 16);
+  EXPECT_EQ(two.size(), 16u);
+  EXPECT_NE(escrow({"mounts", "add", two, "--cache", "kept"}).status, 0);
+  for (const char* at : {"one", "two"}) EXPECT_EQ(escrow({"unmount", file(at)}).status, 0);
+}
+
 TEST_F(CachePaths, MountsForContainersShareACache) {
   shell("mkdir '" + file("one") + "' '" + file("two") + "' '" + file("three") + "'");
   for (const char* at : {"one", "two"})

@@ -586,6 +586,12 @@ TEST_F(CachesTest, SessionsThatCouldMeetCannotShareACache) {
   EXPECT_THROW(open("second", "c", kByHand), Error) << "the first opens it again in a moment";
   open("first", "c", kByHand);
   EXPECT_NO_THROW(open("second", "other", kByHand));
+  caches_.leave_all_but(session_path("first"), {"c"});
+  EXPECT_THROW(open("second", "c", kByHand), Error);
+  caches_.leave_all_but(session_path("first"), {"other"});
+  EXPECT_NO_THROW(open("second", "c", kByHand)) << "it is in the mount of the first no more";
+  open("second", "c", kHidden);
+  open("first", "c", kByHand);
   first.reset();
   EXPECT_NO_THROW(open("second", "c", kByHand)) << "the first has no host any more";
 }
