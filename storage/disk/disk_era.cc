@@ -17,8 +17,8 @@
 namespace escrow::storage {
 namespace {
 
-// statx(2), since Linux 6.8: the id of a mount, which no later one gets.
-constexpr unsigned kUniqueMountId = 0x4000;
+// statx(2): the id of a mount, which a later one may get; and of Linux 6.8, one that none gets.
+constexpr unsigned kMountId = 0x1000, kUniqueMountId = 0x4000;
 // Each has a directory for each block device that is mounted.
 constexpr const char* kMountedDevices[] = {"/sys/fs/ext4/", "/sys/fs/xfs/", "/sys/fs/f2fs/", "/sys/fs/nilfs2/"};
 
@@ -75,11 +75,12 @@ std::string superblock(const std::string& path, dev_t device) {
   return {};
 }
 
-// "" when the kernel has only ids that a later mount may get.
-std::string mount_id(const std::string& path) {
+// "" when the kernel has only ids that a later mount may get, unless `reused_is_good_enough`.
+std::string mount_id(const std::string& path, bool reused_is_good_enough) {
   struct statx status {};
-  if (::statx(AT_FDCWD, path.c_str(), 0, kUniqueMountId, &status) != 0) return {};
-  return (status.stx_mask & kUniqueMountId) != 0 ? std::to_string(status.stx_mnt_id) : std::string();
+  if (::statx(AT_FDCWD, path.c_str(), 0, kMountId | kUniqueMountId, &status) != 0) return {};
+  const unsigned wanted = reused_is_good_enough ? kMountId | kUniqueMountId : kUniqueMountId;
+  return (status.stx_mask & wanted) != 0 ? std::to_string(status.stx_mnt_id) : std::string();
 }
 
 // FNV-1a: the same in every process.
@@ -95,10 +96,11 @@ std::uint64_t disk_era(const std::string& path) {
   struct stat status {};
   const std::string boot = content("/proc/sys/kernel/random/boot_id");
   if (!boot.empty() && ::stat(path.c_str(), &status) == 0) {
+    const std::string disk = disk_sequence(status.st_dev);
     std::string mount = superblock(path, status.st_dev);
-    if (mount.empty()) mount = mount_id(path);
+    if (mount.empty()) mount = mount_id(path, !disk.empty());
     if (!mount.empty()) {
-      const std::string device = std::to_string(status.st_dev), disk = disk_sequence(status.st_dev);
+      const std::string device = std::to_string(status.st_dev);
       return hash(boot + '/' + device + '/' + disk + '/' + mount) | std::uint64_t{1};
     }
   }

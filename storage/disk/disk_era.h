@@ -13,10 +13,10 @@
 // directories the same inode number. Each mount namespace, bind mount and user sees the same era.
 //
 // The others have the id of a mount, which differs in each mount namespace and bind mount: a process there may see
-// another era, although nothing was lost. Before Linux 6.8 the kernel gives such an id again: they have another era at
-// each call.
+// another era, although nothing was lost. Before Linux 6.8 the kernel gives such an id again: then a block device has
+// the same era after umount(2) and mount(2), and a file system on no device has another one at each call.
 //
-// Where /sys/dev/block cannot be read, as in a container that hides it, the first ones are like the others. An XFS that
+// Where /sys/dev/block cannot be read, as in a container that hides it, a block device counts as no device. An XFS that
 // has shut down answers no stat(2), and has another era at each call until it is mounted again.
 //
 // Not covered: a FUSE server or NFS server that forgets what it has acknowledged.
