@@ -307,12 +307,10 @@ ServiceSessions::AuditWanted read_audit_wanted(api::Query& query) {
 ServiceSessions::Mounting read_mounting(const api::HttpRequest& request) {
   RequestFields fields = fields_of(request);
   ServiceSessions::Mounting mounting{.mountpoint = fields.required_text("mountpoint"), .mount_options = {}};
-  const std::vector<std::string> said = fields.names();
   SessionRequest session;
   read_session_request(fields, session, {RequestPart::mount});
   const std::string options = read_mount_options(fields, session);
-  for (const char* name : {"io", "xattr", "mount_options"})
-    if (std::find(said.begin(), said.end(), name) != said.end()) mounting.mount_options = options;
+  if (!options.empty() || fields.texts("mount_options")) mounting.mount_options = options;
   mounting.shown_git = fields.texts("show_git").value_or(std::vector<std::string>());
   fields.refuse_others();
   return mounting;
